@@ -88,8 +88,8 @@ class Subject:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
         `tokens`."""
         entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
-        left = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
-        return int(left * size / max(tokens, 1) * 0.9)
+        remaining = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
+        return int(remaining * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
         """The entry of a text that the model is given. `started` is Unix ms."""
@@ -107,10 +107,17 @@ class Subject:
             ),
         )
 
-    def charge(self, entry: AccountingEntry, given: str | None = None) -> Charge:
-        """Charges the tokens of the text that the entry is about. `given` is that text, to be kept."""
-        key, epoch, model = self.stored.key, self.session.epoch, self.model
-        return Charge(key, epoch, entry.tokens_out, entry, model.window, model.enforce, text=given)
+    def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
+        """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
+        return Charge(
+            key=self.stored.key,
+            epoch=self.session.epoch,
+            tokens=entry.tokens_out,
+            entry=entry,
+            default_window=self.model.window,
+            enforce=self.model.enforce,
+            text=text,
+        )
 
 
 async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:

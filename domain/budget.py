@@ -17,18 +17,18 @@ class Window:
     max_output_tokens: int
 
 
-def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
-    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `usual`; what is
-    undeclared takes at most a third of the window together."""
+def window_of(size: int, buffer: int | None, output: int | None, default: Window) -> Window:
+    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `default`; what
+    is undeclared takes at most a third of the window together."""
     third = size // 3
     if buffer is None and output is None:
-        both = usual.buffer_tokens + usual.max_output_tokens
-        buffer = usual.buffer_tokens if both <= third else third * usual.buffer_tokens // both
-        output = min(usual.max_output_tokens, third - buffer)
+        both = default.buffer_tokens + default.max_output_tokens
+        buffer = default.buffer_tokens if both <= third else third * default.buffer_tokens // both
+        output = min(default.max_output_tokens, third - buffer)
     elif buffer is None:
-        buffer = min(usual.buffer_tokens, third)
+        buffer = min(default.buffer_tokens, third)
     elif output is None:
-        output = min(usual.max_output_tokens, third)
+        output = min(default.max_output_tokens, third)
     return Window(size, buffer, output or 0)
 
 

@@ -45,8 +45,9 @@ async def govern(
     if result.policy is not None:
         rt.policies.check_request(result.policy)
     model = await rt.known_models.of_session(result.model)
-    begun = Call(result.key, model.window, model.enforce, result.call_id, result.context)
-    entered = await rt.ledger.enter(begun)
+    entered = await rt.ledger.enter(
+        Call(result.key, model.window, model.enforce, result.call_id, result.context)
+    )
     session = entered.session
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)
@@ -61,7 +62,7 @@ async def govern(
         measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
-            return await call.replayed(entered.receipt)
+            return await call.answer_retry(entered.receipt)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
         observes = policy.mode is OBSERVE
         receipt, whole = None, None
@@ -154,16 +155,16 @@ class _Governing:
         )
         return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
 
-    async def replayed(self, receipt: Receipt) -> GovernedResult:
+    async def answer_retry(self, receipt: Receipt) -> GovernedResult:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
             raise IdempotencyKeyReused(
                 "This tool_call_id was used for other content in this session. "
                 "Send each call under an id of its own; retry a call with the same content."
             )
-        named = receipt.entry.details.tool_output_handle
-        if named is not None:
-            await self._ensure_stored(parse_handle(named))
+        handle = receipt.entry.details.tool_output_handle
+        if handle is not None:
+            await self._ensure_stored(parse_handle(handle))
         return await self.outcome(replace(receipt, budget=self.measured.budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
@@ -174,11 +175,11 @@ class _Governing:
 
     async def _is_readable(self, handle: Handle) -> bool:
         """Whether the store has the info of the result and the end of its body."""
-        found = await self.rt.store.find(self.measured.result.key.tenant, handle)
-        if found is None:
+        stored = await self.rt.store.find(self.measured.result.key.tenant, handle)
+        if stored is None:
             return False
         try:
-            async for _ in self.rt.store.read(found, max(0, found.measure.bytes - 1)):
+            async for _ in self.rt.store.read(stored, max(0, stored.measure.bytes - 1)):
                 pass
         except ResultExpired:
             return False

@@ -121,9 +121,9 @@ class _Reading:
             return await self._failed(_EXHAUSTED, "budget exhausted")
         return ToolText(text, entry_id=entry_id)
 
-    async def _failed(self, said: str, error: str) -> ToolText:
+    async def _failed(self, reason: str, error: str) -> ToolText:
         """The model reads this text too: it is charged in any case."""
-        text = cut_head(said.encode(), self._cap).decode()
+        text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
         await self.rt.ledger.settle(self._subject.charge(entry))
         self.rt.metrics.spent(entry.tokens_out)
@@ -173,17 +173,18 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
 async def _session_in_other_case(key: SessionKey, rt: Runtime) -> Session | None:
     """The session whose id differs in letter case alone: a door that knows no session takes it from the
     handle as the model wrote it. Ids with capitals are looked for among the first 1,000 sessions."""
-    wanted = key.session_id.casefold()
-    if found := await rt.ledger.session(SessionKey(key.tenant, wanted)):
-        return found
+    folded = key.session_id.casefold()
+    if session := await rt.ledger.session(SessionKey(key.tenant, folded)):
+        return session
     page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
-    return next((one for one in page.sessions if one.key.session_id.casefold() == wanted), None)
+    return next((one for one in page.sessions if one.key.session_id.casefold() == folded), None)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
     """The tools that its model is given: none while nothing is stored, or when its budget is exhausted.
     `is_storing`: the caller knew up to an hour ago that something is stored; nothing is counted, and the
-    tools are offered also if it was deleted since. To count takes 10 µs for each result."""
+    tools are offered also if it was deleted since. To count takes 10 µs for each result: a fifth of the 10 ms
+    that LiteLLM's history of 200 results is promised (bench/README.md)."""
     if not is_storing and await rt.store.count_results([key]) == [0]:
         return []
     session = await rt.ledger.session(key)
@@ -256,12 +257,13 @@ async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
     handle: Handle | None = None
     try:
         handle = _handle(asked.handle, key)
-        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Requirements(ends), rt)
+        question = Question(handle, asked.extract, asked.mode)
+        extracted = await extract(key.tenant, question, Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
         text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
         return ToolText(text, is_error=True)
-    return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
+    return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
 async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
@@ -295,11 +297,11 @@ async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
     fitting = model_text.matches_that_fit(page.matches, max_bytes)
     step = page.total_matches // max(fitting, 1)
     if asked.offset or step < 2:
-        found = model_text.Matches(page.matches, page.total_matches, first)
+        matches = model_text.Matches(page.matches, page.total_matches, first)
     else:
         spread = await _page(reading, asked, 1, ignore_case=ignore_case, step=step)
-        found = model_text.Matches(spread.matches, page.total_matches, 1, step)
-    return model_text.grep_text(found, max_bytes, notes)
+        matches = model_text.Matches(spread.matches, page.total_matches, 1, step)
+    return model_text.grep_text(matches, max_bytes, notes)
 
 
 async def _page(
@@ -322,7 +324,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     from content.natural_language import language_of_text, may_be_in
 
     rt, stored = reading.rt, reading.stored
-    said = ["No line matches."]
+    sentences = ["No line matches."]
     source = Source(rt.store, stored)
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= _NEAREST_BYTES:
@@ -332,13 +334,13 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
                 data = await source.read(0, source.size)
                 index = await rt.indexes.of(source, data)
                 near = partial(_near, index)
-                said += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
+                sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
-        said.append(f"The data is mostly {language}: search in {language}.")
-    said.append("Try a part of a word, or ask tool_output.")
-    return " ".join(said)
+        sentences.append(f"The data is mostly {language}: search in {language}.")
+    sentences.append("Try a part of a word, or ask tool_output.")
+    return " ".join(sentences)
 
 
 def _near(index: "PassageIndex", word: str) -> str:
@@ -355,10 +357,10 @@ async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> st
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
     query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0)
-    found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
-    part = found.slice
-    if found.hint:
-        return f"{bytes(part.result).decode()}\n[Nothing is selected. {found.hint}]"
+    answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    part = answer.slice
+    if answer.hint:
+        return f"{bytes(part.result).decode()}\n[Nothing is selected. {answer.hint}]"
     text = model_text.value_text(bytes(part.result))
     if part.next_offset is not None:
         text += (
