@@ -174,7 +174,7 @@ class Metrics:
         )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
-        """A replayed outcome was counted at its first try."""
+        """Counts one outcome. That of a retry (`replayed`) was counted when it was first answered."""
         if outcome.replayed:
             return
         measure = outcome.measure
