@@ -161,9 +161,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """The change of a PUT. Fields named in `given` are set, also to None; the others stay."""
+    """The change of a PUT. Fields named in `set_fields` are set, also to None; the others stay."""
 
-    given: frozenset[str]
+    set_fields: frozenset[str]
     context_window: int | None = None
     buffer_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -171,4 +171,4 @@ class SessionChange:
     policy: str | None = None
 
     def applied(self, session: Session) -> Session:
-        return replace(session, **{name: getattr(self, name) for name in self.given})
+        return replace(session, **{name: getattr(self, name) for name in self.set_fields})

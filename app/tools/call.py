@@ -250,66 +250,68 @@ def _handle(text: str, key: SessionKey) -> Handle:
     return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
 
 
-async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
-    if not asked.extract.strip():
+async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
+    if not arguments.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
-        handle = _handle(asked.handle, key)
-        question = Question(handle, asked.extract, asked.mode)
+        handle = _handle(arguments.handle, key)
+        question = Question(handle, arguments.extract, arguments.mode)
         extracted = await extract(key.tenant, question, Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle or "unknown"), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
-async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
-    pager = LinePager(asked.offset, asked.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2))
+async def _lines(reading: _Reading, arguments: LinesArguments, max_bytes: int) -> str:
+    pager = LinePager(
+        arguments.offset, arguments.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
+    )
     page = await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
-    return model_text.lines_text(page, asked.offset, max_bytes)
+    return model_text.lines_text(page, arguments.offset, max_bytes)
 
 
-async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
+async def _grep(reading: _Reading, arguments: GrepArguments, max_bytes: int) -> str:
     max_bytes = min(max_bytes, reading.usual_bytes)
-    first = max(asked.offset, 1)
-    page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
+    first = max(arguments.offset, 1)
+    page = await _page(reading, arguments, first, ignore_case=arguments.ignore_case)
     notes = []
-    ignore_case = asked.ignore_case
-    spaced = msgspec.structs.replace(asked, pattern=_NAME_END.sub(r'":\\s*', asked.pattern))
-    if not page.total_matches and reading.greppable and spaced != asked:
+    ignore_case = arguments.ignore_case
+    spaced = msgspec.structs.replace(arguments, pattern=_NAME_END.sub(r'":\\s*', arguments.pattern))
+    if not page.total_matches and reading.greppable and spaced != arguments:
         page = await _page(reading, spaced, first, ignore_case=ignore_case)
         if page.total_matches:
-            asked = spaced
+            arguments = spaced
             notes.append(
                 "The data is one long line: it is searched indented, with a space after a name's colon."
             )
     if not page.total_matches and not ignore_case:
         ignore_case = True
-        page = await _page(reading, asked, first, ignore_case=True)
+        page = await _page(reading, arguments, first, ignore_case=True)
         notes.append("Upper and lower case is ignored: nothing matches exactly.")
     if not page.total_matches:
-        return await _nothing(reading, asked.pattern)
-    if note := model_text.word_boundary_note(asked.pattern, page.matches, ignore_case):
+        return await _nothing(reading, arguments.pattern)
+    if note := model_text.word_boundary_note(arguments.pattern, page.matches, ignore_case):
         notes.append(note)
     fitting = model_text.matches_that_fit(page.matches, max_bytes)
     step = page.total_matches // max(fitting, 1)
-    if asked.offset or step < 2:
+    if arguments.offset or step < 2:
         matches = model_text.Matches(page.matches, page.total_matches, first)
     else:
-        spread = await _page(reading, asked, 1, ignore_case=ignore_case, step=step)
+        spread = await _page(reading, arguments, 1, ignore_case=ignore_case, step=step)
         matches = model_text.Matches(spread.matches, page.total_matches, 1, step)
     return model_text.grep_text(matches, max_bytes, notes)
 
 
 async def _page(
-    reading: _Reading, asked: GrepArguments, first: int, *, ignore_case: bool, step: int = 1
+    reading: _Reading, arguments: GrepArguments, first: int, *, ignore_case: bool, step: int = 1
 ) -> GrepPage:
     grep = Grep(
-        asked.pattern,
-        context=asked.context,
+        arguments.pattern,
+        context=arguments.context,
         ignore_case=ignore_case,
         limit=_MOST_MATCHES,
         offset=first - 1,
@@ -352,11 +354,11 @@ def _near(index: "PassageIndex", word: str) -> str:
     return f"“{word}” is not in the data" + (f"; it has {', '.join(near)}." if near else ".")
 
 
-async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> str:
+async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -> str:
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0)
+    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0)
     answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = answer.slice
     if answer.hint:
