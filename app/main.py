@@ -181,8 +181,6 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         run = app.state.supervisor.run
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
-        if runtime.outage is not None:
-            tasks.start_soon(run, "spool", runtime.outage.watch)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

@@ -86,11 +86,6 @@ class Settings(BaseSettings):
         "like. Default: beside the bodies; an object store needs it named.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
-    store_fallback: Literal["none", "disk"] = Field(
-        "none",
-        description="`disk`: while Redis is away, results and accounting are kept in `spool` under the state "
-        "directory. For a single instance.",
-    )
     policy_file: Path | None = Field(
         None, description="TOML file of policies on top of the built-in ones, reloaded on change."
     )
@@ -283,11 +278,6 @@ class Settings(BaseSettings):
         )
 
     @property
-    def spool(self) -> Path | None:
-        """Where results go while Redis is away; None where they go nowhere."""
-        return None if self.store_fallback == "none" else _state_directory() / "spool"
-
-    @property
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
         loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
@@ -359,11 +349,6 @@ def _check_storage(settings: Settings) -> None:
     for name in ("STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"):
         if {name.lower(), f"{name}_file".lower()} <= settings.model_fields_set:
             raise ConfigError(f"{PREFIX}{name} and {PREFIX}{name}_FILE are both set. Keep one.")
-    if settings.spool is not None and not settings.store.startswith("redis"):
-        raise ConfigError(
-            f"{PREFIX}STORE_FALLBACK=disk is for results kept in Redis, and {PREFIX}STORAGE_URL names "
-            "another place. Set that to a redis:// URL, or take the fallback out."
-        )
 
 
 def _check_backend(settings: Settings) -> None:

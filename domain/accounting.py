@@ -173,14 +173,6 @@ class SummaryRow:
         )
 
 
-class Missing(StrEnum):
-    """Why a summary may lack entries. `outage`: Redis is away, and the spool knows only what came since,
-    or Redis does not have all of that yet. `damage`: a record could not be read."""
-
-    OUTAGE = "outage"
-    DAMAGE = "damage"
-
-
 MOST_GROUPS = 10_000
 """The most groups that a summary tells apart."""
 
@@ -188,11 +180,11 @@ MOST_GROUPS = 10_000
 @dataclass(frozen=True, slots=True)
 class Summary:
     """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all others, None
-    if there are no others."""
+    if there are no others. `is_damaged`: a record could not be read, and its entries are left out."""
 
     rows: list[SummaryRow]
     rest: SummaryRow | None = None
-    missing: frozenset[Missing] = frozenset()
+    is_damaged: bool = False
 
     @property
     def total(self) -> SummaryRow:

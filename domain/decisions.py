@@ -25,8 +25,8 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
-    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered as it
-    was before. `degraded`: Redis was unreachable, and the body or the entry is in the local spool."""
+    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered as it was
+    before."""
 
     kind: OutcomeKind
     text: str | None
@@ -39,5 +39,4 @@ class Outcome:
     truncated_total: int | None = None
     replayed: bool = False
     durability: Durability | None = None
-    degraded: bool = False
     report_warning: ReportWarning | None = None

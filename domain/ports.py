@@ -186,15 +186,13 @@ class Call:
 
 @frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
-    local spool."""
+    """What the ledger recorded for a call. `replayed`: the call was a retry."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
     replayed: bool = False
-    degraded: bool = False
 
 
 @frozen_struct

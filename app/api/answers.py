@@ -48,7 +48,6 @@ class ResultOut(Struct, frozen=True):
     truncated_bytes: int | None
     truncated_total: int | None
     durability: Durability | None
-    degraded: bool
     entry_id: str
     warnings: tuple[str, ...]
 
@@ -133,7 +132,6 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
         durability=outcome.durability,
-        degraded=outcome.degraded,
         entry_id=outcome.entry_id,
         warnings=(*repairs, *report_warnings(outcome.report_warning)),
     )
@@ -171,8 +169,6 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
         headers["Spillgate-Truncated-Total"] = str(outcome.truncated_total)
     if outcome.durability is not None:
         headers["Spillgate-Durability"] = outcome.durability.value
-    if outcome.degraded:
-        headers["Spillgate-Degraded"] = "true"
     return headers
 
 

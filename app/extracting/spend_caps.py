@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy, Missing
-from domain.errors import SpendReached, StorageError, StoreUnavailable
+from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy
+from domain.errors import SpendReached, StorageError
 from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Clock, Ledger
@@ -67,10 +67,9 @@ class DailySpend:
         added = today.added_usd
         with suppress(StorageError):
             summary = await self._ledger.summary(model_calls, GroupBy.TYPE)
-            if Missing.OUTAGE not in summary.missing:
-                # The ledger may lack what was added while it was read.
-                today.cost_usd = sum(row.cost_usd for row in summary.rows) + today.added_usd - added
-                today.read_at = now
+            # The ledger may lack what was added while it was read.
+            today.cost_usd = sum(row.cost_usd for row in summary.rows) + today.added_usd - added
+            today.read_at = now
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
         """Reads the spend of those tenants whose spend of this day was not read yet."""
@@ -186,8 +185,6 @@ class SpendCaps:
             spent = _Spent(0, 0, 0.0)
             calls = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
             summary = await self._ledger.summary(calls, GroupBy.TYPE)
-            if Missing.OUTAGE in summary.missing:
-                raise StoreUnavailable("Redis is away, and only Redis knows what was spent. Try again.")
             for row in summary.rows:
                 spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
             # Another extraction may have opened it while this one waited.

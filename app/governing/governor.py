@@ -218,8 +218,6 @@ class _Governing:
             truncated_total=details.truncated_total,
             replayed=receipt.replayed,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
-            degraded=receipt.degraded
-            or (body.durability is not None and self.rt.is_spooled(body.durability)),
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)

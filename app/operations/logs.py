@@ -221,14 +221,6 @@ def log_hook_passed(client: str, why: str) -> None:
     log.info("hook passed", extra={"fields": {"client": client, "why": why}})
 
 
-def log_outage(why: str | None) -> None:
-    """Redis went away, or (None) is back."""
-    if why is None:
-        log.warning("Redis is back: results are kept there again.")
-    else:
-        log.warning("Redis is away: results are kept in the local spool.", extra={"fields": {"why": why}})
-
-
 def log_stopped(results: int, bytes_kept_out: int) -> None:
     """The last line of a process: how many results it governed, and how many of their bytes no model read."""
     fields = {"results": results, "bytes_kept_out_of_context": bytes_kept_out}

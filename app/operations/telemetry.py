@@ -123,9 +123,6 @@ class Metrics:
         self.watch_bodies = gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
         ).set_function
-        self.watch_outage = gauge(
-            "spillgate_degraded", "1 while Redis is away and the local spool serves."
-        ).set_function
         self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
         self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
         self._uses: Sequence[TenantUse] | None = None

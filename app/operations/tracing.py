@@ -184,7 +184,6 @@ def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None
             TOKENS: measure.tokens,
             "spillgate.tokens_exact": measure.tokens_exact,
             TOKENS_SAVED: measure.tokens - tokens_out,
-            "spillgate.degraded": outcome.degraded,
             "spillgate.durability": outcome.durability and outcome.durability.value,
             "spillgate.budget.remaining": budget.remaining_tokens if budget.enforced else None,
         }

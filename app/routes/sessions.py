@@ -18,7 +18,6 @@ from domain.errors import (
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
-    StoreUnavailable,
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey
@@ -115,8 +114,6 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     session = await rt.ledger.session(key)
     if session is None:
-        if rt.readiness.is_degraded:
-            raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from domain.accounting import AccountingEntry
 from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull
+from domain.errors import TenantFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
@@ -38,7 +38,6 @@ class RedisLedger(RedisEntries, LedgerBase):
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _Usage] = {}
-        self.known = self._sessions.known
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -83,22 +82,7 @@ class RedisLedger(RedisEntries, LedgerBase):
 
         return await self._sessions.change(key, decide, call_id), warning
 
-    async def replay(self, line: Charge | AccountingEntry) -> None:
-        """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
-        was opened again since then, enters the entry of the charge without charging."""
-        entry = line.entry if isinstance(line, Charge) else line
-        # One that is still on its way to Redis is entered once because the script knows its id for ONCE_MS.
-        if await self.has_entry(entry):
-            return
-        if isinstance(line, Charge):
-            try:
-                await self._charge(line, forced=True, is_replay=True)
-                return
-            except (Conflict, SessionEnded, IdempotencyKeyReused):
-                pass
-        await self.append(entry, is_replay=True)
-
-    async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
+    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         check_count(charge.tokens)
         entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
@@ -113,8 +97,7 @@ class RedisLedger(RedisEntries, LedgerBase):
             if found.receipt is not None:
                 return None
             session, most = session_rules.admitted(found.session, charge), None
-            if not is_replay:
-                check_room(opens=found.session is None, admitted=admitted)
+            check_room(opens=found.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
                 raise Refused
@@ -122,7 +105,7 @@ class RedisLedger(RedisEntries, LedgerBase):
                 most = budget.limit_tokens - budget.used_tokens - charge.tokens
             after = session_rules.charged(session, charge)
             step = Step(after, charge.tokens, most, entry, text, size, finding)
-            if finding is not None and not is_replay:
+            if finding is not None:
                 try:
                     check_room(opens=False)
                 except TenantFull:
@@ -140,8 +123,8 @@ class RedisLedger(RedisEntries, LedgerBase):
         budget = found.session.budget(charge.default_window, charge.enforce)
         return Receipt(entry, budget, charge.fingerprint, charge.text)
 
-    async def append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
-        admitted = is_replay or session_rules.is_admitted(entry)
+    async def append(self, entry: AccountingEntry) -> None:
+        admitted = session_rules.is_admitted(entry)
         check_room = await self._room(entry.tenant)
 
         def decide(found: Found) -> Step:
@@ -154,20 +137,13 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def session(self, key: SessionKey) -> Session | None:
         return (await self._sessions.read(key)).session
 
-    async def put_session(
-        self, key: SessionKey, change: SessionChange, declared_epoch: int | None = None
-    ) -> Session:
-        """With `declared_epoch` the spool has answered the request, in that epoch: it is applied beyond every
-        bound, unless the session has ended since."""
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: Found) -> Step:
             before = found.session
-            opens = before is None or before.ended_at is not None
-            if declared_epoch is None and opens:
+            if before is None or before.ended_at is not None:
                 check_room(opens=True)
-            if declared_epoch is not None and before and opens and before.first_live_epoch > declared_epoch:
-                return None
             return Step(session_rules.opened(before, key, change, self._clock()))
 
         session = (await self._sessions.change(key, decide)).session

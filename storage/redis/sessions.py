@@ -34,8 +34,7 @@ ONCE_MS = 60_000
 """How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
 
 _MOST_KNOWN = 10_000
-"""The most sessions that a process remembers, so that it need not read one before it changes it, and for the
-spool."""
+"""The most sessions that a process remembers, so that it need not read one before it changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,6 @@ class Sessions:
             what = "is damaged: its session counts as unknown. End it or PUT it again."
             self._redis.notices.warn(where, what)
         return Found(session, sealed[:SEAL], first, receipt, is_damaged)
-
-    def known(self, key: SessionKey) -> Session | None:
-        """The session as this process has seen it last."""
-        return self._known.get(key, _UNKNOWN).session
 
     def forget(self, tenant: str) -> None:
         self._known = {key: found for key, found in self._known.items() if key.tenant != tenant}

@@ -172,13 +172,8 @@ def test_a_user_without_a_home_directory_is_told_what_to_set(
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    for uri, fallback in (("disk:", "none"), ("redis://host", "disk")):
-        monkeypatch.setenv("SPILLGATE_STORAGE_URL", uri)
-        monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", fallback)
-        assert main(["check-config"]) == 2
-        assert capsys.readouterr().err.startswith(
-            "spillgate: The state directory is not known: set HOME, or "
-        )
+    assert main(["check-config"]) == 2
+    assert capsys.readouterr().err.startswith("spillgate: The state directory is not known: set HOME, or ")
 
 
 @pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"])
@@ -199,18 +194,6 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
     monkeypatch.setenv(f"SPILLGATE_{name}_FILE", str(tmp_path / "missing"))
     assert main(["check-config"]) == 2
     assert f"SPILLGATE_{name}_FILE" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("url", ["disk:", "memory:"])
-def test_a_fallback_is_for_redis_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
-) -> None:
-    monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", "disk")
-    monkeypatch.setenv("SPILLGATE_STORAGE_URL", url)
-    assert main(["check-config"]) == 2
-    assert "Set that to a redis:// URL" in capsys.readouterr().err
-    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
-    assert main(["check-config"]) == 0
 
 
 @pytest.mark.parametrize(

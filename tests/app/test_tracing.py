@@ -112,7 +112,6 @@ async def test_a_governed_result_is_a_span_of_its_callers_trace() -> None:
             "spillgate.tokens_saved": measure["tokens"]
             - (told["budget"]["used_tokens"] + told["budget"]["reserved_tokens"]),
             "spillgate.durability": "memory",
-            "spillgate.degraded": False,
         }
 
 

@@ -4,7 +4,6 @@ each argument is a name of FAULTS, or `NAME=seconds`."""
 import asyncio
 import itertools
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -25,8 +24,6 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Journal, Outage
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
@@ -111,18 +108,6 @@ def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *num
     return faulty
 
 
-def killed_at(act: Callable[..., Awaitable[Any]], number: int) -> object:
-    """The process kills itself before the call of this number, counted from 1."""
-    count = itertools.count(1)
-
-    async def faulty(*args: Any) -> Any:
-        if next(count) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await act(*args)
-
-    return faulty
-
-
 async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Awaitable[None]]) -> None:
     await task()
 
@@ -139,12 +124,6 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
     "sweeps that raise, unsupervised": [*OFTEN, SWEEPS_FAIL, (supervisor.Supervisor, "run", run_once)],
-    "killed amid the replay": [(SpoolLedger, "_enter", killed_at(SpoolLedger._enter, 3))],
-    "killed after the replay": [(Journal, "empty", killed_at(Journal.empty, 1))],
-    "replays that raise": [
-        *OFTEN,
-        (Outage, "_return", failing(Outage._return, RuntimeError, 1, 2)),
-    ],
 }
 
 if __name__ == "__main__":
