@@ -148,7 +148,7 @@ bench: $(VENV)/.dev ## Measure speed and memory against the two references
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json, and the tools that the relay lists, from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
-	$(BIN)/python -m tests.app.relay_tools > app/relay/tools.json.new && mv app/relay/tools.json.new app/relay/tools.json
+	$(BIN)/python -m tests.app.relay_tools > relay/tools.json.new && mv relay/tools.json.new relay/tools.json
 
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree

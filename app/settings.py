@@ -10,8 +10,8 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings import PydanticBaseSettingsSource as Source
 
-from app import DEFAULT_URL
 from app.files import read_text
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url, rule_in_words

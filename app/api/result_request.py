@@ -16,12 +16,12 @@ from starlette.types import Receive, Scope
 
 from app.api.answers import prefers
 from app.api.problems import types_in_words
-from app.doors.hooks import DOORS
 from app.edge import large_json
 from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
 from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.hooks import DOORS
 from domain.results import ToolResult, UsageReport
 from domain.structs import frozen_struct
 

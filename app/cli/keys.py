@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from app.edge.api_keys import NAME, NAME_RULE, ApiKey, Role, digest_of, parse_expiry, parse_key
-from app.files import only_writer, read_text, replace_text
+from app.files import only_writer, read_text
+from command.files import replace_text
 from domain.errors import ConfigError
 from domain.handles import is_tenant
 

@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Any
 
 from app.api.result_request import MAX_ARGUMENT_BYTES, SentContent
-from app.doors.hooks import HookCall
 from app.edge.documents import Document
 from app.governing.governor import govern
 from app.runtime import Runtime
@@ -14,6 +13,7 @@ from domain.decisions import Outcome
 from domain.doors import Door
 from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
+from domain.hooks import HookCall
 from domain.results import ToolResult
 
 

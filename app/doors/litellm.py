@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.doors.govern_call import digest_of
-from app.doors.hooks import OWN_TOOL, session_id_of, text_in, texts_of
 from app.doors.rows import Conversation
 from app.edge.documents import Document, read_document
 from app.operations.logs import describe_request, log_hook_passed
@@ -15,6 +14,7 @@ from app.tools.definitions import ToolFormat, definitions
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
+from domain.hooks import OWN_TOOL, session_id_of, text_in, texts_of
 
 NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
 """The request stays as it is."""

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, digest_of, govern_call
-from app.doors.hooks import MAX_NAME, HookCall, in_blocks, texts_of
 from app.doors.seen_rows import Seen
 from app.edge.documents import Document
 from app.edge.large_json import STEP_SECONDS, pause
@@ -24,6 +23,7 @@ from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
+from domain.hooks import MAX_NAME, HookCall, in_blocks, texts_of
 
 DIGEST_CHARS = 24
 """Characters of the id of a call that is named by its content."""

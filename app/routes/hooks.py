@@ -9,13 +9,13 @@ from app.api.answers import in_pieces
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors.govern_call import arguments_of, govern_call, sent_content
-from app.doors.hooks import CLIENTS, text_in
 from app.edge.documents import Document, read_document
 from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
+from domain.hooks import CLIENTS, text_in
 
 router = Router(tags=["hooks"])
 

@@ -1,4 +1,4 @@
-"""The tools that the relay lists while no service has answered: `python -m` prints app/relay/tools.json."""
+"""The tools that the relay lists while no service has answered: `python -m` prints relay/tools.json."""
 
 import json
 

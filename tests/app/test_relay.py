@@ -121,8 +121,8 @@ def test_our_tools_are_listed_once_at_the_end_of_the_last_page(relay: RelayClien
 
 
 def test_the_listed_tools_are_those_of_the_service() -> None:
-    written = (ROOT / "app" / "relay" / "tools.json").read_text()
-    assert written == relay_tools.text(), "app/relay/tools.json is out of date: run `make openapi`"
+    written = (ROOT / "relay" / "tools.json").read_text()
+    assert written == relay_tools.text(), "relay/tools.json is out of date: run `make openapi`"
 
 
 def test_all_else_passes_byte_for_byte_and_in_order(relay: RelayClient, tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
             assert "spillgate serve" in text_of(answer)
             assert relay.said().count(b"The result passes unchanged.\n") == 1
             port = url.rpartition(":")[2]
-            command = ("-m", "app.cli.main", "serve", "--port", port)
+            command = ("-m", "command.main", "serve", "--port", port)
             asyncio.run(services.start(tmp_path / "state", command))
             assert "too large" in text_of(relay.call("text", size=20_000))
 
@@ -391,7 +391,7 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
 def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
     impatient = (
         "-c",
-        "import app.cli.client as client, app.cli.main as main\n"
+        "import command.service as client, command.main as main\n"
         "sent = client.Service.request\n"
         "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.1))\n"
         "main.sys.exit(main.main())",
@@ -422,7 +422,7 @@ def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
         "reader, writer = os.pipe()\n"
         "os.close(reader)\n"
         f"os.dup2(writer, 2) if {is_open} else os.close(2)\n"
-        "os.execv(sys.executable, [sys.executable, '-m', 'app.cli.main', *sys.argv[1:]])"
+        "os.execv(sys.executable, [sys.executable, '-m', 'command.main', *sys.argv[1:]])"
     )
     with opened(tmp_path, "--no-embedded", program=("-c", code), url="http://127.0.0.1:1") as relay:
         for _ in range(2):
@@ -436,8 +436,8 @@ def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
 def test_after_a_fault_of_the_relay_messages_pass(tmp_path: Path) -> None:
     faulty = (
         "-c",
-        "import app.relay.relay, app.cli.main as main\n"
-        "app.relay.relay.Relay._note_server = lambda *_: {}[0]\n"
+        "import relay.relay, command.main as main\n"
+        "relay.relay.Relay._note_server = lambda *_: {}[0]\n"
         "main.sys.exit(main.main())",
     )
     with opened(tmp_path, "--no-embedded", program=faulty, url="http://127.0.0.1:1") as relay:
@@ -452,8 +452,8 @@ def test_after_a_fault_of_the_relay_messages_pass(tmp_path: Path) -> None:
 
 def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) -> None:
     code = (
-        "import app.relay.backend, app.cli.main as main\n"
-        "app.relay.backend.PAUSE_SECONDS = 0\n"
+        "import relay.backend, command.main as main\n"
+        "relay.backend.PAUSE_SECONDS = 0\n"
         "main.sys.exit(main.main())"
     )
     answers: list[bytes] = []

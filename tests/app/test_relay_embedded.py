@@ -96,7 +96,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         environment = {**os.environ, "SPILLGATE_URL": nowhere, "PYTHONPATH": str(ROOT)}
         environment["SPILLGATE_STORAGE_URL"] = f"disk://{place / 'state'}"
         asked = subprocess.run(
-            [sys.executable, "-m", "app.cli.main", "grep", handle[0], "name 1234"],
+            [sys.executable, "-m", "command.main", "grep", handle[0], "name 1234"],
             env=environment,
             cwd=ROOT,
             capture_output=True,
@@ -127,7 +127,7 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
 
 def patched(code: str) -> tuple[str, str]:
     """The program with some of it replaced."""
-    head = "import os, threading, app.cli.main as main, app.cli.client, app.edge.server, app.relay.backend\n"
+    head = "import os, threading, command.main as main, command.service, app.edge.server, relay.backend\n"
     return "-c", f"{head}{code}main.sys.exit(main.main())"
 
 
@@ -143,13 +143,13 @@ def serve(*_):
 app.edge.server.serve = serve
 """
 SLOW = """
-import app.relay.backend
+import relay.backend
 def serve(*_):
     os.write(2, b'starts')
     threading.Event().wait()
-app.relay.backend.EmbeddedService._serve = serve
-app.relay.backend.START_SECONDS = 0.1
-app.relay.backend.PAUSE_SECONDS = 0
+relay.backend.EmbeddedService._serve = serve
+relay.backend.START_SECONDS = 0.1
+relay.backend.PAUSE_SECONDS = 0
 """
 
 
@@ -179,8 +179,8 @@ def test_without_a_service_that_starts_results_pass(
 def test_a_service_that_no_client_can_reach_is_given_up(place: Path, nowhere: str) -> None:
     """Another relay can use the store then, and the first one goes on without the service."""
     code = (
-        "app.cli.client.KeptConnections.take = lambda connections: None\n"
-        "app.relay.backend.Backend.warm_up = lambda backend: None\n"
+        "command.service.KeptConnections.take = lambda connections: None\n"
+        "relay.backend.Backend.warm_up = lambda backend: None\n"
         "app.edge.server.STOP_SECONDS = 0.000001\n"  # A stop ends a process of its own after that.
     )
     with ExitStack() as stack:

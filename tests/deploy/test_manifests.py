@@ -35,10 +35,10 @@ from manifests import (
 )
 
 from app import __version__
-from app.cli.options import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+from command.commands import COMMANDS
 from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES

@@ -42,7 +42,7 @@ class Shell:
         # No test is about patience but those that set it.
         environ["SPILLGATE_HOOK_TIMEOUT_MS"] = "60000"
         environ |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
-        done = run(("-m", "app.cli.main", "hook", *arguments), environ, stdin)
+        done = run(("-m", "command.main", "hook", *arguments), environ, stdin)
         return Answered(done.returncode, json.loads(done.stdout), done.stderr.decode())
 
     def sent(self, client: str, payload: Any, **settings: str) -> Any:
@@ -70,7 +70,7 @@ def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
 async def test_the_exit_status_is_0_for_an_agent_that_does_not_read_the_answer(shell: Shell) -> None:
     sent = shell.home / "sent.json"
     sent.write_text(json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)))
-    command = shlex.join([sys.executable, "-m", "app.cli.main", "hook", "codex"])
+    command = shlex.join([sys.executable, "-m", "command.main", "hook", "codex"])
     for ignored in (">&-", ">/dev/full", "| true"):
         line = f"{command} <{shlex.quote(str(sent))} {ignored}; exit ${{PIPESTATUS[0]}}"
         environ = {"PATH": os.environ["PATH"], "HOME": str(shell.home), "SPILLGATE_URL": shell.url}

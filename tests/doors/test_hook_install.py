@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from app.cli.hook_files import PLANS
-from app.cli.main import main
+from command.hook_files import PLANS
+from command.main import main
 from tests.counts import count
 
 FILES = {

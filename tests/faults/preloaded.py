@@ -10,8 +10,8 @@ from content.tokens import load_encoding
 
 IMPORTED = (
     "anyio._backends._asyncio",
-    "app.cli.hook",
-    "app.cli.shell",
+    "command.hook",
+    "command.shell",
     "app.edge.server",
     "app.extracting.extractor",
     "app.main",

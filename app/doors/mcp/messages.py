@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from app.doors.mcp import NAMED_BY
 from app.edge.large_json import decoded
+from domain.doors import NAMED_BY
 from domain.errors import BadRequest
 
 STATELESS = "2026-07-28"

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from app.doors.mcp import NAMED_BY
-from app.relay.messages import inner, members, text
-from app.relay.streams import Buffer
+from domain.doors import NAMED_BY
+from relay.messages import inner, members, text
+from relay.streams import Buffer
 
 VERSION = "MCP-Protocol-Version"
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"

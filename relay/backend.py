@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.client import (
+from command.service import (
     Answer,
     Refused,
     Request,

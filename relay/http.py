@@ -12,11 +12,11 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from app.cli.client import KeptConnections, address_of, connect, why
-from app.relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
-from app.relay.routing_headers import VERSION, RoutingHeaders
-from app.relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
+from command.service import KeptConnections, address_of, connect, why
 from domain.errors import ConfigError
+from relay.messages import NOT_JSON, Id, elements, id_of, inner, is_array, members, on_one_line, text
+from relay.routing_headers import VERSION, RoutingHeaders
+from relay.streams import SIGNAL_SECONDS, Buffer, FromClient, FromServer, Output, lines, read_from
 
 CONNECT_SECONDS = 30.0
 END_SECONDS = 30.0

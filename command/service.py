@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from app import DEFAULT_URL
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -160,8 +160,7 @@ def state_folder() -> str:
 
 
 def embedded_directory() -> str:
-    """Where a service that runs inside a command, such as `spillgate mcp`, has its socket and its lock: in
-    the directory of its store."""
+    """Where a service that a relay has started has its socket and its lock: in the directory of its store."""
     store = os.environ.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
     return os.path.join(store or state_folder(), "embedded")
 

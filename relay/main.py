@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
-    from app.relay.http import HttpServer
-    from app.relay.streams import CommandServer
+    from relay.http import HttpServer
+    from relay.streams import CommandServer
 
 _ANSWERS_SECONDS = 30.0
 
 
-def run(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
+    options = _options(arguments)
     command: list[str] = options.server
     if bool(command) == bool(options.url):
         raise ConfigError(
@@ -32,9 +33,9 @@ def run(options: argparse.Namespace) -> int:
         print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
     # A command starts while the relay is imported.
-    from app.relay.backend import Backend
-    from app.relay.relay import Relay
-    from app.relay.streams import Output
+    from relay.backend import Backend
+    from relay.relay import Relay
+    from relay.streams import Output
 
     backend = Backend(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
@@ -46,13 +47,40 @@ def run(options: argparse.Namespace) -> int:
     return _end(status)
 
 
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+        description="Govern the results of an MCP server's tools.",
+    )
+    # Some clients leave the dashes before a command out.
+    parser.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="to send to the URL, repeatable",
+    )
+    parser.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="start a service, also if one runs (if none runs, and its address is on loopback)",
+    )
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:end])
+    if end < len(arguments):
+        options.server = list(arguments[end + 1 :])
+    return options
+
+
 def _server(options: argparse.Namespace, command: Sequence[str]) -> "CommandServer | HttpServer":
     """Raises OSError, ConfigError."""
     if command:
-        from app.relay.streams import CommandServer
+        from relay.streams import CommandServer
 
         return CommandServer(command)
-    from app.relay.http import HttpServer
+    from relay.http import HttpServer
 
     return HttpServer(options.url, options.header)
 

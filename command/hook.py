@@ -1,7 +1,7 @@
 """`spillgate hook CLIENT`: a coding agent's hook over stdin and stdout. Whatever fails, the result passes.
 
-An agent waits for this command after each call of a tool: it imports the standard library only, and takes no
-part of the service's.
+An agent waits for this command after each call of a tool. It reads no arguments but the client: to an agent,
+the exit status 2 of wrong arguments means that the call is to be blocked.
 """
 
 import json
@@ -9,15 +9,15 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
-from app.cli.client import Refused, Request, Service, ServiceError, state_folder
-from app.doors.hooks import CLIENTS, Answer, HookCall, text_in
+from command.service import Refused, Request, Service, ServiceError, state_folder
 from domain.errors import ConfigError
+from domain.hooks import CLIENTS, Answer, HookCall, text_in
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
@@ -37,8 +37,9 @@ class Passed(Exception):
     """The result passes. The message says why, for the log."""
 
 
-def run(client: str) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails."""
+    client = arguments[0]
     try:
         answer, event = _answered(client, _payload())
     except (Passed, ServiceError, ConfigError, OSError) as error:

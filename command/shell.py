@@ -1,4 +1,4 @@
-"""Commands of the shell that speak to a running service: `pipe`, and one for each of the model's tools."""
+"""Commands of the shell: `pipe`, and one for each of the model's tools."""
 
 import argparse
 import json
@@ -6,34 +6,78 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import IO
 from urllib.parse import urlencode
 
-from app.cli.client import TOOL_SECONDS, Request, Service, ServiceError, session_in
+from command.commands import COMMANDS
+from command.service import TOOL_SECONDS, Request, Service, ServiceError, session_in
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
 _PIECE_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 1 << 20
 
 
-def run(options: argparse.Namespace) -> int:
-    return _pipe(options) if options.command == "pipe" else _ask(options)
+_HANDLE = "as the message that replaced the result gave it"
+_WHERE = (
+    f"Asks the service at SPILLGATE_URL ({DEFAULT_URL}), with the key SPILLGATE_KEY if that is set. "
+    "`spillgate serve` starts one."
+)
 
 
-def _ask(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str]) -> int:
+    """The first argument is the command."""
+    name = arguments[0]
+    about = COMMANDS[name].help
+    parser = argparse.ArgumentParser(
+        prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.", epilog=_WHERE
+    )
+    _add_arguments(name, parser)
+    options = parser.parse_args(arguments[1:])
+    return _pipe(options) if name == "pipe" else _ask(name, options)
+
+
+def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "pipe":
+        parser.add_argument(
+            "--tool", help="the tool that returned it (execute_shell)", default="execute_shell"
+        )
+        parser.add_argument("--session", help="as SPILLGATE_SESSION")
+        return
+    parser.add_argument("handle", help=_HANDLE)
+    if name == "ask":
+        parser.add_argument(
+            "extract", metavar="question", help="what you look for, in words that the data may hold"
+        )
+        parser.add_argument("--mode", help="auto, full-chunked, read-grep, retrieve or truncate (auto)")
+    elif name == "grep":
+        parser.add_argument("pattern", help="a regular expression (RE2)")
+        parser.add_argument("--context", type=int, help="lines around each match")
+        parser.add_argument(
+            "--ignore-case", action="store_true", default=None, help="ignore upper and lower case"
+        )
+        parser.add_argument("--offset", type=int, help="the first match to show, counted from 1")
+    elif name == "lines":
+        parser.add_argument("offset", type=int, help="the first line, counted from 1")
+        parser.add_argument("limit", type=int, nargs="?", help="how many lines")
+    else:
+        parser.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _ask(command: str, options: argparse.Namespace) -> int:
     """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
-    given = {name: value for name, value in vars(options).items() if name != "command" and value is not None}
+    given = {name: value for name, value in vars(options).items() if value is not None}
     session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
-    name = "tool_output" if options.command == "ask" else f"tool_output_{options.command}"
+    name = "tool_output" if command == "ask" else f"tool_output_{command}"
     call = {"name": name, "arguments": given} | ({"session_id": session} if session else {})
     request = Request("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:
             text, is_error = service.request(request).text()
     except ServiceError as error:
-        print(f"spillgate {options.command}: {error}", file=sys.stderr)
+        print(f"spillgate {command}: {error}", file=sys.stderr)
         return 1
     print(text)
     return int(is_error)

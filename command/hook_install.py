@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app import DEFAULT_URL
-from app.cli.client import Service
-from app.cli.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
-from app.cli.jsonc import Keys, Malformed, Misfit, added, parse, removed
-from app.files import replace_text
+from command.files import replace_text
+from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
+from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
+from command.service import Service
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
 _KEY_LINES = r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*"
@@ -36,9 +36,10 @@ class Change(NamedTuple):
     after: str | None
 
 
-def run(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Exit status 0; for `status`, 1 if something is missing. Raises ConfigError, before anything is written
     unless the disk fails."""
+    options = _options(arguments)
     client: str = options.client
     if client not in PLANS:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
@@ -65,6 +66,23 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "install" and not options.dry_run:
         print(_said(client, setup))
     return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        usage="spillgate hook CLIENT   (answers the hook's JSON on stdin)\n"
+        "       spillgate hook install|uninstall|status CLIENT [--project] [--dry-run]",
+        description="Answer a coding agent's hook, or set the agent up.",
+    )
+    parser.add_argument(
+        "action",
+        choices=("install", "uninstall", "status"),
+        help="add to, remove from or find in its settings",
+    )
+    parser.add_argument("client", help=f"one of {', '.join(PLANS)}")
+    parser.add_argument("--project", action="store_true", help="the project in this folder, not the user")
+    parser.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
+    return parser.parse_args(arguments)
 
 
 def _has_hook(client: str, file: SettingsFile) -> bool:

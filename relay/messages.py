@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from app.relay.streams import Buffer, Pieces
+from relay.streams import Buffer, Pieces
 
 _QUOTE, _BRACE = b'"{'
 _JOINED_BYTES = 1 << 18

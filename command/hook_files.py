@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.cli.jsonc import Keys
+from command.jsonc import Keys
 
 SERVER = "spillgate"
-"""The name of the MCP server, which the tools' names have as a prefix (see `app.doors.hooks`)."""
+"""The name of the MCP server, which the tools' names have as a prefix (see `domain.hooks`)."""
 
 TIMEOUT_SECONDS = 10
 """How long an agent waits for a hook. The hook loses patience with the service earlier."""
 
-PLUGINS = Path(__file__).parents[2] / "integrations"
+PLUGINS = Path(__file__).parents[1] / "integrations"
 
 
 class SettingsFile(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from app.cli.client import TOOL_SECONDS, Request, ServiceError, session_in
-from app.relay.backend import Backend
-from app.relay.messages import (
+from command.service import TOOL_SECONDS, Request, ServiceError, session_in
+from relay.backend import Backend
+from relay.messages import (
     NOT_JSON,
     Id,
     array,
@@ -35,7 +35,7 @@ from app.relay.messages import (
     value,
     written,
 )
-from app.relay.streams import Buffer, Pieces, to_stderr
+from relay.streams import Buffer, Pieces, to_stderr
 
 PICTURE_BYTES = 8 << 20
 """A picture or sound up to this size stays as it is: the largest that APIs of models take has 5 MB, which is
