@@ -45,6 +45,8 @@ _OFFSET = "offset"
 _FIRST_LINES = ("start_line", "line_start", "startLine")
 _LIMITS = ("limit", "max_lines", "num_lines", "line_count")
 _LAST_LINES = ("end_line", "line_end", "endLine")
+_HEAD_LIMIT = "head_limit"
+_MOST_RESULTS = ("max_results", "maxResults", "max_count")
 _COMMANDS = ("command", "cmd", "script", "commandLine")
 # Some clients wrap the arguments of a server's tool in one of these.
 _WRAPPERS = ("params", "arguments", "input")
@@ -96,6 +98,17 @@ def is_paginated(result: ToolResult) -> bool:
 def limit_of(result: ToolResult) -> int | None:
     """The number of lines, rows or entries in the arguments."""
     return _number(result, _LIMITS)
+
+
+def rows_asked_for(result: ToolResult) -> int | None:
+    """The number of rows that the arguments ask for, 0 for all of them; None if they do not say."""
+    head = _number(result, (_HEAD_LIMIT,))
+    if head is not None:
+        return head
+    last = _number(result, _LAST_LINES)
+    by_range = None if last is None else last + 1 - (_number(result, _FIRST_LINES) or 1)
+    asked = _number(result, (*_LIMITS, *_MOST_RESULTS)) or by_range
+    return asked if asked is not None and asked > 0 else None
 
 
 def command_of(result: ToolResult) -> str | None:

