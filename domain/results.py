@@ -42,8 +42,8 @@ class ToolResult:
     """What a caller sends about one result, without the content.
 
     `tool_namespace` is the server's name; None: it is taken from the tool's name. `tool_arguments` is the
-    JSON or string exactly as sent. `policy` is a policy override as JSON text. `truncated_total` is the number
-    of rows or matches that the tool found, where it returned fewer.
+    JSON or string exactly as sent. `policy` is a policy override as JSON text. `truncated_total`: the
+    rows or matches that the tool found, where it returned fewer.
     """
 
     key: SessionKey

@@ -77,8 +77,10 @@ class View:
     whole if the mark would make it longer, or if the tool has cut it there.
     """
 
-    __slots__ = ("_kind", "_lines", "_matches", "_most", "_newlines", "_policy", "_rest", "_result")
-    __slots__ += ("_row", "_shown_matches", "_tail", "_utf8")
+    __slots__ = (
+        *("_kind", "_lines", "_matches", "_most", "_newlines", "_policy"),
+        *("_rest", "_result", "_row", "_shown_matches", "_tail", "_utf8"),
+    )
 
     def __init__(self, policy: Policy, result: ToolResult) -> None:
         self._policy = policy
@@ -209,7 +211,7 @@ class _Lines:
     def feed(self, text: str) -> str:
         first, *others = text.split("\n")
         self._hold(first)
-        shown = []
+        shown: list[str] = []
         for line in others:
             shown += (self._end(is_last=False), "\n")
             self._hold(line)
