@@ -7,6 +7,7 @@ from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer
+from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, is_match
 from policies.tool_calls import ToolKind, first_row, kind_of, rows_asked_for
 
 CUTS = False
@@ -18,29 +19,8 @@ _MARK = "… [+{} chars]"
 _MATCHES = (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH)
 _LIMITED = (ToolKind.FILE, ToolKind.GREP, ToolKind.GLOB)
 
-_FOOTER = (
-    r"\((?:Showing lines \d+[–-]\d+ of (?P<lines>\d+) total"
-    r"|Showing \d+ of (?P<matches>\d+) matches\.[^\n()]{0,200}"
-    r"|Results limited to \d+ [^\n()]{1,200})\)"
-)
-_SUMMARY = r"Found \d+ (?:files?|total occurrences? across \d+ files?\.)"
-_LAST_LINES = re.compile(rf"(?:\A|\n)(?:\r?\n)?(?P<footer>(?:{_SUMMARY} )?{_FOOTER})\r?\n?\Z")
-"""The footer that a tool with view caps of its own, or an earlier view, puts below the rows."""
-
-_FOOTER_CHARS = 512
-"""No footer is longer, with the line ends around it."""
-
-_NO_MATCH = re.compile(rf"\s*(?:--|{_SUMMARY}|(?:{_SUMMARY} )?{_FOOTER})?\s*")
-"""A row of search output that is no match: a separator, a summary, a footer or an empty row."""
-
-_ROW_PREFIX = re.compile(
-    r"(?:(?:[A-Za-z]:)?[^\s:]{1,300}?\.\w{1,10}[:-])\d{1,9}([:-])"
-    r"|\d{1,9}([:-])|\S{1,300}?[:-]\d{1,9}([:-])"
-)
-"""The file and the line number before the text of a match (`:`) or of a context line (`-`)."""
-
 _NUMBER_PREFIX = re.compile(r"\s{0,8}\d{1,9}(?:\t|→|\| )")
-_PREFIXES = {ToolKind.GREP: _ROW_PREFIX, ToolKind.FILE: _NUMBER_PREFIX}
+_PREFIXES = {ToolKind.GREP: PREFIX, ToolKind.FILE: _NUMBER_PREFIX}
 _PREFIX_CHARS = 400
 
 _CUT_BY_TOOL = re.compile(
@@ -117,7 +97,7 @@ class View:
         if self._most and self._kind in _MATCHES:
             self._count_matches(text)
         self._newlines += text.count("\n")
-        self._tail = (self._tail + text[-_FOOTER_CHARS:])[-_FOOTER_CHARS:]
+        self._tail = (self._tail + text[-FOOTER_CHARS:])[-FOOTER_CHARS:]
         return self._lines.feed(shown) if self._policy.max_line_chars else shown
 
     def finish(self) -> str:
@@ -129,7 +109,7 @@ class View:
 
     @property
     def _last_lines(self) -> re.Match[str] | None:
-        return _LAST_LINES.search(self._tail)
+        return LAST_LINES.search(self._tail)
 
     @property
     def _rows(self) -> int:
@@ -158,23 +138,21 @@ class View:
         parts = text.split("\n", left) if left else [text]
         if len(parts) <= left:
             return text
-        self._rest = (self._rest + parts[-1])[-_FOOTER_CHARS:]
+        self._rest = (self._rest + parts[-1])[-FOOTER_CHARS:]
         return text[: len(text) - len(parts[-1])]
 
     def _count_matches(self, text: str) -> None:
         first, *others = text.split("\n")
-        self._row += first[: max(0, _FOOTER_CHARS - len(self._row))]
+        self._row += first[: max(0, FOOTER_CHARS - len(self._row))]
         for number, row in enumerate(others, self._newlines):
             if self._row:
                 self._count_row(self._row, number)
-            self._row = row[:_FOOTER_CHARS]
+            self._row = row[:FOOTER_CHARS]
 
     def _count_row(self, row: str, number: int) -> None:
-        prefix = _ROW_PREFIX.match(row) if self._kind is ToolKind.GREP else None
-        if _NO_MATCH.fullmatch(row) or (prefix and "-" in prefix.groups()):
-            return
-        self._matches += 1
-        self._shown_matches += number < self._most
+        if is_match(row, has_context=self._kind is ToolKind.GREP):
+            self._matches += 1
+            self._shown_matches += number < self._most
 
     def _footer(self) -> str:
         last = self._last_lines
@@ -221,7 +199,7 @@ class _Lines:
         return self._end(is_last=True)
 
     def _hold(self, piece: str) -> None:
-        held = piece[: max(0, self._most + _FOOTER_CHARS - self._held_chars)]
+        held = piece[: max(0, self._most + FOOTER_CHARS - self._held_chars)]
         if held:
             self._held.append(held)
             self._held_chars += len(held)
@@ -240,9 +218,7 @@ class _Lines:
         end = self._most + (prefix.end() if prefix else 0)
         missing = length - len(ending) - end
         mark = _MARK.format(missing)
-        if missing <= len(mark.encode()) or (
-            missing <= _FOOTER_CHARS - _PREFIX_CHARS and _is_done(line, end)
-        ):
+        if missing <= len(mark.encode()) or (missing <= FOOTER_CHARS - _PREFIX_CHARS and _is_done(line, end)):
             return line
         self.has_cut = True
         return line[:end] + mark + ending
@@ -251,4 +227,4 @@ class _Lines:
 def _is_done(line: str, end: int) -> bool:
     """True for a footer, and for a line of which only the mark of an earlier cut stands after `end`."""
     bare = line.rstrip("\r")
-    return _CUT_BY_TOOL.fullmatch(bare, end) is not None or _LAST_LINES.fullmatch(bare) is not None
+    return _CUT_BY_TOOL.fullmatch(bare, end) is not None or LAST_LINES.fullmatch(bare) is not None

@@ -171,6 +171,72 @@ async def test_matches_get_recovery_hints_and_no_structure(client: httpx.AsyncCl
         assert commands(told)
 
 
+async def test_a_truncated_search_names_the_files_with_the_most_matches(client: httpx.AsyncClient) -> None:
+    counts = {
+        "src/big.py": 300,
+        "src/mid.py": 120,
+        "src/low.py": 30,
+        "a.py": 3,
+        "b.py": 2,
+        "c.py": 1,
+        "d.py": 1,
+    }
+    text = "".join(f"{file}:{n}:def f{n}(a):\n" for file, count in counts.items() for n in range(count))
+    text += "".join(f"src/mid.py-{n}-    # context\n--\n" for n in range(500))
+    arguments = {"pattern": "def f", "path": "."}
+    told = await post(client, text, "grep_content", tool_arguments=arguments, policy=OURO)
+    assert (
+        "\nMatches by file:\n  - src/big.py: 300 matches\n  - src/mid.py: 120 matches\n"
+        "  - src/low.py: 30 matches\n  - a.py: 3 matches\n  - b.py: 2 matches\n  - ... 2 more\n"
+    ) in told["content"]
+    assert commands(told) == [
+        'grep_content(pattern="def f", path="src/big.py")  # 300 matches',
+        'grep_content(pattern="def f", path="src/mid.py")  # 120 matches',
+        'grep_content(pattern="def f", path="src/low.py")  # 30 matches',
+    ]
+    ran = {"command": "rg -n 'def f' ."}
+    told = await post(client, text, "execute_shell", tool_arguments=ran, policy=OURO)
+    assert "--- Recovery Options ---\nCommand: rg -n 'def f' . | " in told["content"]
+    assert "\n  - src/big.py: 300 matches\n" in told["content"]
+    assert commands(told)[-3] == ("""shell(command="rg -n 'def f' . | grep -F src/big.py")  # 300 matches""")
+    assert "<" not in "".join(commands(told))
+
+
+async def test_a_truncated_search_in_one_file_goes_on_after_the_head(client: httpx.AsyncClient) -> None:
+    text = "".join(f"{n}:def f{n}(a):\n" for n in range(1, 500))
+    arguments = {"pattern": "def f", "path": "src/a.py"}
+    told = await post(client, text, "grep_content", tool_arguments=arguments, policy=OURO)
+    first = told["content"].split("\n\n[...")[0].count("\n") + 1
+    assert commands(told)[-1] == (
+        f"""shell(command="grep -nE -e 'def f' src/a.py | sed -n '{first},{first + 49}p'")  # Next matches"""
+    )
+
+
+async def test_a_truncated_list_of_files_names_the_common_directories(client: httpx.AsyncClient) -> None:
+    names = [f"src/app/{n}/main.py" for n in range(200)] + [f"src/lib/{n}.toml" for n in range(100)]
+    told = await post(
+        client, "\n".join(names), "glob_files", tool_arguments={"pattern": "src/**/*"}, policy=OURO
+    )
+    assert "\nDirectories:\n  - src/app: 200 files\n  - src/lib: 100 files\n" in told["content"]
+    assert commands(told) == [
+        'glob_files(pattern="src/app/**/*")  # 200 files',
+        'glob_files(pattern="src/lib/**/*")  # 100 files',
+        'glob_files(pattern="src/**/*.py")  # 200 files',
+        'glob_files(pattern="src/**/*.toml")  # 100 files',
+    ]
+
+
+async def test_the_structure_of_a_long_file_shows_its_main_class(client: httpx.AsyncClient) -> None:
+    helpers = "".join(f"def helper_number_{n}(argument):\n    return {n}\n\n\n" for n in range(180))
+    methods = "".join(f"    def method_{n}(self):\n        return {n}\n\n" for n in range(630))
+    text = f"{helpers}class Main:\n{methods}"
+    assert text.count("\n") > 2600
+    told = await post(client, text, "read_file", tool_arguments={"path": "a.py"}, policy=OURO)
+    below = told["content"].split("\nStructure:\n")[1]
+    assert below.startswith("  - class Main (line 721)\n  - def helper_number_0 (line 1)\n")
+    assert commands(told)[0] == 'grep_content(pattern="Main", path="a.py")'
+
+
 # truncate within its caps
 
 TEXTS = st.one_of(
