@@ -42,7 +42,8 @@ class ToolResult:
     """What a caller sends about one result, without the content.
 
     `tool_namespace` is the server's name; None: it is taken from the tool's name. `tool_arguments` is the
-    JSON or string exactly as sent. `policy` is a policy override as JSON text.
+    JSON or string exactly as sent. `policy` is a policy override as JSON text. `truncated_total`: the
+    rows or matches that the tool found, where it returned fewer.
     """
 
     key: SessionKey
@@ -58,6 +59,7 @@ class ToolResult:
     context: UsageReport | None = None
     policy: str | None = None
     door: Door | None = None
+    truncated_total: int | None = None
 
 
 @frozen_struct

@@ -84,6 +84,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_kind: Label | None = None
     tool_namespace: Label | None = None
     latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    truncated_total: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
     model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
@@ -367,6 +368,7 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         tool_kind=sent.tool_kind,
         tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
+        truncated_total=sent.truncated_total,
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,

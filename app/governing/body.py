@@ -38,10 +38,11 @@ WHOLE_BYTES = 3 << 20
 
 
 class Viewed(NamedTuple):
-    """The measure of what the view caps leave of a content that had `rows` rows."""
+    """The measure of what the view caps leave of a content. `total` rows or matches are in the whole; None if
+    no rows were left out."""
 
     measure: Measure
-    rows: int
+    total: int | None
 
 
 class Body(Struct, eq=False):
@@ -142,7 +143,7 @@ class Body(Struct, eq=False):
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
         assert self._view is not None
-        return Viewed(await self._finished(meter), self._view.rows)
+        return Viewed(await self._finished(meter), self._view.total)
 
     @property
     def sha256(self) -> str:

@@ -6,7 +6,6 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryT
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
-from domain.results import Measure
 from domain.structs import frozen_struct
 
 
@@ -59,7 +58,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         tool_call_id=result.call_id,
         turn=session.turn if turn is None else turn,
         tool_kind=result.tool_kind,
-        details=_details(decision, measure),
+        details=_details(decision, measured),
     )
     return Charge(
         key=result.key,
@@ -74,7 +73,8 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     )
 
 
-def _details(decision: Decision, measure: Measure) -> EntryDetails:
+def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
+    measure, sent_total = measured.measure, measured.result.truncated_total
     return EntryDetails(
         tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,
@@ -83,7 +83,7 @@ def _details(decision: Decision, measure: Measure) -> EntryDetails:
         lines=measure.lines,
         tokens=measure.tokens,
         truncated_bytes=decision.truncated_bytes,
-        truncated_total=decision.truncated_total,
+        truncated_total=sent_total if decision.truncated_total is None else decision.truncated_total,
         observed_outcome=decision.observed_outcome,
         observed_tokens_saved=decision.observed_tokens_saved,
     )

@@ -61,6 +61,7 @@ _DESCRIBED = {
     "tool_kind": "For logs and accounting; a kind such as `file`, `grep` or `shell` chooses the hints.",
     "tool_namespace": "The server of the tool, for logs and accounting. Default: split from `tool_name`.",
     "latency_ms": "How long the tool ran, for the accounting.",
+    "truncated_total": "Rows or matches that the tool found, where it returned fewer of them.",
     "model": "Chooses the tokenizer, and the window where it is known. Default: the session's model.",
     "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
     "policy": "Policy keys for this result alone. In a query, JSON.",
