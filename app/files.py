@@ -4,6 +4,7 @@ import errno
 import fcntl
 import logging
 import os
+import select
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -134,3 +135,14 @@ def replace_text(path: Path, text: str, mode: int) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Waits while the reader of a pipe does not read: call it in a thread. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            # Another process has set the terminal or the pipe that it shares with this one to non-blocking.
+            select.select([], [descriptor], [])
