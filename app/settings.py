@@ -95,7 +95,9 @@ class Settings(BaseSettings):
         "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. `false` "
         "where the agent cannot read that directory; the container image has `false`.",
     )
-    allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
+    allow_request_overrides: bool = Field(
+        True, description="Whether a request, and an agent's key on a session, may set a `policy`."
+    )
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(
         131_072, ge=1, description="Context window (tokens) of a session that declares none."
@@ -156,7 +158,7 @@ class Settings(BaseSettings):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="Lines `tenant:sha256hex`, reloaded on change. Without it only loopback or a Unix "
+        description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
     )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(

@@ -25,8 +25,8 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
-    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered as it was
-    before."""
+    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
+    as it was before."""
 
     kind: OutcomeKind
     text: str | None

@@ -211,9 +211,13 @@ async def _every_tenant(request: Request) -> bool:
     return found
 
 
+async def _is_agent(request: Request) -> bool:
+    return request.scope.get("role") is Role.AGENT
+
+
 async def _operator(request: Request) -> None:
     """Raises Forbidden. Without a file of keys, every caller is on this machine and may do all."""
-    if request.scope.get("role") is Role.AGENT:
+    if await _is_agent(request):
         raise errors.Forbidden("A key with the role `agent` may not call this route.")
 
 
@@ -228,6 +232,8 @@ ForOperators = Depends(_operator)
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+IsAgent = Annotated[bool, Depends(_is_agent)]
+"""True for a key with the role `agent`, False without a file of keys."""
 EveryTenant = Annotated[bool, Depends(_every_tenant)]
 """True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 

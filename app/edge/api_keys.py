@@ -105,11 +105,14 @@ def digest_of(token: str) -> str:
 def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
     """Raises ConfigError for a file that cannot be read, has bad lines alone, or holds no key."""
     found = KeyFile({}, [])
-    for number, line in enumerate(read_text(path, _SETTING, secret=True).splitlines(), 1):
-        if not (line := line.strip()) or line.startswith("#"):
+    lines = read_text(path, _SETTING, secret=True).splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if is_blank(line):
             continue
         try:
-            key = parse_key(line)
+            if is_cut(line):
+                raise ValueError("it has no newline, so its end may be missing. End the file with a newline")
+            key = parse_key(line.strip())
             if found.keys.setdefault(key.digest, key).tenant != key.tenant:
                 raise ValueError("the key of another tenant. Make a new key")
         except ValueError as error:
@@ -119,6 +122,16 @@ def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
     if not found.keys and not may_be_empty:
         raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
     return found
+
+
+def is_blank(line: str) -> bool:
+    """Also for a comment."""
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def is_cut(line: str) -> bool:
+    """Of the last line without a newline: what is missing may be a role with fewer rights, or the expiry."""
+    return not line.endswith(("\n", "\r"))
 
 
 def parse_key(line: str) -> ApiKey:

@@ -1,6 +1,6 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +18,11 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from app import __version__
+from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
@@ -70,6 +73,13 @@ def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[.
     return timed
 
 
+class _DroppedLines(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "spillgate_log_lines_dropped", "Lines of the log that were not written.", dropped_lines()
+        )
+
+
 @dataclass(slots=True)
 class _Tally:
     """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
@@ -107,6 +117,7 @@ class Metrics:
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
         self.export_lost = counter("spillgate_export_lost", "Entries that could not be exported.").inc
         """Called from any thread."""
+        registry.register(_DroppedLines())
         self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
         self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(

@@ -12,7 +12,7 @@ from typing import Any
 from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
-from app.operations import supervisor, sweeper
+from app.operations import logs, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
@@ -120,6 +120,7 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
     "look-first": [(RedisLedger, "reserve", look_first)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
+    "a short log queue": [(logs, "MOST_WAITING", 8)],
     "sweeping often": OFTEN,
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
