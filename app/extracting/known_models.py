@@ -107,7 +107,8 @@ class KnownModels:
 
 @lru_cache(maxsize=1024)
 def known_window(name: str) -> int:
-    """The context window of a model in tokens; 0 if unknown. The first call takes 0.25 s: see `load`."""
+    """The context window of a model in tokens; 0 if unknown. The first call takes 0.25 s: see `load`. Others
+    take 0.4 ms, three times as long as all of a result of 2 KB (bench/README.md)."""
     return _known(name).context_window
 
 
