@@ -1,11 +1,9 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
@@ -14,14 +12,14 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Info,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from app import __version__
 from app.operations.logs import dropped_lines
@@ -46,45 +44,8 @@ _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _NO_LIMIT = 1 << 60
 """Version 1 writes a number above this where no limit is set; version 2 writes `max`."""
 
-# Our own histograms have no series `_created`: so the library's counters have none.
+# A series `_created` for each counter and histogram would double the scrape.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-class Durations:
-    """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self._bounds, seconds)] += 1
-        self.total += seconds
-
-
-class Histogram(Collector):
-    """Written to from the event loop alone, without locks. With prometheus-client's, three observations for
-    each result take 2.3 % of the instructions of a result of 2 KB: half of the twentieth by which it may be
-    slower than the version before (bench/README.md, speed of `POST /results`)."""
-
-    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
-        self._name, self._text, self._labels = name, text, labels
-        self._bounds = bounds
-        self._times: dict[tuple[str, ...], Durations] = {}
-
-    def labels(self, *values: str) -> Durations:
-        return self._times.setdefault(values, Durations(self._bounds))
-
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, times in self._times.items():
-            buckets = list(zip(names, accumulate(times.counts), strict=True))
-            family.add_metric(values, buckets, times.total)
-        yield family
 
 
 class Timed(PortAround[object]):
@@ -125,7 +86,7 @@ class _Tally:
     counters by `render`: six counters and their locks take 6 % of the instructions of a result of 2 KB that
     passes (bench/README.md, speed of `POST /results`)."""
 
-    seconds: Durations
+    seconds: Histogram
     results: int = 0
     bytes: int = 0
     tokens_in: int = 0
@@ -164,9 +125,12 @@ class Metrics:
             "1 while the policy file is not valid and the one before stays in force.",
         )
         self._seconds = Histogram(
-            "spillgate_govern_seconds", "Time to govern one result.", ["outcome"], _GOVERN_SECONDS
+            "spillgate_govern_seconds",
+            "Time to govern one result.",
+            ["outcome"],
+            registry=registry,
+            buckets=_GOVERN_SECONDS,
         )
-        registry.register(self._seconds)
         self.watch_bodies = gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
         ).set_function
@@ -208,9 +172,9 @@ class Metrics:
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],
-            _OPERATION_SECONDS,
+            registry=self._registry,
+            buckets=_OPERATION_SECONDS,
         )
-        self._registry.register(self._operations)
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
         gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
