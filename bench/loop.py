@@ -83,7 +83,8 @@ def hostile_bodies(tree: Path) -> None:
     print("\n| /livez while eight clients send 16 MB of | p50 ms | p99 ms | max ms | peak MB |")
     print("|---|---|---|---|---|")
     for label, _ in hostile.bodies(1000):
-        print(f"| `{label}` | " + " | ".join(f"{one:.0f}" for one in _hostile_row(label, tree)) + " |", flush=True)
+        cells = " | ".join(f"{one:.0f}" for one in _hostile_row(label, tree))
+        print(f"| `{label}` | {cells} |", flush=True)
 
 
 CAPS = {

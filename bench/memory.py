@@ -34,6 +34,7 @@ def text_upload(server: Server) -> int:
 
 
 def json_body(server: Server, text: str) -> int:
+    asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
     before = server.rss
     body = json.dumps({"tool_name": "bench", "content": text}).encode()
     tally = asyncio.run(load.run(server.port, [load.request("/results", body)], 0, clients=1))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from msgspec import Struct
@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from app.settings import Settings
 from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded, ResultExpired
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ LEAST_POOL_BYTES = 256 << 20
 PLAIN_BODY_BYTES = 1 << 20
 """The largest body of a route that carries no results."""
 
-PLAIN_BODY_MEMBERS = 20_000
+PLAIN_BODY_VALUES = 20_000
 """The most commas and opening brackets in such a body: it is parsed on the event loop."""
 
 READ_AHEAD_BYTES = 16 << 20
@@ -44,6 +45,34 @@ _CLOSE = (b"connection", b"close")
 
 class ClientDisconnected(ClientDisconnect):
     """The client disconnected. No answer can be sent: only `Access` catches this."""
+
+
+class BodyCap(NamedTuple):
+    """The most bytes of a body, and of its JSON values if they are bounded. `advice` follows "The body is
+    larger than"."""
+
+    size: int
+    advice: str
+    values: int | None = None
+
+    @classmethod
+    def of_text(cls, settings: Settings) -> "BodyCap":
+        size = settings.max_body_bytes
+        return cls(size, f"{size} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it.")
+
+    @classmethod
+    def of_json(cls, settings: Settings) -> "BodyCap":
+        size = settings.max_json_bytes
+        if size >= settings.max_body_bytes:
+            return cls.of_text(settings)
+        return cls(
+            size,
+            f"{size} bytes, the most of JSON (SPILLGATE_MAX_JSON_BYTES). Send the result itself to POST "
+            "/results as text/plain, which is streamed, with the other fields in the query.",
+        )
+
+
+PLAIN_CAP = BodyCap(PLAIN_BODY_BYTES, "1 MiB, the most that this route takes. Send less.", PLAIN_BODY_VALUES)
 
 
 class BodyGate:
@@ -110,15 +139,14 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Headers, body
 
 
 class RequestBody(Struct, eq=False):
-    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`.
-    `_members` counts the JSON values; None if they are not bounded."""
+    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`."""
 
     _receive: Receive
     _send: Send
     _cycle: RequestResponseCycle | None
     _gate: BodyGate
-    _cap: int
-    _members: int | None
+    _cap: BodyCap
+    _values: int = 0
     _read: int = 0
     _kept: int = 0
     _taken: int = 0
@@ -135,9 +163,9 @@ class RequestBody(Struct, eq=False):
         if message["type"] == "http.request":
             if body := message.get("body"):
                 self._count(len(body))
-                if self._members is not None:
-                    self._members += sum(map(body.count, (b",", b"[", b"{")))
-                    if self._members > PLAIN_BODY_MEMBERS:
+                if self._cap.values is not None:
+                    self._values += sum(map(body.count, (b",", b"[", b"{")))
+                    if self._values > self._cap.values:
                         raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
             self._ended = not message.get("more_body", False)
         elif not self._ended and not self.started:
@@ -151,14 +179,8 @@ class RequestBody(Struct, eq=False):
 
     def check_size(self, size: int) -> None:
         """Raises BodyTooLarge for a body of that many bytes."""
-        if size <= self._cap:
-            return
-        if self._members is not None and self._cap == PLAIN_BODY_BYTES:
-            raise BodyTooLarge("The body is larger than 1 MiB, the most that this route takes. Send less.")
-        raise BodyTooLarge(
-            f"The body is larger than {self._cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or "
-            "less of it."
-        )
+        if size > self._cap.size:
+            raise BodyTooLarge(f"The body is larger than {self._cap.advice}")
 
     def hold(self, size: int) -> None:
         """Counts `size` bytes of the body that are in memory again. Raises Overloaded."""

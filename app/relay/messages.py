@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from app.relay.streams import Buffer, Pieces
+from domain.json_text import without_lone_surrogates
 
 _QUOTE, _BRACE = b'"{'
 _JOINED_BYTES = 1 << 18
@@ -41,10 +42,7 @@ def repaired(message: Buffer) -> Buffer | None:
     whole = bytes(message)
     if b"\\u" not in whole:
         return None
-    # It takes as long to import as the relay itself, and is seldom needed.
-    from app.edge.large_json import repaired as without_surrogates
-
-    found = without_surrogates(whole)
+    found = without_lone_surrogates(whole)
     return None if found == whole else found
 
 

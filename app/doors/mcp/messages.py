@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from app.doors.mcp import NAMED_BY
-from app.edge.large_json import decoded
+from app.edge.json_body import decoded
 from domain.errors import BadRequest
 
 STATELESS = "2026-07-28"
@@ -89,7 +89,7 @@ class RpcCall:
 def parse(body: bytes) -> Any:
     """The JSON of a body. Raises RpcError."""
     try:
-        return decoded(msgspec.json.decode, body, "{}.".format)[0]
+        return decoded(msgspec.json.decode, body)[0]
     except BadRequest:
         raise RpcError(Code.PARSE_ERROR, "The body must be well-formed JSON in UTF-8.") from None
 
