@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -61,9 +60,6 @@ class JsonAnswer(Response):
         self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
         for name, text in headers.items():
             self.raw_headers.append((name.lower().encode("latin-1"), text.encode("latin-1")))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
 
 
 async def cut_on_error(request: Request, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
