@@ -173,7 +173,7 @@ async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLi
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await read_body(receive), parsing)
+    fields, content = await _parsed(await read_body(scope, receive), parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 

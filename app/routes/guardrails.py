@@ -37,7 +37,7 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     if not request.app.state.draining:
         try:
             check_rate(request)
-            body = await read_body(request.receive)
+            body = await read_body(request.scope, request.receive)
             found, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)
             answer = as_json(found)
@@ -61,7 +61,7 @@ async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Resp
     """A result that cannot be stored stays as it is, and the log says why."""
     from app.doors import headroom
 
-    answer, error = await headroom.compress(await read_body(request.receive), tenant, rt)
+    answer, error = await headroom.compress(await read_body(request.scope, request.receive), tenant, rt)
     _log(error, request)
     return Response(as_json(answer), media_type=JSON)
 

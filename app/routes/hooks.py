@@ -43,7 +43,7 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
     if not request.app.state.draining:
         try:
             check_rate(request)
-            body = await read_body(request.receive)
+            body = await read_body(request.scope, request.receive)
             answer = as_json(await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold))
         except SpillgateError as error:
             request.app.refused(error, "POST", request.url.path)

@@ -1,6 +1,11 @@
 """JSON bodies of any shape: what is built of them, what stays JSON, and what is refused."""
 
 import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -8,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api.result_request import _parsed
 from app.edge.json_body import (
     INLINE_JSON_BYTES,
     MAX_VALUES,
@@ -19,7 +25,8 @@ from app.edge.json_body import (
     read_document,
     utf8_of,
 )
-from domain.errors import BadRequest, InvalidField, InvalidUtf8
+from bench import hostile
+from domain.errors import BadRequest, InvalidField, InvalidUtf8, SpillgateError
 
 pytestmark = pytest.mark.anyio
 
@@ -96,3 +103,42 @@ async def test_what_cannot_be_read_is_refused_by_name(body: bytes, error: type[E
         return
     with pytest.raises(error):
         await read(body)
+
+
+HELD_SECONDS = 0.1
+
+
+class LongestCall:
+    """The most processor time of one call of a function in C by a thread: it holds the interpreter until it
+    returns."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def __call__(self, frame: FrameType, event: str, function: Any) -> None:
+        now = time.thread_time()
+        if event == "c_call":
+            self._began = now
+        elif event in ("c_return", "c_exception"):
+            self.seconds = max(self.seconds, now - self._began)
+
+
+@pytest.mark.parametrize("label", [label for label, _ in hostile.bodies(1000)])
+async def test_no_call_holds_the_interpreter_for_long(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def profiled(work: Callable[..., Any], *args: Any, limiter: object) -> Any:
+        sys.setprofile(longest)
+        try:
+            return work(*args)
+        finally:
+            sys.setprofile(None)
+
+    monkeypatch.setattr(anyio.to_thread, "run_sync", profiled)
+    longest, parsing = LongestCall(), anyio.CapacityLimiter(1)
+    body = dict(hostile.bodies(hostile.SIZE))[label]
+    with suppress(SpillgateError):
+        _, sent = await _parsed(body, parsing)
+        await sent.text()
+    with suppress(SpillgateError):
+        await read_document(hostile.of_hook(body), parsing)
+    assert 0 < longest.seconds < HELD_SECONDS
