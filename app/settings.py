@@ -107,6 +107,11 @@ class Settings(BaseSettings):
     require_budget: bool = Field(False, description="Hold every session to a budget, reported or not.")
     encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
     max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
+    max_json_bytes: int = Field(
+        16_777_216,
+        ge=1,
+        description="A larger JSON body gets 413, which says to send the text itself (`text/*`, streamed).",
+    )
     retention_seconds: int = Field(
         86_400,
         ge=1,
@@ -164,7 +169,8 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
-        "with API keys, any.",
+        "with API keys, any. A page of another origin may call if its host is listed with its port: "
+        "`localhost:3000`.",
     )
     llm_base_url: str | None = Field(
         None,

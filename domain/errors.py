@@ -198,7 +198,10 @@ class BodyTooLarge(SpillgateError):
     code = "body_too_large"
     status = 413
     title = "Body too large"
-    advice = "Send at most SPILLGATE_MAX_BODY_BYTES to /results, and at most 1 MiB elsewhere."
+    advice = (
+        "Send JSON of at most SPILLGATE_MAX_JSON_BYTES, or the result itself to /results as text/plain, up "
+        "to SPILLGATE_MAX_BODY_BYTES. Routes that take no results take at most 1 MiB."
+    )
 
 
 class UnsupportedMedia(SpillgateError):

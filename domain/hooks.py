@@ -1,8 +1,8 @@
 """The hooks of coding agents: what the JSON of each means, and the answer in its own shape.
 
 The service and `spillgate hook` both import this module, which therefore uses the standard library only.
-What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the service, a
-position may stand for it (see `app.edge.documents.Document`).
+What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the service, that
+may still be JSON (see `app.edge.json_body.LongText`).
 """
 
 import re
@@ -275,7 +275,7 @@ def pi(payload: Any) -> HookCall | None:
 
 
 def _unwrapped(text: str) -> str:
-    """JSON can be queried only without the tags. A position in place of the text stays as it is."""
+    """JSON can be queried only without the tags. A LongText stays as it is."""
     if text.startswith(_OPENING) and text.endswith(_CLOSING):
         return text[len(_OPENING) : -len(_CLOSING)]
     return text

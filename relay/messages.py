@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from domain.json_text import without_lone_surrogates
 from relay.streams import Buffer, Pieces
 
 _QUOTE, _BRACE = b'"{'
@@ -41,10 +42,7 @@ def repaired(message: Buffer) -> Buffer | None:
     whole = bytes(message)
     if b"\\u" not in whole:
         return None
-    # It takes as long to import as the relay itself, and is seldom needed.
-    from app.edge.large_json import repaired as without_surrogates
-
-    found = without_surrogates(whole)
+    found = without_lone_surrogates(whole)
     return None if found == whole else found
 
 

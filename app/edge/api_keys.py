@@ -1,4 +1,4 @@
-"""API keys and their roles, read from a file; and the host names that requests may name."""
+"""API keys and their roles, read from a file."""
 
 import hashlib
 import logging
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from app.files import ReloadedKeys, read_text
-from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
+from domain.errors import ConfigError, Unauthorized
 from domain.handles import is_tenant
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ _LINE = re.compile(
 )
 NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 NAME_RULE = "a name has at most 64 letters, digits and _.@-"
-_AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 
 
 class Role(StrEnum):
@@ -156,29 +155,3 @@ def parse_expiry(text: str | None) -> float | None:
     except ValueError:
         raise ValueError("`expires` is a date, such as 2027-01-31 or 2027-01-31T12:00Z") from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
-def check_host(host: str | None, allowed: tuple[str, ...] | None) -> None:
-    """Keeps out pages that rebind their DNS name to us. Raises HostNotAllowed; None allows any name."""
-    if allowed is not None and (host is None or _name(host) not in _names(allowed)):
-        raise HostNotAllowed("This Host is not answered. SPILLGATE_ALLOWED_HOSTS lists those that are.")
-
-
-def check_origin(origin: str, allowed: tuple[str, ...] | None) -> None:
-    """Keeps out pages of other sites. Raises Forbidden; None allows any origin."""
-    if allowed is None:
-        return
-    scheme, _, authority = origin.partition("://")
-    if not scheme or _name(authority) not in _names(allowed):
-        raise Forbidden("This Origin may not call. SPILLGATE_ALLOWED_HOSTS lists the names that may.")
-
-
-def _name(authority: str) -> str:
-    """The host's name as it is compared: no port, no brackets, no trailing dot; "" for a wrong shape."""
-    match = _AUTHORITY.fullmatch(authority)
-    return (match["v6"] or match["name"].removesuffix(".")).lower() if match else ""
-
-
-@lru_cache(maxsize=8)
-def _names(allowed: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(_name(entry) or entry.lower() for entry in allowed if entry)

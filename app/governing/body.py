@@ -33,7 +33,7 @@ INLINE_BYTES = 1 << 14
 """Counting more than this takes over half a millisecond and goes to a thread."""
 
 SLICE_BYTES = 1 << 18
-WHOLE_BYTES = 3 << 20
+INLINE_TEXT_BYTES = 3 << 20
 """Decoded text whose tokens are only estimated is measured on the event loop, at 1.5 ms a MiB."""
 
 
@@ -46,8 +46,8 @@ class Viewed(NamedTuple):
 
 
 class Body(Struct, eq=False):
-    """Reads a content once. To be closed if a draft was `opened`. `durability` is that of what was published,
-    None before that."""
+    """The content of one result, which is read once. The caller closes it if `opened` is not None: there is a
+    draft then. `durability`: that of the published content, None before."""
 
     _store: ResultStore
     _tokenizer: Tokenizer
@@ -247,7 +247,7 @@ class Body(Struct, eq=False):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:
-            inline = SLICE_BYTES if text is None else WHOLE_BYTES
+            inline = SLICE_BYTES if text is None else INLINE_TEXT_BYTES
         if len(chunk) <= inline:
             meter.feed(chunk, text)
         else:

@@ -10,9 +10,8 @@ from starlette.types import Receive, Scope
 from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
-from app.api.result_request import ResultIn, ResultRequest, read_request
+from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
-from app.edge.large_json import MAX_BLOCKS
 from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
@@ -109,6 +108,7 @@ _SIZED: list[JsonValue] = [
 @Traits(
     writes=True,
     carries_results=True,
+    streams_text=True,
     span=GOVERN,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
@@ -142,7 +142,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     elif sent.is_minimal:
         headers["Preference-Applied"] = "return=minimal"
     elif sent.content is not None:
-        content = await sent.content.json()
+        content = sent.content.json()
     elif passed is not None:
         content = passed.decode()
     return JsonAnswer(encode(result_out(outcome, content, sent.warnings)), status, headers)

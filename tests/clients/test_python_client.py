@@ -302,6 +302,28 @@ client.govern("t", None, "small")
 """
 
 
+@BOTH
+async def test_a_large_result_is_sent_as_text_and_kept_whole(services: dict[str, str], make: Make) -> None:
+    """More than the service takes as JSON."""
+    client = make(base_url=services["tcp"], session_id="large", timeout=100.0)
+    text = "a line of é 🌷\n" * 1_100_000
+    assert len(text.encode()) > 16 << 20
+    blocks = [{"type": "text", "text": text}, {"type": "image", "data": "AA=="}]
+    fields: Any = {"is_error": True, "used_tokens": 10, "turn": 1, "policy": {"max_bytes": 100}}
+    for sent in (text, blocks):
+        call_id = f"{make.__name__}-{type(sent).__name__}"
+        found = await ask(client.govern("read_log", call_id, sent, arguments={"path": "a b&c"}, **fields))
+        assert found.outcome == "store"
+        info = httpx.get(f"http://{services['tcp']}/results/{found.handle}", trust_env=False).json()
+        assert (info["is_error"], info["tool_arguments"]) == (True, '{"path": "a b&c"}')
+        kept = await ask(client.content(found.handle))
+        assert kept.decode() == (text if sent is text else text + '\n{"type": "image", "data": "AA=="}')
+    passing: Any = {"arguments": "x" * 20_000, "policy": {"max_bytes": 0}, "session_id": "unbounded"}
+    found = await ask(client.govern("read_log", None, "\ud800" + text[:600_000], **passing))
+    assert (found.outcome, len(found.content)) == ("pass", 600_001)
+    await ask(client.aclose() if isinstance(client, AsyncSpillgate) else client.close())
+
+
 def test_a_forked_process_has_connections_of_its_own() -> None:
     """On a shared one, each process would read the answers of the other."""
     asked: list[int] = []

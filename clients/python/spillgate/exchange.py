@@ -38,11 +38,18 @@ MAX_CALL_ID = 256
 MAX_ARGUMENT_BYTES = 1 << 20
 """The service takes no larger ones; a result is governed without them."""
 
+MAX_RESULT_JSON_BYTES = 1 << 20
+"""A larger result is sent as text, which the service streams. Of blocks, that is their text."""
+
+MAX_QUERY = 6000
+"""The service takes a URL of 8 KiB. With a longer query, a text is sent without its tool's arguments."""
+
 
 current_session: ContextVar[str | None] = ContextVar("spillgate_session", default=None)
 """The session that `session()` opened around the running code."""
 
 _OWN_TOOL = re.compile(r"(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_SESSION_ID = re.compile(r"[^A-Za-z0-9._:@=+~-]")
 
 
@@ -226,14 +233,20 @@ class Exchange:
             "session_id": self.session_id(fields.get("session_id")),
             "tool_name": tool_name[:256] or "tool",
             "tool_call_id": _call_id(call_id),
-            "content": sent,
         }
-        request = self.request("POST", "/results", body, {"Prefer": "return=minimal"})
-        answer = yield from self.ask(request)
+        answer = yield from self.ask(self._result(body, sent))
         if answer is None or not {"outcome", "complete", "handle", "budget"} <= answer.keys():
             return self._cut(sent)
         shown, exhausted = answer.get("content", sent), answer["budget"]["exhausted"]
         return Governed(shown, answer["outcome"], answer["complete"], answer["handle"], exhausted, answer)
+
+    def _result(self, fields: dict[str, Any], content: str | Blocks) -> Request:
+        headers = {"Prefer": "return=minimal"}
+        text = _LONE_SURROGATE.sub("\ufffd", text_of(content)).encode()
+        if len(text) <= MAX_RESULT_JSON_BYTES:
+            return self.request("POST", "/results", {**fields, "content": content}, headers)
+        headers["Content-Type"] = "text/plain; charset=utf-8"
+        return self.request("POST", f"/results?{_query(fields)}", text, headers)
 
     def tools(self, form: str, session_id: str | None) -> Flow[Tools]:
         """One try: a turn without these tools is better than a turn that waits."""
@@ -288,7 +301,7 @@ class Exchange:
         timeout: float = 0.0,
     ) -> Request:
         given = self._more() if callable(self._more) else self._more
-        sent = None if body is None else json.dumps(body, default=str).encode()
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body, default=str).encode()
         longest = timeout or self._timeout
         if self.away:
             longest = min(longest, AWAY_TIMEOUT_SECONDS)
@@ -368,6 +381,18 @@ def _sent_fields(fields: ResultFields) -> dict[str, Any]:
     if arguments and len(json.dumps(arguments)) <= MAX_ARGUMENT_BYTES:
         given["tool_arguments"] = arguments
     return given
+
+
+def _query(fields: dict[str, Any]) -> str:
+    """The fields as the query of a text: what is neither text nor number as JSON."""
+    texts = {
+        key: one if isinstance(one, str) else json.dumps(one, default=str) for key, one in fields.items()
+    }
+    query = urlencode(texts, errors="replace")
+    if len(query) > MAX_QUERY:
+        texts.pop("tool_arguments", None)
+        query = urlencode(texts, errors="replace")
+    return query
 
 
 def _seconds(response: Response | None) -> float:

@@ -55,6 +55,8 @@ const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
 const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
 const MAX_ARGUMENT_BYTES = 1 << 20;
+const MAX_RESULT_JSON_BYTES = 1 << 20; // A larger result is sent as text, which the service streams.
+const MAX_QUERY = 6000; // The service takes a URL of 8 KiB. With a longer query, a text is sent without its arguments.
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
@@ -93,6 +95,22 @@ const sentCallId = async (callId) => {
   if ([...callId].length <= MAX_CALL_ID) return callId;
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(callId)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+};
+
+/**
+ * Path, body and headers of POST /results: JSON, or a large result's text with the fields in the query. Of blocks, that
+ * is their text.
+ * @param {Record<string, unknown>} fields @param {string | Block[]} content
+ * @returns {[string, unknown, Record<string, string>]}
+ */
+const requestOf = (fields, content) => {
+  const text = textOf(content);
+  if (Buffer.byteLength(text) <= MAX_RESULT_JSON_BYTES) return ["/results", { ...fields, content }, {}];
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields))
+    if (value != null) query.set(name, typeof value === "string" ? value : JSON.stringify(value));
+  if (query.toString().length > MAX_QUERY) query.delete("tool_arguments");
+  return [`/results?${query}`, text, { "Content-Type": "text/plain; charset=utf-8" }];
 };
 
 /** @param {unknown} value @returns {value is Block[]} */
@@ -145,9 +163,9 @@ export class Spillgate {
       tool_arguments: argumentsOf(options.arguments),
       is_error: options.isError,
       context: usageOf(options),
-      content: sent,
     };
-    const answer = await this.#ask("POST", "/results", body, { Prefer: "return=minimal" });
+    const [path, written, headers] = requestOf(body, sent);
+    const answer = await this.#ask("POST", path, written, { Prefer: "return=minimal", ...headers });
     if (!answer?.outcome) return this.#cut(sent);
     const { outcome, complete, handle, budget } = answer;
     return { content: answer.content ?? sent, outcome, complete, handle, exhausted: budget.exhausted, answer };
@@ -262,7 +280,7 @@ export class Spillgate {
           ...headers,
           ...(typeof more === "function" ? more() : more),
         },
-        body: body === undefined ? undefined : JSON.stringify(body),
+        body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
         redirect: "error", // Another host would get the result, and write what the model reads.
         signal: AbortSignal.timeout(this.#away ? Math.min(longest, AWAY_TIMEOUT) : longest),
       });

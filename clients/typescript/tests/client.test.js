@@ -47,6 +47,30 @@ test("a run governs, offers, calls, reports and ends", async () => {
   }
 });
 
+test("a large result is sent as text, with its fields in the query, and kept whole", async () => {
+  delete process.env.SPILLGATE_URL;
+  const { url, stop } = await service();
+  try {
+    const client = new Spillgate({ baseUrl: url, sessionId: "large-js", timeout: 100_000 });
+    const text = "a line of é \u{1F600}\n".repeat(1_200_000);
+    assert.ok(Buffer.byteLength(text) > 20e6);
+    for (const [callId, sent] of [["call_1", text], ["call_2", [{ type: "text", text }, { type: "image", data: "AA==" }]]]) {
+      const options = { arguments: { path: "a b&c" }, isError: true, usedTokens: 10, turn: 1, fields: { policy: { max_bytes: 100 } } };
+      const { outcome, handle } = await client.govern("read_log", callId, sent, options);
+      assert.equal(outcome, "store");
+      const info = await (await fetch(`${url}/results/${handle}`)).json();
+      assert.deepEqual([info.tool_name, info.is_error, info.tool_arguments], ["read_log", true, '{"path":"a b&c"}']);
+      const kept = await (await fetch(`${url}/results/${handle}/content`)).text();
+      assert.ok(kept === (sent === text ? text : `${text}\n{"type":"image","data":"AA=="}`));
+    }
+    const long = { arguments: "x".repeat(20_000), sessionId: "unbounded", fields: { policy: { max_bytes: 0 } } };
+    const passed = await client.govern("read_log", "call_3", text.slice(0, 600_000), long);
+    assert.deepEqual([passed.outcome, passed.content.length], ["pass", 600_000]);
+  } finally {
+    await stop();
+  }
+});
+
 test("what was lost is sent again until patience is over, and fails open", async () => {
   const busy = { code: "overloaded", retryable: true, detail: "Later.", stored: false };
   const passed = { outcome: "pass", complete: true, handle: null, budget: { exhausted: false } };
