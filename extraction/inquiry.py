@@ -123,7 +123,7 @@ async def inquire(task: Task) -> Inquiry:
     head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
     kind = sniff(head, stored.tool_name)
     excerpt = task.source.size != stored.measure.bytes
-    document = prompts.about(stored, kind, head, excerpt)
+    document = prompts.about(stored, kind, head, excerpt, task.asking.terms.context_window)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
 
 

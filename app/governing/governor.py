@@ -19,7 +19,8 @@ from domain.results import StoredResult, ToolResult
 from domain.values import value
 from policies import view
 from policies.decide import decide
-from policies.facts import OBSERVE, Facts
+from policies.facts import OBSERVE, Facts, may_reject
+from policies.tool_calls import pages
 
 
 @value
@@ -62,7 +63,8 @@ async def govern(
         call = _Call(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.replayed(entered.receipt)
-        trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
+        is_page = may_reject(policy) and pages(result)
+        trigger = decide(Facts(measured.shown, measured.budget, body.rows, is_page), policy)
         observes = policy.mode is OBSERVE
         receipt, whole = None, None
         if hold is not None and (observes or (trigger is None and viewed is None)):
