@@ -93,10 +93,12 @@ class Inquiry:
     async def report(
         self, messages: tuple[Message, ...], nonce: str, seconds: float, reply: Reply | None = None
     ) -> Report:
-        """Asks for a report, or takes it from a first `reply` to the messages. A model whose reply has no report
-        is asked once more. The next model is asked if the second reply has none either, or if a report is
-        empty or was stopped by the limit of output tokens. A stopped report is used if there is no other.
-        Raises ModelError."""
+        """Asks for a report, or takes it from a first `reply` to the messages.
+
+        A model whose reply has no report is asked once more. The next model is asked if the second reply has
+        none either, or if a report is empty or was stopped by the limit of output tokens. A stopped report is
+        used if there is no other. Raises ModelError.
+        """
         ends = anyio.current_time() + seconds
         used: set[str] = set()
         stopped: Report | None = None

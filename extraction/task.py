@@ -213,7 +213,7 @@ def cap_text(text: str, max_bytes: int) -> str:
 
 def marked_cut(text: str, max_bytes: int) -> str:
     """Returns the text, of which the end is missing, with the line that says so, in `max_bytes` of UTF-8."""
-    return cap_text(f"{text}{' ' * len(_CUT)}", min(max_bytes, len(text.encode()) + len(_CUT) - 1))
+    return cap_text(f"{text}{' ' * (len(_CUT) + 1)}", min(max_bytes, len(text.encode()) + len(_CUT)))
 
 
 def cap_texts(texts: Sequence[str], max_bytes: int) -> list[str]:
