@@ -25,8 +25,8 @@ from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, ToolCall, 
 # More tool calls than a model needs at a time.
 _MOST_CALLS = 64
 
-# A report of the most output tokens has an eighth of this. The rest is for the thoughts of a model.
-_MOST_REPLY_CHARS = 1 << 20
+# A report of the most output tokens has half of this. The rest is for the thoughts before it.
+_MOST_REPLY_CHARS = 1 << 18
 
 # More than any window: a larger number is not a valid count.
 _MOST_TOKENS = 100_000_000
