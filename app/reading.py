@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
 _UNCAPPED_BYTES = 12_288
+_MOST_SESSIONS = 1000
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
@@ -33,6 +34,17 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
         raise await _absence(rt, tenant, handle)
     note_stored(stored)
     return await rt.store.touch(stored)
+
+
+async def session_in_any_case(key: SessionKey, rt: Runtime) -> Session | None:
+    """The session of this id, else one whose id differs in letter case alone: a door that knows no session
+    takes it from the handle as the model wrote it. Ids with capitals are looked for among the first 1,000
+    sessions."""
+    wanted = key.session_id.casefold()
+    if session := await rt.ledger.session(key) or await rt.ledger.session(SessionKey(key.tenant, wanted)):
+        return session
+    page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
+    return next((one for one in page.sessions if one.key.session_id.casefold() == wanted), None)
 
 
 async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:

@@ -194,15 +194,20 @@ class Summary:
         return total
 
 
+_KINDS = ("mcp", "rest", "agent")
+"""Kinds of tools that a name may begin with."""
+
+
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
-    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `mcp:ns/tool`, `rest:ns/tool` and `ns/tool` are
-    split; the namespace of any other name is "". A given `namespace` is used as it is."""
+    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `ns/tool`, also after `mcp:`, `rest:` or
+    `agent:`, are split; the namespace of any other name is "". A given `namespace` is used as it is."""
     if namespace is not None:
         return namespace, _without(namespace, tool_name)
     if tool_name.startswith("mcp__"):
         server, _, tool = tool_name[5:].partition("__")
         return (server, tool) if server and tool else ("", tool_name)
-    server, _, tool = tool_name.removeprefix("mcp:").removeprefix("rest:").rpartition("/")
+    kind, colon, name = tool_name.partition(":")
+    server, _, tool = (name if colon and kind in _KINDS else tool_name).rpartition("/")
     if not server:
         server, _, tool = tool_name.partition("__")
     return (server, tool) if server and tool else ("", tool_name)
@@ -210,7 +215,8 @@ def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, 
 
 def _without(namespace: str, tool_name: str) -> str:
     """The tool's name without the namespace, if the name begins with it in one of the known forms."""
-    for prefix, separator in (("mcp__", "__"), ("", "__"), ("mcp:", "/"), ("rest:", "/"), ("", "/")):
+    kinds = ((f"{kind}:", "/") for kind in _KINDS)
+    for prefix, separator in (("mcp__", "__"), ("", "__"), *kinds, ("", "/")):
         tool = tool_name.removeprefix(f"{prefix}{namespace}{separator}")
         if tool and tool != tool_name:
             return tool

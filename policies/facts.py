@@ -105,13 +105,19 @@ class Policy:
 @frozen_struct
 class Facts:
     """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
-    are the lines of the whole result, without an empty last line."""
+    are the lines of the whole result, without an empty last line. `is_page`: the call asked for a page, which
+    no rule about size rejects."""
 
     measure: Measure
     budget: Budget
     rows: int = 0
+    is_page: bool = False
 
 
 def has_too_many_rows(facts: Facts, policy: Policy) -> bool:
     """True if the result is rejected for its rows, whatever outcome the policy names."""
     return 0 < policy.reject_rows < facts.rows
+
+
+def may_reject(policy: Policy) -> bool:
+    return policy.on_oversize is OutcomeKind.REJECT or policy.reject_rows > 0

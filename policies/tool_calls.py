@@ -96,6 +96,12 @@ def is_paginated(result: ToolResult) -> bool:
     return _number(result, (*_LIMITS, *_LAST_LINES)) is not None
 
 
+def pages(result: ToolResult) -> bool:
+    """True for a page of a file, or of what another kind of tool pages through."""
+    kind = kind_of(result.tool_name, result.tool_kind)
+    return kind in (ToolKind.FILE, ToolKind.OTHER) and is_paginated(result)
+
+
 def limit_of(result: ToolResult) -> int | None:
     """The number of lines, rows or entries in the arguments."""
     return _number(result, _LIMITS)

@@ -19,7 +19,8 @@ from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct
 from policies import view
 from policies.decide import decide
-from policies.facts import OBSERVE, Facts
+from policies.facts import OBSERVE, Facts, may_reject
+from policies.tool_calls import pages
 
 
 @frozen_struct
@@ -63,7 +64,8 @@ async def govern(
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.answer_retry(entered.receipt)
-        trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
+        is_page = may_reject(policy) and pages(result)
+        trigger = decide(Facts(measured.shown, measured.budget, body.rows, is_page), policy)
         observes = policy.mode is OBSERVE
         receipt, whole = None, None
         if hold is not None and (observes or (trigger is None and viewed is None)):

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, open_subject, scan
+from app.reading import Subject, open_subject, scan, session_in_any_case
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -33,10 +33,9 @@ from content.greppable import needs_view
 from content.lines import LinePager
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
-from domain.handles import Handle, SessionKey, is_name, parse_handle
+from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
-_MOST_SESSIONS = 1000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
 _SCANNED_BYTES = 1 << 18
@@ -56,8 +54,6 @@ _NEAREST_BYTES = 8 << 20
 _NEAREST_WORDS = 5
 _LANGUAGE_BYTES = 8 << 10
 
-_QUOTES = " \t\r\n\"'`“”‘’<>"
-_HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
 """A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
 
@@ -70,9 +66,6 @@ _ESCAPE = re.compile(r"\\[A-Za-z]")
 _EXHAUSTED = (
     "The answer does not fit what is left of the context budget. Take the final turn, or report the "
     "context's usage and ask for less of the result."
-)
-_OTHER_SESSION = (
-    "No stored result of this session has this handle. Use it exactly as the handle message gave it."
 )
 
 
@@ -150,7 +143,7 @@ class _Reading:
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
     """A mistake that the model can correct is a text with `is_error`. Raises StorageError, Overloaded,
     TooManySessions and Conflict."""
-    session = await rt.ledger.session(key) or await _session_in_other_case(key, rt)
+    session = await session_in_any_case(key, rt)
     key = session.key if session else key
     offered = offered_tools(rt.policies.policy("", session.policy if session else None))
     tool = TOOLS.get(name)
@@ -163,21 +156,11 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         parsed = _parsed(tool, arguments)
         if isinstance(parsed, AskArguments):
             return await _ask(rt, key, parsed)
-        reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(parsed.handle, key)))
+        reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(parsed.handle, key)))
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
-
-
-async def _session_in_other_case(key: SessionKey, rt: Runtime) -> Session | None:
-    """The session whose id differs in letter case alone: a door that knows no session takes it from the
-    handle as the model wrote it. Ids with capitals are looked for among the first 1,000 sessions."""
-    folded = key.session_id.casefold()
-    if session := await rt.ledger.session(SessionKey(key.tenant, folded)):
-        return session
-    page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
-    return next((one for one in page.sessions if one.key.session_id.casefold() == folded), None)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
@@ -198,17 +181,8 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
     """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
     StorageError, Overloaded, TooManySessions and Conflict."""
-    reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(handle, key)))
+    reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(handle, key)))
     return await reading.answered(partial(_lines, reading, LinesArguments(handle, offset, _MOST_LINES)))
-
-
-def session_named_in(handle: object, otherwise: str) -> str:
-    """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
-    found = _HANDLE.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None
-    session = found["session"] if found else None
-    if session is None or not is_name(session) or session.casefold() == otherwise.casefold():
-        return otherwise
-    return session
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
@@ -239,24 +213,15 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
-def _handle(text: str, key: SessionKey) -> Handle:
-    """Forgives quotes, spaces, letter case and a missing session. Raises ResultNotFound."""
-    found = _HANDLE.fullmatch(text.strip(_QUOTES))
-    if found is None:
-        return parse_handle(text)
-    session = found["session"] or key.session_id
-    if session.casefold() != key.session_id.casefold():
-        raise ResultNotFound(_OTHER_SESSION)
-    return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
-
-
 async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
     if not arguments.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
+    if reason := cut_off(arguments.handle):
+        raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
-        handle = _handle(arguments.handle, key)
+        handle = forgiven_handle(arguments.handle, key)
         question = Question(handle, arguments.extract, arguments.mode)
         extracted = await extract(key.tenant, question, Requirements(ends), rt)
     except (NotFound, Gone) as error:

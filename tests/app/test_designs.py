@@ -309,13 +309,35 @@ async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
     assert (await client.post("/check", json=asked | {"rows": 100})).json()["allowed"]
 
 
-async def test_a_read_that_was_paginated_is_told_to_read_less(client: httpx.AsyncClient) -> None:
+async def test_a_page_is_not_rejected_for_its_size_as_a_check_says(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False, "reject_rows": 10}
+    await client.put("/sessions/s", json={"policy": rules})
+    cases: list[tuple[str, dict[str, int], bool]] = [
+        ("read_file", {}, False),
+        ("read_file", {"offset": 5}, False),
+        ("read_file", {"offset": 1, "limit": 1000}, True),
+        ("read_file", {"start_line": 1, "end_line": 900}, True),
+        ("list_orders", {"limit": 100}, True),
+    ]
+    for tool, arguments, is_page in cases:
+        told = await post(client, "x\n" * 1000, tool, session_id="s", tool_arguments=arguments)
+        asked = {"session_id": "s", "tool_name": tool, "bytes": 2000, "rows": 1000, "paginated": is_page}
+        checked = (await client.post("/check", json=asked)).json()
+        assert checked["allowed"] == (told["outcome"] == "pass") == is_page
+        stored = await post(client, "x\n" * 1000, tool, tool_arguments=arguments, policy={"max_bytes": 1000})
+        assert stored["outcome"] == "store"
+
+
+async def test_a_page_that_the_budget_does_not_hold_is_told_to_read_less(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules = {"on_oversize": "reject", "max_bytes": 0, "keep": False}
+    await client.put("/sessions/s", json={**window, "policy": rules})
     cases: list[tuple[dict[str, int], str]] = [
         ({}, "Use offset and limit to read a part of it, or grep_content to search it."),
         ({"offset": 5}, "Use offset and limit to read a part of it, or grep_content to search it."),
         (
             {"offset": 1, "limit": 1000},
-            "Read less at once: a smaller limit (about 450), or grep_content to search it.",
+            "Read less at once: a smaller limit (about 449), or grep_content to search it.",
         ),
         (
             {"start_line": 1, "end_line": 900},
@@ -323,8 +345,8 @@ async def test_a_read_that_was_paginated_is_told_to_read_less(client: httpx.Asyn
         ),
     ]
     for arguments, suggestion in cases:
-        rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False}
-        told = await post(client, "x" * 2000, "read_file", tool_arguments=arguments, policy=rules)
+        told = await post(client, "word " * 2000, "read_file", session_id="s", tool_arguments=arguments)
+        assert told["trigger"] == "token_budget"
         assert told["content"].split("\n")[1] == suggestion
 
 

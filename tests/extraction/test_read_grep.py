@@ -240,21 +240,20 @@ async def test_a_reply_without_report_is_asked_again_just_once() -> None:
         await read_grep.answer(await task_of(LOG, actor))
 
 
-SYNTHETIC = [
-    *("…", "...", "-", "ok", "What went wrong?", "what went WRONG", "<ai-agent-12-FINAL>"),
-    "</ai-agent-x",
-]
+EMPTY = ["…", "...", "-", "<ai-agent-12-FINAL>", "</ai-agent-x"]
 
 
-@pytest.mark.parametrize("report", SYNTHETIC)
+@pytest.mark.parametrize("report", EMPTY)
 async def test_a_report_that_says_nothing_is_a_failure(report: str) -> None:
     kept = Kept()
-    with pytest.raises(StrategyFailed, match="report was empty"):
+    with pytest.raises(ModelError, match="report was empty"):
         await read_grep.answer(await task_of(LOG, Actor(script(report)), kept=kept))
     assert kept.texts == {}
 
 
-@pytest.mark.parametrize("report", ["7", "42", "yes", NOTHING_FOUND, "Nein."])
+@pytest.mark.parametrize(
+    "report", ["7", "42", "yes", NOTHING_FOUND, "Nein.", "No", "没有", "是", "N/A", "ok", "What went wrong?"]
+)
 async def test_a_short_report_is_one(report: str) -> None:
     assert (await read_grep.answer(await task_of(LOG, Actor(script(report))))).body == report
 
