@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from command.http1 import Address, Buffer, Connections, address_of
 from command.http1 import Answer as HttpAnswer
@@ -18,6 +19,14 @@ ANSWER_SECONDS = 10.0
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
+LARGE_BYTES = 1 << 20
+"""A larger result is sent as text in pieces, and cut if the service cannot take it."""
+
+_MOST_QUERY = 7000
+"""The service takes a path with its query of 8 KiB."""
+
+_CUT_CHARS = 12_288
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BYTES_A_SECOND = 8 << 20
 
@@ -80,6 +89,48 @@ class Answer(NamedTuple):
             case {"text": str(text), "is_error": bool(is_error)}:
                 return text, is_error
         raise ServiceError("The service answered with something else than a text.")
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text).encode()
+
+
+def result_request(
+    fields: Mapping[str, str | bool | None],
+    content: bytes | Iterable[Buffer],
+    size: int = 0,
+    seconds: float = ANSWER_SECONDS,
+) -> Request:
+    """A result of a tool for POST /results, with these fields of it but those that are None. The content goes
+    as text, with the fields in the query. JSON is for fields that a query cannot hold, or, where the result is
+    large, `tool_arguments` are left out."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    query = _query(given)
+    headers = {"Prefer": "return=minimal"}
+    if len(query) > _MOST_QUERY:
+        if isinstance(content, bytes) and len(content) <= LARGE_BYTES:
+            body = json.dumps({**given, "content": content.decode()}).encode()
+            return Request("POST", "/results", body, headers, seconds=seconds)
+        query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
+    headers["Content-Type"] = "text/plain; charset=utf-8"
+    return Request("POST", f"/results?{query}", content, headers, size, seconds)
+
+
+def _query(fields: Mapping[str, str | bool]) -> str:
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fields.items()}
+    return urlencode(texts, errors="replace")
+
+
+def shown_unstored(text: str) -> str | None:
+    """What a model gets of a large result that could not be stored; None for one that it can get whole."""
+    if len(text) <= LARGE_BYTES:
+        return None
+    rest = len(text) - _CUT_CHARS
+    return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
 
 
 def service_address() -> Address:

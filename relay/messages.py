@@ -1,113 +1,87 @@
-"""JSON-RPC messages as bytes. What the relay does not change is never decoded, nor written in other words."""
+"""JSON-RPC messages as texts: a part of a message that the relay does not change keeps its bytes."""
 
 import json
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import msgspec
-from msgspec import Raw
+from command.jsonc import Malformed, Node, members_of, parse_node
 
-from relay.streams import Buffer, Pieces
-
-_QUOTE, _BRACE = b'"{'
-_JOINED_BYTES = 1 << 18
-
-members = msgspec.json.Decoder(dict[str, Raw]).decode
-"""The members of a JSON object, each as its own JSON. Raises NOT_JSON."""
-
-elements = msgspec.json.Decoder(list[Raw]).decode
-"""The elements of a JSON array, each as its own JSON. Raises NOT_JSON."""
-
-NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
-
+Buffer = bytes | bytearray | memoryview
 Id = str | int | float
 
-
-def value(raw: Raw | None) -> Any:
-    """What a small JSON text says; None for no text. Raises NOT_JSON."""
-    return None if raw is None else msgspec.json.decode(raw)
+NOT_JSON = (Malformed, ValueError, RecursionError)
 
 
-def text(raw: Raw | None) -> str | None:
-    """What a JSON string says; None for anything else. Raises NOT_JSON."""
-    found = value(raw) if raw is not None and is_string(raw) else None
-    return found if isinstance(found, str) else None
+class Json(NamedTuple):
+    """A value and its text."""
+
+    value: Any
+    text: str
+
+    def inner(self, *names: str) -> Any:
+        """The value at these names; None if there is none."""
+        found = self.value
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+    def members(self) -> dict[str, "Json"]:
+        """The members of an object. A name that is there twice has its last value, as for any reader."""
+        return {one.key: self._at(one.node) for one in self._nodes() if one.key is not None}
+
+    def elements(self) -> list["Json"]:
+        """The elements of a list."""
+        return [self._at(one.node) for one in self._nodes()]
+
+    def _nodes(self) -> Any:
+        start = len(self.text) - len(self.text.lstrip())
+        return members_of(self.text, Node(start, len(self.text), self.value))
+
+    def _at(self, node: Node) -> "Json":
+        return Json(node.value, self.text[node.start : node.end])
+
+    def replaced(self, changes: Mapping[str, str | None]) -> str:
+        """The text of this object with these members, each a JSON text, in place of its own; None leaves a
+        member out."""
+        texts = {name: one.text for name, one in self.members().items()} | dict(changes)
+        return written({name: text for name, text in texts.items() if text is not None})
 
 
-def repaired(message: Buffer) -> Buffer | None:
-    """The message with U+FFFD in place of each escaped lone surrogate; None if there is none. Servers that
-    cut a string within a character send them, and the decoders above take them for a fault."""
-    whole = bytes(message)
-    if b"\\u" not in whole:
-        return None
-    # It takes as long to import as the relay itself, and is seldom needed.
-    from app.edge.large_json import repaired as without_surrogates
-
-    found = without_surrogates(whole)
-    return None if found == whole else found
+def parse(message: Buffer) -> Json:
+    """A message that is an object. NaN and the infinities, which JSON lacks and servers send, are read. Raises
+    NOT_JSON."""
+    text = bytes(message).decode()
+    found = parse_node(text, refuse_constants=False)
+    if not isinstance(found.value, dict):
+        raise ValueError("A message is an object.")
+    return Json(found.value, text)
 
 
-def inner(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The members of a member that is an object; none for any other. Raises NOT_JSON."""
-    raw = fields.get(name)
-    return members(raw) if raw is not None and is_object(raw) else {}
-
-
-def id_of(raw: Raw | None) -> Id | None:
-    """The id of a request or a response. Raises NOT_JSON."""
-    found = value(raw)
-    return found if isinstance(found, str | int | float) else None
-
-
-def is_string(raw: Raw) -> bool:
-    return memoryview(raw)[0] == _QUOTE
-
-
-def is_object(raw: Raw) -> bool:
-    return memoryview(raw)[0] == _BRACE
-
-
-def is_array(message: Buffer) -> bool:
+def is_batch(message: Buffer) -> bool:
+    """True for a list of messages, which MCP no longer has."""
     return bytes(message[:64]).lstrip()[:1] == b"["
 
 
-def written(fields: Mapping[str, Pieces]) -> Pieces:
-    """A JSON object of members that are JSON already."""
-    pieces: Pieces = []
-    for name, found in fields.items():
-        pieces += [b"," if pieces else b"{", json.dumps(name).encode(), b":", *found]
-    return [*pieces, b"}"] if pieces else [b"{}"]
+def id_of(message: Json) -> Id | None:
+    """The id of a request or a response."""
+    found = message.inner("id")
+    return found if isinstance(found, str | int | float) else None
 
 
-def array(parts: Iterable[Pieces]) -> Pieces:
-    """A JSON array of elements that are JSON already."""
-    pieces: Pieces = []
-    for part in parts:
-        pieces += [b"," if pieces else b"[", *part]
-    return [*pieces, b"]"] if pieces else [b"[]"]
+def method_of(message: Json) -> str | None:
+    found = message.inner("method")
+    return found if isinstance(found, str) else None
 
 
-def as_it_came(raw: Raw) -> Pieces:
-    return [memoryview(raw)]
+def written(fields: Mapping[str, str]) -> str:
+    """A JSON object of members that are JSON texts."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items()) + "}"
 
 
-def encoded(found: object) -> Pieces:
-    """In ASCII: lone surrogates, which some servers send, cannot be written in UTF-8."""
-    return [json.dumps(found).encode()]
-
-
-def size_of(pieces: Pieces) -> int:
-    return sum(len(piece) for piece in pieces)
-
-
-def joined(pieces: Pieces) -> Pieces:
-    """The same bytes in fewer pieces: small ones in a row are put together."""
-    found: Pieces = []
-    for is_large, row in groupby(pieces, lambda piece: len(piece) >= _JOINED_BYTES):
-        some = list(row)
-        found += some if is_large else [b"".join(some)]
-    return found
+def failure(request: str, code: int, reason: str) -> bytes:
+    """The response to a request whose id is this JSON text."""
+    error = {"code": code, "message": f"spillgate mcp: {reason}"}
+    return f'{{"jsonrpc":"2.0","id":{request},"error":{json.dumps(error)}}}'.encode()
 
 
 def on_one_line(message: bytes) -> bytes:
