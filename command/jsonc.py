@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 def parse(text: str, *, has_comments: bool) -> Any:
     """The value of the whole text. With comments, trailing commas are allowed too. Raises Malformed."""
-    return parse_node(_plain(text, has_comments)).value
+    return _root(_plain(text, has_comments)).value
 
 
 def _plain(text: str, has_comments: bool) -> str:
@@ -65,11 +65,10 @@ def _blanked(found: re.Match[str]) -> str:
     return found[1] or re.sub(r"[^\n]", " ", found[0])
 
 
-def parse_node(plain: str, *, refuse_constants: bool = True) -> Node:
-    """The value of a JSON text. Raises Malformed."""
+def _root(plain: str) -> Node:
+    """Raises Malformed."""
     try:
-        value = json.loads(plain, parse_constant=_refused if refuse_constants else None)
-        return Node(_after_blank(plain, 0), len(plain), value)
+        return Node(_after_blank(plain, 0), len(plain), json.loads(plain, parse_constant=_refused))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"line {getattr(error, 'lineno', 1)}") from None
 
@@ -85,8 +84,8 @@ def _after_blank(plain: str, at: int) -> int:
     return found.end()
 
 
-def members_of(plain: str, node: Node) -> list[Member]:
-    """The members of an object or a list; none of any other value."""
+def _members(plain: str, node: Node) -> list[Member]:
+    """Those of an object or a list; none of any other value."""
     members: list[Member] = []
     if not isinstance(node.value, dict | list):
         return members
@@ -106,14 +105,14 @@ def members_of(plain: str, node: Node) -> list[Member]:
 
 def _member(plain: str, node: Node, key: str) -> Member | None:
     """The last one counts, as for any reader of JSON."""
-    return next((one for one in reversed(members_of(plain, node)) if one.key == key), None)
+    return next((one for one in reversed(_members(plain, node)) if one.key == key), None)
 
 
 def added(text: str, keys: Keys, entry: Any, *, has_comments: bool) -> str:
     """The text with `entry` at these keys; if it is a list, with its items before those of the list there.
     Raises Malformed, Misfit."""
     plain = _plain(text, has_comments)
-    at = root = parse_node(plain)
+    at = root = _root(plain)
     outer = keys if isinstance(entry, list) else keys[:-1]
     left = list(outer)
     while left and (found := _member(plain, at, left[0])) is not None:
@@ -123,10 +122,10 @@ def added(text: str, keys: Keys, entry: Any, *, has_comments: bool) -> str:
     if not isinstance(at.value, list if has_list else dict):
         raise Misfit(".".join(outer[: len(outer) - len(left)]) or "the whole")
 
-    members = members_of(plain, at)
+    members = _members(plain, at)
     indent = _line_indent(text, members[0].start) if members else None
     newline = "\r\n" if "\r\n" in text else "\n"
-    first = members_of(plain, root)[:1]
+    first = _members(plain, root)[:1]
     unit = (_line_indent(text, first[0].start) if first else None) or "  "
 
     def written(value: Any) -> str:
@@ -161,14 +160,14 @@ def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has
     `added`, and removes containers that it made. Raises Malformed."""
     while True:
         plain = _plain(text, has_comments)
-        path = [parse_node(plain)]
+        path = [_root(plain)]
         for key in keys if is_ours else keys[:-1]:
             found = _member(plain, path[-1], key)
             if found is None:
                 return text
             path.append(found.node)
         node = path[-1]
-        members = members_of(plain, node)
+        members = _members(plain, node)
         if is_ours is None:
             chosen = [index for index, one in enumerate(members) if one.key == keys[-1]]
         else:
@@ -179,7 +178,7 @@ def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has
         while len(chosen) == len(members) and len(path) > 1 and text[node.start + 1].isspace():
             inner = path.pop()
             node = path[-1]
-            members = members_of(plain, node)
+            members = _members(plain, node)
             chosen = [index for index, one in enumerate(members) if one.node == inner]
         text = _without(text, node, members, chosen[0])
 

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -26,6 +26,7 @@ _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
 
 _CUT_CHARS = 12_288
+_PIECE_CHARS = 1 << 18
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BYTES_A_SECOND = 8 << 20
@@ -99,21 +100,33 @@ def encoded(text: str) -> bytes:
         return _SURROGATES.sub("\ufffd", text).encode()
 
 
+class TextBody:
+    """A text as UTF-8, in pieces: a large one is never held encoded."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.size = sum(map(len, self))
+
+    def __iter__(self) -> Iterator[bytes]:
+        for at in range(0, len(self.text), _PIECE_CHARS):
+            yield encoded(self.text[at : at + _PIECE_CHARS])
+
+
 def result_request(
     fields: Mapping[str, str | bool | None],
-    content: bytes | Iterable[Buffer],
-    size: int = 0,
+    content: TextBody | Iterable[Buffer],
+    size: int,
     seconds: float = ANSWER_SECONDS,
 ) -> Request:
-    """A result of a tool for POST /results, with these fields of it but those that are None. The content goes
-    as text, with the fields in the query. JSON is for fields that a query cannot hold, or, where the result is
-    large, `tool_arguments` are left out."""
+    """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
+    text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
+    without `tool_arguments`."""
     given = {name: value for name, value in fields.items() if value is not None}
     query = _query(given)
     headers = {"Prefer": "return=minimal"}
     if len(query) > _MOST_QUERY:
-        if isinstance(content, bytes) and len(content) <= LARGE_BYTES:
-            body = json.dumps({**given, "content": content.decode()}).encode()
+        if isinstance(content, TextBody) and size <= LARGE_BYTES:
+            body = json.dumps({**given, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
             return Request("POST", "/results", body, headers, seconds=seconds)
         query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"

@@ -185,7 +185,7 @@ class HttpServer:
     def _refused(self, status: int, body: bytes, post: Post) -> str:
         with suppress(*NOT_JSON):
             refusal = parse(body)
-            if "error" in refusal.value and post.request is not None:
+            if "error" in refusal.members and post.request is not None:
                 # Its id is null if the server did not read so far.
                 answer = refusal.replaced({"id": json.dumps(post.request)})
                 self._deliver(on_one_line(answer.encode("utf-8", "surrogatepass")), post)
@@ -198,7 +198,7 @@ class HttpServer:
             return
         with suppress(*NOT_JSON):
             parsed = parse(message)
-            if "method" not in parsed.value:
+            if "method" not in parsed.members:
                 if post.method == "initialize":
                     version = parsed.inner("result", "protocolVersion")
                     self._session |= _only(VERSION, version)

@@ -1,60 +1,125 @@
 """JSON-RPC messages as texts: a part of a message that the relay does not change keeps its bytes."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from command.jsonc import Malformed, Node, members_of, parse_node
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 Id = str | int | float
 
-NOT_JSON = (Malformed, ValueError, RecursionError)
+NOT_JSON = (ValueError, RecursionError)
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_SMALL_VALUE = re.compile(rf"{_STRING}|[^\s,:\[\]{{}}\"]+", re.DOTALL)
+_STRING_OR_BRACKET = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
 
 
-class Json(NamedTuple):
-    """A value and its text."""
+class Json:
+    """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
+    matter, and decoded rows take many times the memory of their text."""
 
-    value: Any
-    text: str
+    def __init__(self, source: str, start: int = 0, end: int | None = None) -> None:
+        self._source = source
+        self._start = start
+        self._end = len(source) if end is None else end
 
-    def inner(self, *names: str) -> Any:
-        """The value at these names; None if there is none."""
-        found = self.value
-        for name in names:
-            found = found.get(name) if isinstance(found, dict) else None
+    @property
+    def text(self) -> str:
+        return self._source[self._start : self._end]
+
+    @property
+    def size(self) -> int:
+        """Characters of the text."""
+        return self._end - self._start
+
+    @property
+    def is_object(self) -> bool:
+        return self._source.startswith("{", self._start)
+
+    @cached_property
+    def members(self) -> dict[str, "Json"]:
+        """The members of an object; none of any other value. Raises NOT_JSON."""
+        found = {}
+        for at in self._begins("{", "}"):
+            key_end = _end_of(self._source, at)
+            colon = _after_blank(self._source, key_end)
+            value = _after_blank(self._source, colon + 1)
+            key = json.loads(self._source[at:key_end])
+            if not self._source.startswith(":", colon) or not isinstance(key, str):
+                raise ValueError("The text is not JSON.")
+            found[key] = Json(self._source, value, _end_of(self._source, value))
         return found
 
-    def members(self) -> dict[str, "Json"]:
-        """The members of an object. A name that is there twice has its last value, as for any reader."""
-        return {one.key: self._at(one.node) for one in self._nodes() if one.key is not None}
-
     def elements(self) -> list["Json"]:
-        """The elements of a list."""
-        return [self._at(one.node) for one in self._nodes()]
+        """The elements of a list; none of any other value. Raises NOT_JSON."""
+        return [Json(self._source, at, _end_of(self._source, at)) for at in self._begins("[", "]")]
 
-    def _nodes(self) -> Any:
-        start = len(self.text) - len(self.text.lstrip())
-        return members_of(self.text, Node(start, len(self.text), self.value))
+    def _begins(self, opening: str, closing: str) -> Iterator[int]:
+        """Where each member or element begins."""
+        text = self._source
+        if not text.startswith(opening, self._start):
+            return
+        at = _after_blank(text, self._start + 1)
+        while not text.startswith(closing, at):
+            yield at
+            at = _after_blank(text, _end_of(text, at))
+            if opening == "{":
+                at = _after_blank(text, _end_of(text, _after_blank(text, at + 1)))
+            if text.startswith(",", at):
+                at = _after_blank(text, at + 1)
+            elif not text.startswith(closing, at):
+                raise ValueError("The text is not JSON.")
 
-    def _at(self, node: Node) -> "Json":
-        return Json(node.value, self.text[node.start : node.end])
+    def value(self) -> Any:
+        """Decoded. Raises NOT_JSON."""
+        return json.loads(self.text)
+
+    def inner(self, *names: str) -> Any:
+        """The value at these names; None if there is none. Raises NOT_JSON."""
+        found: Json | None = self
+        for name in names:
+            found = None if found is None else found.members.get(name)
+        return None if found is None else found.value()
 
     def replaced(self, changes: Mapping[str, str | None]) -> str:
         """The text of this object with these members, each a JSON text, in place of its own; None leaves a
         member out."""
-        texts = {name: one.text for name, one in self.members().items()} | dict(changes)
-        return written({name: text for name, text in texts.items() if text is not None})
+        texts = {name: one.text for name, one in self.members.items() if name not in changes}
+        return written(texts | {name: text for name, text in changes.items() if text is not None})
+
+
+def _after_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _end_of(text: str, at: int) -> int:
+    """Where the value that begins here ends. Raises ValueError."""
+    if text[at : at + 1] not in ("{", "["):
+        found = _SMALL_VALUE.match(text, at)
+        if found is None:
+            raise ValueError("The text is not JSON.")
+        return found.end()
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text, at):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(text[token.start()], 0)
+        if depth == 0:
+            return token.end()
+    raise ValueError("The text is not JSON.")
 
 
 def parse(message: Buffer) -> Json:
-    """A message that is an object. NaN and the infinities, which JSON lacks and servers send, are read. Raises
-    NOT_JSON."""
-    text = bytes(message).decode()
-    found = parse_node(text, refuse_constants=False)
-    if not isinstance(found.value, dict):
+    """A message that is an object. NaN and Infinity, which some servers send, are read. Raises NOT_JSON."""
+    text = str(message, "utf-8")
+    start = _after_blank(text, 0)
+    found = Json(text, start, _end_of(text, start))
+    if not found.is_object or text[_end_of(text, start) :].strip():
         raise ValueError("A message is an object.")
-    return Json(found.value, text)
+    return found
 
 
 def is_batch(message: Buffer) -> bool:
@@ -63,7 +128,7 @@ def is_batch(message: Buffer) -> bool:
 
 
 def id_of(message: Json) -> Id | None:
-    """The id of a request or a response."""
+    """The id of a request or a response. Raises NOT_JSON."""
     found = message.inner("id")
     return found if isinstance(found, str | int | float) else None
 

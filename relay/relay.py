@@ -18,7 +18,7 @@ from command.service import (
     Refused,
     Request,
     ServiceError,
-    encoded,
+    TextBody,
     result_request,
     session_in,
     shown_unstored,
@@ -74,7 +74,7 @@ class AwaitedCall(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The content of a result: JSON of the blocks to govern, their texts, and JSON of the blocks that stay."""
+    """The content of a result: blocks to govern as JSON, their texts, and the other blocks as JSON."""
 
     governed: list[str]
     texts: list[str]
@@ -88,7 +88,7 @@ def blocks_of(content: Json | None) -> Blocks:
         kind, text = block.inner("type"), block.inner("text")
         if kind == "text" and isinstance(text, str):
             found.texts.append(text)
-        elif len(block.text) > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
+        elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
             resource = block.inner("resource", "text")
             found.texts.append(resource if isinstance(resource, str) else block.text)
         else:
@@ -115,11 +115,11 @@ class ResultReplacer:
         what the text says: if it is more than twice as large."""
         if result.inner("resultType") not in (None, "complete"):
             return None
-        fields = result.members()
+        fields = result.members
         blocks = blocks_of(fields.get("content"))
         structured = fields.get("structuredContent")
         is_error = result.inner("isError") is True
-        is_other = structured is not None and len(structured.text) > 2 * sum(map(len, blocks.texts))
+        is_other = structured is not None and structured.size > 2 * sum(map(len, blocks.texts))
         instead = data = None
         if blocks.texts:
             instead = self._governed("\n".join(blocks.texts), call, is_error)
@@ -139,8 +139,8 @@ class ResultReplacer:
         return result.replaced(changes)
 
     def _governed(self, text: str, call: AwaitedCall, is_error: bool) -> str | None:
-        """The text that replaces this one; None if it passes. Raises ServiceError for a small text; of a large
-        one the model gets a part."""
+        """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
+        small text; of a large one the model then gets a part."""
         fields: dict[str, Any] = {
             "session_id": self.session,
             "tool_name": call.tool,
@@ -149,9 +149,8 @@ class ResultReplacer:
             "tool_arguments": call.arguments,
             "tool_namespace": self.namespace,
         }
-        content = encoded(text)
         try:
-            return self._sent(content, fields)
+            return self._sent(TextBody(text), fields)
         except ServiceError as error:
             shown = shown_unstored(text)
             if shown is None:
@@ -159,15 +158,18 @@ class ResultReplacer:
             to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
             return shown
 
-    def _sent(self, content: bytes, fields: dict[str, Any]) -> str | None:
+    def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         try:
-            return self._backend.request(result_request(fields, content)).replacement()
+            return self._backend.request(result_request(fields, content, content.size)).replacement()
         except Refused as error:
             if error.code != "idempotency_key_reused":
                 raise
         # A second answer to one request, or a client that counts its calls from 0 again.
-        again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{sha256(content).hexdigest()}"}
-        return self._backend.request(result_request(again, content)).replacement()
+        digest = sha256()
+        for piece in content:
+            digest.update(piece)
+        again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{digest.hexdigest()}"}
+        return self._backend.request(result_request(again, content, content.size)).replacement()
 
 
 class Relay:
@@ -244,27 +246,27 @@ class Relay:
             call_id = f"{self._process}-{self._requests}"
         name = message.inner("params", "name")
         name = _NOT_IN_A_NAME.sub("_", name)[:MOST_NAME] if isinstance(name, str) else ""
-        params = message.members().get("params")
-        arguments = params.members().get("arguments") if params is not None else None
+        params = message.members.get("params")
+        arguments = params.members.get("arguments") if params is not None else None
         call_id = _NOT_IN_A_NAME.sub("_", call_id)[:MOST_NAME]
         return AwaitedCall(name or "tool", call_id, None if arguments is None else arguments.text)
 
     def _changed(self, message: Json) -> str | None:
         """The message for the client, if it is another one than the server's."""
-        request = None if "method" in message.value else id_of(message)
+        request = None if "method" in message.members else id_of(message)
         awaited = None if request is None else self._awaited.get(request)
-        if request is None or awaited is None or message.inner("result") is None:
+        if request is None or awaited is None or "result" not in message.members:
             return None
         if isinstance(awaited, AwaitedCall):
             # A server may answer twice. Arguments are too large to be kept for that.
             self._awaited[request] = awaited._replace(arguments=None)
             try:
-                changed = self._replacer.replacement(message.members()["result"], awaited)
+                changed = self._replacer.replacement(message.members["result"], awaited)
             except ServiceError as error:
                 self._say(f"{error} The result passes unchanged.")
                 return None
         elif awaited == "tools/list":
-            changed = self._listed(message.members()["result"])
+            changed = self._listed(message.members["result"])
         else:
             self._note_server(message)
             return None
@@ -282,14 +284,14 @@ class Relay:
         if not isinstance(result.inner("tools"), list):
             return None
         tools = []
-        for tool in result.members()["tools"].elements():
-            if not isinstance(tool.value, dict):
+        for tool in result.members["tools"].elements():
+            if not tool.is_object:
                 tools.append(tool.text)
                 continue
             # Clients check structured content, which a replaced result lacks, against the output schema.
-            meta = tool.members().get("_meta")
+            meta = tool.members.get("_meta")
             chars = {name: json.dumps(value) for name, value in _RESULT_CHARS.items()}
-            merged = meta.replaced(chars) if meta and isinstance(meta.value, dict) else written(chars)
+            merged = meta.replaced(chars) if meta and meta.is_object else written(chars)
             tools.append(tool.replaced({"outputSchema": None, "_meta": merged}))
             if isinstance(tool.inner("name"), str) and tool.inner("name") in TOOL_NAMES:
                 self._server_tools.add(tool.inner("name"))
@@ -314,7 +316,7 @@ class Relay:
 
     def _answer(self, message: Json, request: Id, call: AwaitedCall) -> None:
         """Answers a question in a thread of its own: a model may need a minute."""
-        raw_id = message.members()["id"].text
+        raw_id = message.members["id"].text
         is_stateless = message.inner("params", "_meta", _VERSION) is not None
 
         def work() -> None:

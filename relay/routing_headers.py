@@ -24,7 +24,7 @@ class RoutingHeaders:
         self._arguments: dict[str, dict[Path, str]] = {}
 
     def note(self, message: Json) -> None:
-        """Notes the marked arguments in a response to `tools/list`."""
+        """Notes the marked arguments in a response to `tools/list`. Raises NOT_JSON."""
         tools = message.inner("result", "tools")
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict):

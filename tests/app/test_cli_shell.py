@@ -227,5 +227,5 @@ def test_urls_of_a_service() -> None:
 
 def test_a_wrong_url_is_refused() -> None:
     for url in ["", "8377", "ftp://h", "http://", "http://h:x", "http://h?q", "http://[::1"]:
-        with pytest.raises(ValueError, match=""):
+        with pytest.raises(ValueError, match=r"URL|[Pp]ort|IPv6"):
             address_of(url)
