@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -26,7 +26,7 @@ _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
 
 _CUT_CHARS = 12_288
-_PIECE_CHARS = 1 << 18
+_PIECE_BYTES = 1 << 18
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BYTES_A_SECOND = 8 << 20
@@ -101,15 +101,25 @@ def encoded(text: str) -> bytes:
 
 
 class TextBody:
-    """A text as UTF-8, in pieces: a large one is never held encoded."""
+    """A text as UTF-8, in pieces: a large one is never held whole."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, parts: Callable[[], Iterable[str]]) -> None:
+        """`parts` is called for each reading of the body."""
+        self._parts = parts
         self.size = sum(map(len, self))
 
+    @property
+    def text(self) -> str:
+        return "".join(self._parts())
+
     def __iter__(self) -> Iterator[bytes]:
-        for at in range(0, len(self.text), _PIECE_CHARS):
-            yield encoded(self.text[at : at + _PIECE_CHARS])
+        piece = bytearray()
+        for part in self._parts():
+            piece += encoded(part)
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece)
 
 
 def result_request(
@@ -138,10 +148,8 @@ def _query(fields: Mapping[str, str | bool]) -> str:
     return urlencode(texts, errors="replace")
 
 
-def shown_unstored(text: str) -> str | None:
-    """What a model gets of a large result that could not be stored; None for one that it can get whole."""
-    if len(text) <= LARGE_BYTES:
-        return None
+def shown_unstored(text: str) -> str:
+    """What a model gets of a large result that could not be stored."""
     rest = len(text) - _CUT_CHARS
     return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
 

@@ -17,6 +17,12 @@ _SMALL_VALUE = re.compile(rf"{_STRING}|[^\s,:\[\]{{}}\"]+", re.DOTALL)
 _STRING_OR_BRACKET = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
 
 
+_PART = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,4096}', re.DOTALL)
+"""A part of a string that ends with no half of an escape: json.loads takes 60 bytes for each escape."""
+
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+
+
 class Json:
     """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
     matter, and decoded rows take many times the memory of their text."""
@@ -38,6 +44,22 @@ class Json:
     @property
     def is_object(self) -> bool:
         return self._source.startswith("{", self._start)
+
+    @property
+    def is_string(self) -> bool:
+        return self._source.startswith('"', self._start)
+
+    def parts(self) -> Iterator[str]:
+        """The text that a string holds, decoded in parts. Raises NOT_JSON."""
+        at, end = self._start + 1, self._end - 1
+        while at < end:
+            found = _PART.match(self._source, at, end)
+            stop = end if found is None else found.end()
+            if at + 6 < stop < end and _HALF_OF_A_PAIR.search(self._source, stop - 6, stop):
+                stop -= 6
+            part: str = json.loads(f'"{self._source[at:stop]}"', strict=False)
+            yield part
+            at = stop
 
     @cached_property
     def members(self) -> dict[str, "Json"]:

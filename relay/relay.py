@@ -8,12 +8,13 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.service import (
+    LARGE_BYTES,
     TOOL_SECONDS,
     Refused,
     Request,
@@ -74,27 +75,43 @@ class AwaitedCall(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The content of a result: blocks to govern as JSON, their texts, and the other blocks as JSON."""
+    """The content of a result: blocks to govern, the strings in them that hold text, or the blocks themselves,
+    and the other blocks."""
 
-    governed: list[str]
-    texts: list[str]
-    others: list[str]
+    governed: list[Json]
+    texts: list[Json]
+    others: list[Json]
+
+    @property
+    def size(self) -> int:
+        return sum(text.size for text in self.texts)
+
+    def parts(self) -> Iterator[str]:
+        """The texts, a line end between two."""
+        for number, text in enumerate(self.texts):
+            if number:
+                yield "\n"
+            if text.is_string:
+                yield from text.parts()
+            else:
+                yield text.text
 
 
 def blocks_of(content: Json | None) -> Blocks:
     """Raises NOT_JSON."""
     found = Blocks([], [], [])
     for block in [] if content is None else content.elements():
-        kind, text = block.inner("type"), block.inner("text")
-        if kind == "text" and isinstance(text, str):
+        kind, text = block.inner("type"), block.members.get("text")
+        if kind == "text" and text is not None and text.is_string:
             found.texts.append(text)
         elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
-            resource = block.inner("resource", "text")
-            found.texts.append(resource if isinstance(resource, str) else block.text)
+            resource = block.members.get("resource")
+            inside = None if resource is None else resource.members.get("text")
+            found.texts.append(inside if inside is not None and inside.is_string else block)
         else:
-            found.others.append(block.text)
+            found.others.append(block)
             continue
-        found.governed.append(block.text)
+        found.governed.append(block)
     return found
 
 
@@ -119,26 +136,26 @@ class ResultReplacer:
         blocks = blocks_of(fields.get("content"))
         structured = fields.get("structuredContent")
         is_error = result.inner("isError") is True
-        is_other = structured is not None and structured.size > 2 * sum(map(len, blocks.texts))
+        is_other = structured is not None and structured.size > 2 * blocks.size
         instead = data = None
         if blocks.texts:
-            instead = self._governed("\n".join(blocks.texts), call, is_error)
+            instead = self._governed(TextBody(blocks.parts), call, is_error)
         if structured is not None and is_other:
             of_data = call._replace(id=f"{call.id[: MOST_NAME - 11]}-structured")
-            data = self._governed(structured.text, of_data, is_error)
+            text = structured.text
+            data = self._governed(TextBody(lambda: [text]), of_data, is_error)
         if instead is None and data is None:
             return None
-        content = blocks.governed if instead is None else []
-        content = content + [
-            json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None
-        ]
-        changes: dict[str, str | None] = {"content": f"[{','.join(content + blocks.others)}]"}
+        content = [block.text for block in blocks.governed] if instead is None else []
+        content += [json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None]
+        content += [block.text for block in blocks.others]
+        changes: dict[str, str | None] = {"content": f"[{','.join(content)}]"}
         if not (is_other and data is None):
             # Structured content that was governed by itself, and passed, stays: nothing else holds it.
             changes["structuredContent"] = None
         return result.replaced(changes)
 
-    def _governed(self, text: str, call: AwaitedCall, is_error: bool) -> str | None:
+    def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
         """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
         small text; of a large one the model then gets a part."""
         fields: dict[str, Any] = {
@@ -150,13 +167,12 @@ class ResultReplacer:
             "tool_namespace": self.namespace,
         }
         try:
-            return self._sent(TextBody(text), fields)
+            return self._sent(content, fields)
         except ServiceError as error:
-            shown = shown_unstored(text)
-            if shown is None:
+            if content.size <= LARGE_BYTES:
                 raise
             to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
-            return shown
+            return shown_unstored(content.text)
 
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         try:
