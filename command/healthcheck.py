@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
-from command.service import Address, Refused, Request, Service, ServiceError
+from command.http1 import Address
+from command.service import Refused, Request, Service, ServiceError
 from domain.errors import ConfigError
 
 _SECONDS = 5

@@ -1,38 +1,35 @@
-"""A client of a running service, on the standard library: the commands of the shell must start fast."""
+"""A running service as the commands speak to it: where it is, what is asked of it, what it answers."""
 
-import io
 import json
 import os
 import re
-import select
-import socket
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
+from command.http1 import Address, Buffer, Connections, address_of
+from command.http1 import Answer as HttpAnswer
+from command.http1 import Request as HttpRequest
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
-if TYPE_CHECKING:
-    from http.client import HTTPConnection
-
-    from _typeshed import WriteableBuffer
-
-CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
 """For a request and its answer, without the time for a large body."""
 
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
-_SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
-_BLOCK_BYTES = 1 << 18
-_BYTES_A_SECOND = 8 << 20
+LARGE_BYTES = 1 << 20
+"""A larger result is sent as text in pieces, and cut if the service cannot take it."""
 
-Buffer = bytes | bytearray | memoryview
-Body = bytes | Iterable[Buffer]
+_MOST_QUERY = 7000
+"""The service takes a path with its query of 8 KiB."""
+
+_CUT_CHARS = 12_288
+_PIECE_BYTES = 1 << 18
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
+_BYTES_A_SECOND = 8 << 20
 
 
 class ServiceError(Exception):
@@ -52,37 +49,16 @@ class Refused(ServiceError):
         self.code = code
 
 
-class Address(NamedTuple):
-    """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
-
-    host: str = "localhost"
-    port: int = 80
-    is_tls: bool = False
-    path: str = ""
-    prefix: str = ""
-
-    @property
-    def is_loopback(self) -> bool:
-        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
-
-
 class Request(NamedTuple):
     """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds the
     time that it takes; a large body has another second for each 8 MiB."""
 
     method: str
     route: str
-    body: Body = b""
+    body: bytes | Iterable[Buffer] = b""
     headers: Mapping[str, str] = {}
     size: int = 0
     seconds: float = ANSWER_SECONDS
-
-    def pieces(self) -> Iterable[Buffer]:
-        return [self.body] if isinstance(self.body, bytes) else self.body
 
 
 class Answer(NamedTuple):
@@ -95,7 +71,7 @@ class Answer(NamedTuple):
         """Raises ServiceError."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ServiceError("The service answered with something else than JSON.") from None
 
     def replacement(self) -> str | None:
@@ -116,19 +92,80 @@ class Answer(NamedTuple):
         raise ServiceError("The service answered with something else than a text.")
 
 
-def address_of(url: str) -> Address:
-    """Raises ConfigError. The message does not repeat the URL, which may hold a password."""
-    if url.startswith("unix:"):
-        return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
+def encoded(text: str) -> bytes:
+    """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text).encode()
+
+
+class TextBody:
+    """A text as UTF-8, in pieces: a large one is never held whole."""
+
+    def __init__(self, parts: Callable[[], Iterable[str]]) -> None:
+        """`parts` is called for each reading of the body."""
+        self._parts = parts
+        self.size = sum(map(len, self))
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts())
+
+    def __iter__(self) -> Iterator[bytes]:
+        piece = bytearray()
+        for part in self._parts():
+            piece += encoded(part)
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece)
+
+
+def result_request(
+    fields: Mapping[str, str | bool | None],
+    content: TextBody | Iterable[Buffer],
+    size: int,
+    seconds: float = ANSWER_SECONDS,
+) -> Request:
+    """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
+    text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
+    without `tool_arguments`."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    query = _query(given)
+    headers = {"Prefer": "return=minimal"}
+    if len(query) > _MOST_QUERY:
+        if isinstance(content, TextBody) and size <= LARGE_BYTES:
+            body = json.dumps({**given, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
+            return Request("POST", "/results", body, headers, seconds=seconds)
+        query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
+    headers["Content-Type"] = "text/plain; charset=utf-8"
+    return Request("POST", f"/results?{query}", content, headers, size, seconds)
+
+
+def _query(fields: Mapping[str, str | bool]) -> str:
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fields.items()}
+    return urlencode(texts, errors="replace")
+
+
+def shown_unstored(text: str) -> str:
+    """What a model gets of a large result that could not be stored."""
+    rest = len(text) - _CUT_CHARS
+    return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
+
+
+def service_address() -> Address:
+    """That of SPILLGATE_URL or SPILLGATE_UDS, else the default. Raises ConfigError, which does not repeat the
+    URL: it may hold a password."""
+    url, path = os.environ.get("SPILLGATE_URL"), os.environ.get("SPILLGATE_UDS")
+    if not url:
+        url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
+    try:
+        return address_of(url)
     except ValueError:
-        parts, port = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigError("SPILLGATE_URL must be http://host:port, https://host:port or unix:/path.")
-    is_tls = parts.scheme == "https"
-    return Address(parts.hostname, port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/"))
+        raise ConfigError(
+            "SPILLGATE_URL must be http://host:port, https://host:port or unix:/path."
+        ) from None
 
 
 def api_key() -> str | None:
@@ -175,180 +212,61 @@ class Service:
     def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
         """`fallback` is where the service may be if nothing listens at `address`."""
         self.address = address
-        self._fallback = fallback
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._kept = KeptConnections()
+        self._connections = Connections(address)
+        self._fallback = None if fallback is None else Connections(fallback)
 
     @classmethod
     def from_environment(cls) -> "Service":
         """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
-        it is on this machine, the one that runs inside another command. Raises ConfigError."""
-        url, path = os.environ.get("SPILLGATE_URL"), os.environ.get("SPILLGATE_UDS")
-        if not url:
-            url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
-        address = address_of(url)
+        it is on this machine, the one that a relay has started. Raises ConfigError."""
+        address = service_address()
         return cls(address, api_key(), fallback=embedded_address() if address.is_loopback else None)
 
     def request(self, request: Request) -> Answer:
         """The answer, if its status is below 400. Raises ServiceError."""
-        size = len(request.body) if isinstance(request.body, bytes) else request.size
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
-        headers["Content-Length"] = str(size)
-        request = request._replace(route=self.address.prefix + request.route, headers=headers)
-        deadline = time.monotonic() + request.seconds + size / _BYTES_A_SECOND
-        while True:
-            kept = self._kept.take()
-            connection = kept or self._connect(request.seconds)
-            try:
-                answer = _exchange(connection, request, deadline)
-            except ConnectionError as error:
-                connection.close()
-                # A kept connection that the service has closed says nothing about the service.
-                if kept is None:
-                    raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
-            except OSError as error:
-                connection.close()
-                raise ServiceError(f"No answer from {self.address}: {why(error)}.") from None
-            else:
-                self._kept.keep(connection)
-                return _accepted(answer)
-
-    def close(self) -> None:
-        self._kept.close()
-
-    def _connect(self, seconds: float) -> "HTTPConnection":
-        """Raises Unreachable."""
-        seconds = min(seconds, CONNECT_SECONDS)
+        target = self.address.prefix + request.route
+        sent = HttpRequest(request.method, target, headers, request.body, request.size)
+        seconds = request.seconds + sent.length / _BYTES_A_SECOND
         try:
-            return connect(self.address, seconds)
+            return _accepted(self._exchange(sent, seconds))
+        except TimeoutError:
+            raise ServiceError(f"No answer from {self.address}: timed out.") from None
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
         except OSError as error:
-            if self._fallback is not None and isinstance(error, ConnectionRefusedError):
-                with suppress(OSError):
-                    return connect(self._fallback, seconds)
             raise Unreachable(
                 f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
                 "set SPILLGATE_URL."
             ) from None
 
-
-def connect(address: Address, seconds: float) -> "HTTPConnection":
-    """Raises OSError."""
-    from http.client import HTTPConnection, HTTPSConnection
-
-    kind = HTTPSConnection if address.is_tls else HTTPConnection
-    connection = kind(address.host, address.port, timeout=seconds, blocksize=_BLOCK_BYTES)
-    try:
-        if address.path:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(seconds)
-            connection.sock.connect(address.path)
-        else:
-            connection.connect()
-    except UnicodeError:
-        raise OSError("The host has no valid name") from None
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-class KeptConnections:
-    """Kept for further requests. Safe to use from several threads."""
-
-    def __init__(self) -> None:
-        self._kept: list[HTTPConnection] = []
-
-    def keep(self, connection: "HTTPConnection") -> None:
-        self._kept.append(connection)
-
-    def take(self) -> "HTTPConnection | None":
-        """A connection that the other side has not closed; None if there is none."""
-        with suppress(IndexError):  # Another thread has taken the last one.
-            while connection := self._kept.pop():
-                if _is_open(connection):
-                    return connection
-                connection.close()
-        return None
+    def _exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
+        """Raises OSError."""
+        try:
+            return self._connections.exchange(request, seconds)
+        except ConnectionRefusedError as error:
+            if self._fallback is None:
+                raise
+            try:
+                return self._fallback.exchange(request, seconds)
+            except (ConnectionRefusedError, FileNotFoundError):
+                raise error from None
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.pop().close()
+        self._connections.close()
+        if self._fallback is not None:
+            self._fallback.close()
 
 
-def _is_open(connection: "HTTPConnection") -> bool:
-    """False for a kept connection that the other side has closed: it can be read."""
-    if connection.sock is None:
-        return False
-    waiting = select.poll()
-    waiting.register(connection.sock, select.POLLIN)
-    return not waiting.poll(0)
-
-
-def _wait_until(sock: socket.socket, deadline: float) -> None:
-    """Before each use of the socket. Raises TimeoutError."""
-    remaining = deadline - time.monotonic()
-    if remaining <= 0:
-        raise TimeoutError("timed out")
-    sock.settimeout(remaining)
-
-
-class _Reader(io.RawIOBase):
-    """Reads a socket. http.client gets it in place of the socket."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock = sock
-        self._file = sock.makefile("rb", buffering=0)
-        self._deadline = deadline
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int | None:
-        _wait_until(self._sock, self._deadline)
-        return self._file.readinto(buffer)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _exchange(connection: "HTTPConnection", request: Request, deadline: float) -> Answer:
-    """Raises OSError."""
-    from http.client import HTTPException, HTTPResponse
-
-    sock = connection.sock
-    assert sock is not None
-
-    def pieces() -> Iterator[Buffer]:
-        for piece in request.pieces():
-            _wait_until(sock, deadline)
-            yield piece
-
-    try:
-        # A service that refuses a large body answers before it has read all of it.
-        with suppress(ConnectionError):
-            _wait_until(sock, deadline)
-            connection.request(request.method, request.route, pieces(), dict(request.headers))
-        reader: Any = _Reader(sock, deadline)
-        responding: Any = connection
-        responding.response_class = lambda _, **options: HTTPResponse(reader, **options)
-        answer = connection.getresponse()
-        return Answer(answer.status, answer.read())
-    except HTTPException as error:
-        raise ConnectionResetError(type(error).__name__) from None
-
-
-def _accepted(answer: Answer) -> Answer:
+def _accepted(answer: HttpAnswer) -> Answer:
     """Raises Refused."""
     if answer.status < 400:
-        return answer
+        return Answer(answer.status, answer.body)
     try:
         problem = json.loads(answer.body)
         code, detail = str(problem["code"]), str(problem["detail"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         code, detail = "no problem document", "SPILLGATE_URL may name another server."
     if answer.status == 401:
         detail += " The commands take it from SPILLGATE_KEY."

@@ -19,3 +19,6 @@ class Door(NamedTuple):
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that MCP's header Mcp-Name repeats, of each method that has one."""
+
+TOOL_NAMES = frozenset({"tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"})
+"""The tools that a service may offer to a model."""

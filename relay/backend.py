@@ -1,15 +1,15 @@
-"""The service behind a relay: one that runs, or one that is started in this process if none does."""
+"""The service behind a relay: one that runs, or one that the relay starts if none does."""
 
 import fcntl
 import os
-import signal
+import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from command.http1 import Connection
 from command.service import (
     Answer,
     Refused,
@@ -18,103 +18,42 @@ from command.service import (
     ServiceError,
     Unreachable,
     api_key,
-    connect,
     embedded_address,
     embedded_directory,
 )
 from domain.errors import ConfigError
 
-if TYPE_CHECKING:
-    from app.edge.server import Server
-
-_SWITCH_SECONDS = 0.0005
-"""Threads of the relay wait so long for a thread of the service; Python's default is ten times as much."""
-
 START_SECONDS = 15.0
-"""The longest wait for a service that starts in this process or in another one."""
+"""The longest wait for a service that starts."""
 
 PAUSE_SECONDS = 30.0
 """After a failure that took long, results pass for so long before the service is asked again."""
 
-_STOP_SECONDS = 1.0
 _POLL_SECONDS = 0.05
-
-
-class EmbeddedService(threading.Thread):
-    """Serves until `stop`, other relays of the user, too. Store and settings are those of `spillgate serve`,
-    but it listens on the socket alone, and exports no accounting."""
-
-    def __init__(self, socket: Path) -> None:
-        super().__init__(name="embedded service", daemon=True)
-        self._socket = socket
-        self._server: Server | None = None
-        self.settled = threading.Event()
-        """Set once connections are accepted, or it has failed."""
-        self.error: str | None = None
-        """Why it does not serve; None while it starts and serves."""
-
-    def run(self) -> None:
-        try:
-            status = self._serve()
-            self.error = f"It ended with status {status}."
-        except ConfigError as error:
-            self.error = str(error).replace("SPILLGATE_UDS", f"The socket {self._socket}")
-        finally:
-            # Of any other exception Python prints the traceback.
-            self.error = self.error or "It ended with a fault."
-            self.settled.set()
-
-    def _serve(self) -> int:
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        from app.edge.server import serve
-        from app.main import create_app
-        from app.operations.policy_file import load_policies
-        from app.settings import load_settings
-
-        # stdout belongs to the client, and nothing but the socket may be listened on.
-        given: dict[str, Any] = {"uds": self._socket, "accounting_export": None, "metrics_address": None}
-        if "SPILLGATE_LOG_LEVEL" not in os.environ:
-            # Clients show what an MCP server writes to stderr.
-            given["log_level"] = "error"
-        settings = load_settings(**given)
-        load_policies(settings)
-        app = create_app(settings)
-        return serve(app, settings, app.refused, app.state.supervisor, self._listening)
-
-    def _listening(self, server: "Server") -> None:
-        self._server = server
-        self.settled.set()
-
-    def stop(self) -> None:
-        """Ends it; requests that are under way have a second."""
-        if self._server is not None:
-            self._server.handle_exit(signal.SIGTERM, None)
-            self.join(_STOP_SECONDS)
+_NOT_FOR_RELAYS = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
+"""Settings of an operator's service. This one listens on its socket alone, and exports nothing."""
 
 
 class Backend:
     """Safe to use from several threads."""
 
-    def __init__(self, may_embed: bool | None = None) -> None:
-        """`may_embed`: True for the embedded service alone, None for it if none runs and the address of the
-        service is on loopback, False for never."""
+    def __init__(self, may_start: bool | None = None) -> None:
+        """`may_start`: True for the relay's own service alone, None for it if none runs and the address of
+        the service is on loopback, False for never."""
         self._config_error = ""
         try:
-            if may_embed:
+            if may_start:
                 self._service = Service(embedded_address(), api_key())
             else:
                 self._service = Service.from_environment()
         except ConfigError as error:
             self._service = Service(embedded_address())
             self._config_error = str(error)
-        self._may_embed = self._service.address.is_loopback if may_embed is None else may_embed
+        self._may_start = self._service.address.is_loopback if may_start is None else may_start
         self._starting = threading.Lock()
-        self._embedded: EmbeddedService | None = None
-        self._lock = -1
+        self._process: subprocess.Popen[bytes] | None = None
         self._paused_until = 0.0
         self._failed = ""
-        self.is_ready = False
-        """True once the service has answered."""
 
     def warm_up(self) -> None:
         """Looks for the service, or starts it, so that the first result need not wait."""
@@ -133,99 +72,85 @@ class Backend:
         if time.monotonic() < self._paused_until:
             raise ServiceError(self._failed)
         try:
-            answer = self._answer(request)
+            return self._answer(request)
         except Refused:
             raise
         except ServiceError as error:
             # A connection that is refused costs no time: it is tried with each result.
-            if self._may_embed or not isinstance(error, Unreachable):
+            if self._may_start or not isinstance(error, Unreachable):
                 self._failed, self._paused_until = str(error), time.monotonic() + PAUSE_SECONDS
             raise
-        self.is_ready = True
-        return answer
 
     def _answer(self, request: Request) -> Answer:
         try:
             return self._service.request(request)
         except Unreachable:
-            if not self._may_embed:
+            if not self._may_start:
                 raise
         self._start()
-        try:
-            return self._service.request(request)
-        except Unreachable:
-            raise self._failure() from None
+        return self._service.request(request)
 
     def _start(self) -> None:
-        """Returns once a service listens on the socket, here or in another process. Raises ServiceError."""
+        """Returns once a service listens on the socket, this relay's or another's. Raises ServiceError."""
+        deadline = time.monotonic() + START_SECONDS
         if not self._starting.acquire(timeout=START_SECONDS):
             raise ServiceError("The service takes too long to start.")
         try:
-            deadline = time.monotonic() + START_SECONDS
             while not _is_listening():
                 if time.monotonic() > deadline:
                     raise ServiceError("The service takes too long to start.")
-                if self._try_lock():
-                    self._embed(deadline)
-                else:
-                    time.sleep(_POLL_SECONDS)
+                if self._process is None:
+                    self._process = _started()
+                elif (status := self._process.poll()) is not None:
+                    self._process = None
+                    raise ServiceError(
+                        f"No service runs, and the one that was started ended with status {status}."
+                    )
+                time.sleep(_POLL_SECONDS)
         finally:
             self._starting.release()
 
-    def _try_lock(self) -> bool:
-        """Returns whether this process has the lock, and so may serve the store. It keeps the lock until it
-        ends. Raises ServiceError."""
-        directory = Path(embedded_directory())
-        try:
-            if self._lock < 0:
-                for one in (directory.parent, directory):
-                    one.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise ServiceError(f"{directory}: {error.strerror}.") from None
-        return True
-
-    def _embed(self, deadline: float) -> None:
-        """Returns once the service of this process accepts connections, or at the deadline. A service that
-        starts later than that is waited for again by the next result. Raises ServiceError."""
-        if self._embedded is None or not self._embedded.is_alive():
-            self._embedded = EmbeddedService(Path(embedded_address().path))
-            try:
-                self._embedded.start()
-            except RuntimeError as error:
-                self._embedded = None
-                raise ServiceError(f"{error}.") from None
-        is_settled = self._embedded.settled.wait(deadline - time.monotonic())
-        if is_settled and not _is_listening():
-            raise self._failure()
-
-    def _failure(self) -> ServiceError:
-        """Why the service of this process, or of another, cannot be used. Ends the service of this process:
-        another process can start its own then."""
-        embedded = self._embedded
-        if embedded is None:
-            return Unreachable("The service of another process has ended.")
-        embedded.stop()
-        embedded.join(_STOP_SECONDS)
-        if not embedded.is_alive():
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-        return ServiceError(
-            f"No service runs, and none can be started here: {embedded.error or 'It refuses connections.'}"
-        )
-
     def close(self) -> None:
-        """Ends the service of this process. Another relay starts its own when it needs one."""
+        """Ends the service of this relay. Another relay starts its own when it needs one."""
         self._service.close()
-        if self._embedded is not None:
-            self._embedded.stop()
+        if self._process is not None:
+            self._process.terminate()
+
+
+def _started() -> "subprocess.Popen[bytes] | None":
+    """A service that ends when this process does, because its stdin then ends. None if another process has
+    the lock, and so serves the store. Raises ServiceError."""
+    directory = Path(embedded_directory())
+    try:
+        for one in (directory.parent, directory):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The service holds the lock as long as it runs, also when the relay is killed.
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ServiceError(f"{directory}: {error.strerror}.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        given = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_RELAYS}
+        # Clients show what an MCP server writes to stderr.
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "app.cli.main", "serve", "--until-stdin-ends"],
+            env={"SPILLGATE_LOG_LEVEL": "error", **given, "SPILLGATE_UDS": embedded_address().path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(lock,),
+            process_group=0,
+        )
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise ServiceError(f"{directory}: {error.strerror}.") from None
+    finally:
+        os.close(lock)
 
 
 def _is_listening() -> bool:
     try:
-        connect(embedded_address(), 1.0).close()
+        Connection(embedded_address(), 1.0).close()
     except OSError:
         return False
     return True

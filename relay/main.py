@@ -6,13 +6,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from domain.errors import ConfigError
-
-if TYPE_CHECKING:
-    from relay.http import HttpServer
-    from relay.streams import CommandServer
+from relay.backend import Backend
+from relay.http import HttpServer
+from relay.relay import Relay
+from relay.streams import CommandServer, Output
 
 _ANSWERS_SECONDS = 30.0
 
@@ -32,11 +31,6 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    # A command starts while the relay is imported.
-    from relay.backend import Backend
-    from relay.relay import Relay
-    from relay.streams import Output
-
     backend = Backend(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
     relay = Relay(backend, client.write)
@@ -74,14 +68,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _server(options: argparse.Namespace, command: Sequence[str]) -> "CommandServer | HttpServer":
+def _server(options: argparse.Namespace, command: Sequence[str]) -> CommandServer | HttpServer:
     """Raises OSError, ConfigError."""
     if command:
-        from relay.streams import CommandServer
-
         return CommandServer(command)
-    from relay.http import HttpServer
-
     return HttpServer(options.url, options.header)
 
 

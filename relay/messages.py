@@ -1,111 +1,174 @@
-"""JSON-RPC messages as bytes. What the relay does not change is never decoded, nor written in other words."""
+"""JSON-RPC messages as texts: a part of a message that the relay does not change keeps its bytes."""
 
 import json
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
-from domain.json_text import without_lone_surrogates
-from relay.streams import Buffer, Pieces
-
-_QUOTE, _BRACE = b'"{'
-_JOINED_BYTES = 1 << 18
-
-members = msgspec.json.Decoder(dict[str, Raw]).decode
-"""The members of a JSON object, each as its own JSON. Raises NOT_JSON."""
-
-elements = msgspec.json.Decoder(list[Raw]).decode
-"""The elements of a JSON array, each as its own JSON. Raises NOT_JSON."""
-
-NOT_JSON = (msgspec.DecodeError, ValueError, RecursionError)
-
+Buffer = bytes | bytearray | memoryview
 Id = str | int | float
 
+NOT_JSON = (ValueError, RecursionError)
 
-def value(raw: Raw | None) -> Any:
-    """What a small JSON text says; None for no text. Raises NOT_JSON."""
-    return None if raw is None else msgspec.json.decode(raw)
-
-
-def text(raw: Raw | None) -> str | None:
-    """What a JSON string says; None for anything else. Raises NOT_JSON."""
-    found = value(raw) if raw is not None and is_string(raw) else None
-    return found if isinstance(found, str) else None
+_BLANK = re.compile(r"[ \t\r\n]*")
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_SMALL_VALUE = re.compile(rf"{_STRING}|[^\s,:\[\]{{}}\"]+", re.DOTALL)
+_STRING_OR_BRACKET = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)
 
 
-def repaired(message: Buffer) -> Buffer | None:
-    """The message with U+FFFD in place of each escaped lone surrogate; None if there is none. Servers that
-    cut a string within a character send them, and the decoders above take them for a fault."""
-    whole = bytes(message)
-    if b"\\u" not in whole:
-        return None
-    found = without_lone_surrogates(whole)
-    return None if found == whole else found
+_PART = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,4096}', re.DOTALL)
+"""A part of a string that ends with no half of an escape: json.loads takes 60 bytes for each escape."""
+
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
-def inner(fields: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The members of a member that is an object; none for any other. Raises NOT_JSON."""
-    raw = fields.get(name)
-    return members(raw) if raw is not None and is_object(raw) else {}
+class Json:
+    """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
+    matter, and decoded rows take many times the memory of their text."""
+
+    def __init__(self, source: str, start: int = 0, end: int | None = None) -> None:
+        self._source = source
+        self._start = start
+        self._end = len(source) if end is None else end
+
+    @property
+    def text(self) -> str:
+        return self._source[self._start : self._end]
+
+    @property
+    def size(self) -> int:
+        """Characters of the text."""
+        return self._end - self._start
+
+    @property
+    def is_object(self) -> bool:
+        return self._source.startswith("{", self._start)
+
+    @property
+    def is_string(self) -> bool:
+        return self._source.startswith('"', self._start)
+
+    def parts(self) -> Iterator[str]:
+        """The text that a string holds, decoded in parts. Raises NOT_JSON."""
+        at, end = self._start + 1, self._end - 1
+        while at < end:
+            found = _PART.match(self._source, at, end)
+            stop = end if found is None else found.end()
+            if at + 6 < stop < end and _HALF_OF_A_PAIR.search(self._source, stop - 6, stop):
+                stop -= 6
+            part: str = json.loads(f'"{self._source[at:stop]}"', strict=False)
+            yield part
+            at = stop
+
+    @cached_property
+    def members(self) -> dict[str, "Json"]:
+        """The members of an object; none of any other value. Raises NOT_JSON."""
+        found = {}
+        for at in self._begins("{", "}"):
+            key_end = _end_of(self._source, at)
+            colon = _after_blank(self._source, key_end)
+            value = _after_blank(self._source, colon + 1)
+            key = json.loads(self._source[at:key_end])
+            if not self._source.startswith(":", colon) or not isinstance(key, str):
+                raise ValueError("The text is not JSON.")
+            found[key] = Json(self._source, value, _end_of(self._source, value))
+        return found
+
+    def elements(self) -> list["Json"]:
+        """The elements of a list; none of any other value. Raises NOT_JSON."""
+        return [Json(self._source, at, _end_of(self._source, at)) for at in self._begins("[", "]")]
+
+    def _begins(self, opening: str, closing: str) -> Iterator[int]:
+        """Where each member or element begins."""
+        text = self._source
+        if not text.startswith(opening, self._start):
+            return
+        at = _after_blank(text, self._start + 1)
+        while not text.startswith(closing, at):
+            yield at
+            at = _after_blank(text, _end_of(text, at))
+            if opening == "{":
+                at = _after_blank(text, _end_of(text, _after_blank(text, at + 1)))
+            if text.startswith(",", at):
+                at = _after_blank(text, at + 1)
+            elif not text.startswith(closing, at):
+                raise ValueError("The text is not JSON.")
+
+    def value(self) -> Any:
+        """Decoded. Raises NOT_JSON."""
+        return json.loads(self.text)
+
+    def inner(self, *names: str) -> Any:
+        """The value at these names; None if there is none. Raises NOT_JSON."""
+        found: Json | None = self
+        for name in names:
+            found = None if found is None else found.members.get(name)
+        return None if found is None else found.value()
+
+    def replaced(self, changes: Mapping[str, str | None]) -> str:
+        """The text of this object with these members, each a JSON text, in place of its own; None leaves a
+        member out."""
+        texts = {name: one.text for name, one in self.members.items() if name not in changes}
+        return written(texts | {name: text for name, text in changes.items() if text is not None})
 
 
-def id_of(raw: Raw | None) -> Id | None:
-    """The id of a request or a response. Raises NOT_JSON."""
-    found = value(raw)
-    return found if isinstance(found, str | int | float) else None
+def _after_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    assert found is not None
+    return found.end()
 
 
-def is_string(raw: Raw) -> bool:
-    return memoryview(raw)[0] == _QUOTE
+def _end_of(text: str, at: int) -> int:
+    """Where the value that begins here ends. Raises ValueError."""
+    if text[at : at + 1] not in ("{", "["):
+        found = _SMALL_VALUE.match(text, at)
+        if found is None:
+            raise ValueError("The text is not JSON.")
+        return found.end()
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(text, at):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(text[token.start()], 0)
+        if depth == 0:
+            return token.end()
+    raise ValueError("The text is not JSON.")
 
 
-def is_object(raw: Raw) -> bool:
-    return memoryview(raw)[0] == _BRACE
+def parse(message: Buffer) -> Json:
+    """A message that is an object. NaN and Infinity, which some servers send, are read. Raises NOT_JSON."""
+    text = str(message, "utf-8")
+    start = _after_blank(text, 0)
+    found = Json(text, start, _end_of(text, start))
+    if not found.is_object or text[_end_of(text, start) :].strip():
+        raise ValueError("A message is an object.")
+    return found
 
 
-def is_array(message: Buffer) -> bool:
+def is_batch(message: Buffer) -> bool:
+    """True for a list of messages, which MCP no longer has."""
     return bytes(message[:64]).lstrip()[:1] == b"["
 
 
-def written(fields: Mapping[str, Pieces]) -> Pieces:
-    """A JSON object of members that are JSON already."""
-    pieces: Pieces = []
-    for name, found in fields.items():
-        pieces += [b"," if pieces else b"{", json.dumps(name).encode(), b":", *found]
-    return [*pieces, b"}"] if pieces else [b"{}"]
+def id_of(message: Json) -> Id | None:
+    """The id of a request or a response. Raises NOT_JSON."""
+    found = message.inner("id")
+    return found if isinstance(found, str | int | float) else None
 
 
-def array(parts: Iterable[Pieces]) -> Pieces:
-    """A JSON array of elements that are JSON already."""
-    pieces: Pieces = []
-    for part in parts:
-        pieces += [b"," if pieces else b"[", *part]
-    return [*pieces, b"]"] if pieces else [b"[]"]
+def method_of(message: Json) -> str | None:
+    found = message.inner("method")
+    return found if isinstance(found, str) else None
 
 
-def as_it_came(raw: Raw) -> Pieces:
-    return [memoryview(raw)]
+def written(fields: Mapping[str, str]) -> str:
+    """A JSON object of members that are JSON texts."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items()) + "}"
 
 
-def encoded(found: object) -> Pieces:
-    """In ASCII: lone surrogates, which some servers send, cannot be written in UTF-8."""
-    return [json.dumps(found).encode()]
-
-
-def size_of(pieces: Pieces) -> int:
-    return sum(len(piece) for piece in pieces)
-
-
-def joined(pieces: Pieces) -> Pieces:
-    """The same bytes in fewer pieces: small ones in a row are put together."""
-    found: Pieces = []
-    for is_large, row in groupby(pieces, lambda piece: len(piece) >= _JOINED_BYTES):
-        some = list(row)
-        found += some if is_large else [b"".join(some)]
-    return found
+def failure(request: str, code: int, reason: str) -> bytes:
+    """The response to a request whose id is this JSON text."""
+    error = {"code": code, "message": f"spillgate mcp: {reason}"}
+    return f'{{"jsonrpc":"2.0","id":{request},"error":{json.dumps(error)}}}'.encode()
 
 
 def on_one_line(message: bytes) -> bytes:

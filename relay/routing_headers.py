@@ -1,16 +1,12 @@
 """HTTP headers that repeat parts of an MCP request, as the version without sessions wants them."""
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Raw
-
 from domain.doors import NAMED_BY
-from relay.messages import inner, members, text
-from relay.streams import Buffer
+from relay.messages import Json
 
 VERSION = "MCP-Protocol-Version"
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -27,29 +23,27 @@ class RoutingHeaders:
     def __init__(self) -> None:
         self._arguments: dict[str, dict[Path, str]] = {}
 
-    def note(self, message: Buffer) -> None:
+    def note(self, message: Json) -> None:
         """Notes the marked arguments in a response to `tools/list`. Raises NOT_JSON."""
-        tools = inner(members(message), "result").get("tools")
-        for tool in json.loads(bytes(tools)) if tools is not None else ():
+        tools = message.inner("result", "tools")
+        for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict):
                 self._arguments[str(tool.get("name"))] = dict(_marked(tool.get("inputSchema"), ()))
 
-    def of(self, method: str, params: dict[str, Raw]) -> dict[str, str]:
-        """The headers of a request; none for one of another version. Raises NOT_JSON."""
-        version = text(inner(params, "_meta").get(_META_VERSION))
-        if version is None:
+    def of(self, message: Json) -> dict[str, str]:
+        """The headers of a request; none for one of another version."""
+        method, version = message.inner("method"), message.inner("params", "_meta", _META_VERSION)
+        if not isinstance(method, str) or not isinstance(version, str):
             return {}
         headers = {VERSION: version, "Mcp-Method": method}
-        name = text(params.get(NAMED_BY.get(method, "")))
-        if name is not None:
+        name = message.inner("params", NAMED_BY.get(method, ""))
+        if isinstance(name, str):
             headers["Mcp-Name"] = encoded(name)
-        marked = self._arguments.get(name or "") if method == "tools/call" else None
-        if marked and "arguments" in params:
-            arguments = json.loads(bytes(params["arguments"]))
-            for path, token in marked.items():
-                found = _at(arguments, path)
-                if found is not None:
-                    headers[f"Mcp-Param-{token}"] = encoded(found)
+        marked = self._arguments.get(name) if method == "tools/call" and isinstance(name, str) else None
+        for path, token in (marked or {}).items():
+            found = _at(message.inner("params", "arguments"), path)
+            if found is not None:
+                headers[f"Mcp-Param-{token}"] = encoded(found)
         return headers
 
 

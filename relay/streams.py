@@ -13,17 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 Buffer = bytes | bytearray | memoryview
-Pieces = list[Buffer]
-"""A message in pieces, so that a large one is never copied."""
-
-FromClient = Callable[[Buffer], Pieces | None]
-FromServer = Callable[[Buffer], Pieces]
+FromClient = Callable[[Buffer], Buffer | None]
+FromServer = Callable[[Buffer], Buffer]
 
 SIGNAL_SECONDS = 0.5
 """The main thread, which handles signals, waits at most so long at a time."""
 
 _READ_BYTES = 1 << 16
-_MOST_PIECES = 256
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -43,20 +39,15 @@ class Output:
         self._after_first: Callable[[], None] | None = after_first
         self._lock = threading.Lock()
 
-    def write(self, pieces: Pieces) -> None:
+    def write(self, message: Buffer) -> None:
         """Raises OSError, for example if the reader is gone."""
         with self._lock:
-            left = [memoryview(piece) for piece in pieces if piece]
+            left = memoryview(message)
             while left:
                 try:
-                    written = os.writev(self._fd, left[:_MOST_PIECES])
+                    left = left[os.write(self._fd, left) :]
                 except BlockingIOError:
                     select.select([], [self._fd], [])
-                    continue
-                while left and written >= len(left[0]):
-                    written -= len(left.pop(0))
-                if left:
-                    left[0] = left[0][written:]
             if self._after_first is not None:
                 self._after_first()
                 self._after_first = None
@@ -144,9 +135,9 @@ class CommandServer:
         assert self._process.stdin is not None
         upward = Output(self._process.stdin.fileno())
         for line in lines(read_from(0)):
-            pieces = from_client(line) or []
+            message = from_client(line)
             try:
-                upward.write(pieces)
+                upward.write(message or b"")
             except OSError:
                 os.close(0)  # The server reads no more: the client must not write.
                 break

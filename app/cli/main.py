@@ -4,7 +4,9 @@ import argparse
 import gc
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -41,7 +43,16 @@ def _serve(options: argparse.Namespace) -> int:
     settings = settings_of(options)
     load_policies(settings)
     app = create_app(settings)
+    if options.until_stdin_ends:
+        threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
     return serve(app, settings, app.refused, app.state.supervisor)
+
+
+def _stop_when_stdin_ends() -> None:
+    """Its other end closes with the program that started the service, however that ends."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _openapi() -> int:

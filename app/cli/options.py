@@ -56,6 +56,9 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
+    command.add_argument(
+        "--until-stdin-ends", action="store_true", help="for a program that starts the service"
+    )
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:

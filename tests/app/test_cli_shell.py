@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from command.service import address_of
-from domain.errors import ConfigError
+from command.http1 import address_of
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file
@@ -228,5 +227,5 @@ def test_urls_of_a_service() -> None:
 
 def test_a_wrong_url_is_refused() -> None:
     for url in ["", "8377", "ftp://h", "http://", "http://h:x", "http://h?q", "http://[::1"]:
-        with pytest.raises(ConfigError, match="SPILLGATE_URL must be"):
+        with pytest.raises(ValueError, match=r"URL|[Pp]ort|IPv6"):
             address_of(url)
