@@ -69,8 +69,8 @@ def shards_of(tenant: str) -> list[Shard]:
 
 
 def shard_in(key: bytes) -> Shard | None:
-    """The shard of a key `due`, `live`, `ended` or `entries`, None for other keys. One that holds anything has
-    at least one of the four."""
+    """The shard of a key `due`, `live`, `ended` or `entries`. Every shard that holds anything has one of
+    these. None for other keys."""
     match = _SHARD_KEY.fullmatch(key)
     return None if match is None else Shard(match[1].decode(), int(match[2]))
 
