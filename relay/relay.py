@@ -279,7 +279,7 @@ class Relay:
             try:
                 changed = self._replacer.replacement(message.members["result"], awaited)
             except ServiceError as error:
-                self._say(f"{error} The result passes unchanged.")
+                self._say(f"{error} The result passes unchanged. It is not stored.")
                 return None
         elif awaited == "tools/list":
             changed = self._listed(message.members["result"])

@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 import msgspec
 
 from app.files import write_all
 from domain.accounting import AccountingEntry
 from domain.errors import ConfigError
-from domain.ports import Charge, Ledger, PortAround, Receipt
+from domain.ports import Charge, Ledger, Receipt
+from domain.wrappers import LedgerAround
 
 log = logging.getLogger("spillgate.export")
 
@@ -190,10 +191,10 @@ def _unwritable(why: int) -> ConfigError:
 
 def exported(ledger: Ledger, export: Export) -> Ledger:
     """The ledger, whose entries are exported once it has accepted them."""
-    return cast(Ledger, _Exported(ledger, export))
+    return _Exported(ledger, export)
 
 
-class _Exported(PortAround[Ledger]):
+class _Exported(LedgerAround):
     def __init__(self, ledger: Ledger, export: Export) -> None:
         super().__init__(ledger)
         self._export = export
