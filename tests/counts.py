@@ -1,5 +1,5 @@
-"""How often a repeated test repeats: few times by default, as often as was promised with FULL_COUNTS=1, and as
-often as KILLS says where a test kills."""
+"""How often a repeated test repeats: few times by default, as often as was promised with FULL_COUNTS=1,
+and as often as KILLS says where a test kills."""
 
 import os
 

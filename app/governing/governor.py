@@ -158,10 +158,7 @@ class _Call:
     async def replayed(self, receipt: Receipt) -> Governed:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
-            raise IdempotencyKeyReused(
-                "This tool_call_id was used for other content in this session. "
-                "Send each call under an id of its own; retry a call with the same content."
-            )
+            raise IdempotencyKeyReused
         named = receipt.entry.details.tool_output_handle
         if named is not None:
             await self._ensure_stored(parse_handle(named))

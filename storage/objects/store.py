@@ -214,7 +214,11 @@ class ObjectStore:
             # The reply to our own write may be lost; then it is repeated, and finds itself.
             if before is not None and before.body == info.body:
                 return True
-            if before is not None and not self._has_expired(before) and self.bucket.size(before.segments[-1]) is not None:
+            if (
+                before is not None
+                and not self._has_expired(before)
+                and self.bucket.size(before.segments[-1]) is not None
+            ):
                 self._touch(info.path, info.used_at)
                 return False
             if version is not None and self.bucket.update(info.path, data, version):

@@ -235,7 +235,9 @@ class SealedStore(PortAround[ResultStore]):
             hidden = _encode(_Hidden(size, stored.sha256, stored.tool_arguments))
             about = about_info(stored)
         except UnicodeEncodeError:
-            raise InvalidField("A text beside the content is not valid Unicode. Send valid Unicode.") from None
+            raise InvalidField(
+                "A text beside the content is not valid Unicode. Send valid Unicode."
+            ) from None
         sealed = self._seals.seal(hidden, *about, key=key)
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
 
