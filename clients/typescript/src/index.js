@@ -32,6 +32,11 @@ import { inspect } from "node:util";
  * @property {string} [sessionId] Not the client's own.
  */
 
+/**
+ * For `await using`. Empty where the compiler's `lib` has no `Symbol.asyncDispose`.
+ * @typedef {Record<SymbolConstructor[keyof SymbolConstructor & "asyncDispose"], () => Promise<void>>} Disposed
+ */
+
 /** @typedef {Usage & { arguments?: unknown, isError?: boolean, fields?: Partial<ResultIn> }} ResultOptions */
 
 /**
@@ -233,6 +238,7 @@ export class Spillgate {
    * are deleted.
    * @param {string} [sessionId]
    * @param {SessionIn} [fields]
+   * @returns {Promise<Spillgate & { end: () => Promise<void> } & Disposed>}
    */
   async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
     await this.#ask("PUT", this.#path(sessionId), fields);
@@ -240,7 +246,9 @@ export class Spillgate {
     const end = async () => {
       await this.#send("DELETE", this.#path(sessionId));
     };
-    return Object.assign(client, { end, ...(Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {}) });
+    // Node.js 20.0 to 20.4 lacks the symbol.
+    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {});
+    return Object.assign(client, { end }, disposed);
   }
 
   /** @param {string} [sessionId] */
