@@ -62,7 +62,10 @@ class InvalidField(SpillgateError):
 class IdempotencyKeyReused(InvalidField):
     code = "idempotency_key_reused"
     title = "Idempotency key reused"
-    advice = "Give each call its own tool_call_id or Idempotency-Key; repeat one only with the same content."
+    advice = (
+        "This tool_call_id or Idempotency-Key was used for other content in this session. Send the result "
+        "again under another id, such as the SHA-256 of the id and the content."
+    )
 
 
 class InvalidPolicy(InvalidField):

@@ -124,12 +124,12 @@ def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
 
 
 def is_blank(line: str) -> bool:
-    """Also for a comment."""
+    """True for a comment, too."""
     return not line.strip() or line.lstrip().startswith("#")
 
 
 def is_cut(line: str) -> bool:
-    """Of the last line without a newline: what is missing may be a role with fewer rights, or the expiry."""
+    """True for a last line without a newline: its role or its expiry may be missing."""
     return not line.endswith(("\n", "\r"))
 
 

@@ -160,10 +160,7 @@ class _Governing:
     async def answer_retry(self, receipt: Receipt) -> GovernedResult:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
-            raise IdempotencyKeyReused(
-                "This tool_call_id was used for other content in this session. "
-                "Send each call under an id of its own; retry a call with the same content."
-            )
+            raise IdempotencyKeyReused
         handle = receipt.entry.details.tool_output_handle
         if handle is not None:
             await self._ensure_stored(parse_handle(handle))

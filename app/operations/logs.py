@@ -174,7 +174,7 @@ def _duplicate(stream: TextIO) -> int | None:
 
 
 def dropped_lines() -> int:
-    """Of the log since its last configuration."""
+    """Lines that were not written since logging was configured last."""
     return sum(handler.dropped for handler in logging.getLogger().handlers if isinstance(handler, LineWriter))
 
 

@@ -186,9 +186,7 @@ def replayed(
 ) -> Receipt:
     """Returns the first receipt of the same call with the current budget. Raises IdempotencyKeyReused."""
     if fingerprint != charge.fingerprint:
-        raise IdempotencyKeyReused(
-            "This tool_call_id or Idempotency-Key was used for other content. Use a new one for a new call."
-        )
+        raise IdempotencyKeyReused
     return Receipt(
         entry, session.budget(charge.default_window, charge.enforce), fingerprint, text, replayed=True
     )

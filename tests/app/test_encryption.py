@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import re
 import sys
@@ -293,6 +294,33 @@ async def test_an_info_that_is_damaged_or_of_another_handle_is_not_found(
                 for path in ("", "/content", "/lines", "/grep?pattern=x")
             }
             assert statuses == {404}
+
+
+async def test_no_field_of_an_info_can_be_changed_with_its_checksum(
+    serve: Serve, place: Place, settings: dict[str, Any], keys: Path
+) -> None:
+    async with serve(**settings, storage_key_file=keys) as client:
+        handle = (await send(client, content(7500)))["handle"]
+        info = place.info(handle)
+        measure = json.loads(info).get("stored", json.loads(info))["measure"]
+        for fields in (
+            {"measure": measure | {"bytes": 7}},
+            {"measure": measure | {"lines": 1}},
+            {"measure": measure | {"tokens": 1}},
+            {"tool_name": "read_file"},
+            {"tool_namespace": "other"},
+            {"tool_kind": "search"},
+            {"provider": "other"},
+            {"is_error": True},
+            {"stored_at": 1},
+            {"epoch": 7},
+        ):
+            place.set_info(handle, changed(info, **fields))
+            for path in ("", "/content", "/lines", "/grep?pattern=x"):
+                answer = await client.get(f"/results/{handle}{path}")
+                assert (fields, answer.status_code) == (fields, 404)
+        place.set_info(handle, info)
+        assert (await client.get(f"/results/{handle}")).status_code == 200
 
 
 async def test_a_large_body_that_is_damaged_late_ends_before_the_damage(
