@@ -75,7 +75,7 @@ async def _each(behaviours: dict[str, Behaviour]) -> None:
 
 
 async def _babbled() -> None:
-    """As many questions as it takes for so many replies of 4 MB."""
+    """Asks questions until the model has sent that many replies of 4 MB."""
     with tempfile.TemporaryDirectory() as folder:
         async with Backend(HOSTILE["babbles_closing_thoughts"]) as backend:
             with running("spillgate", **_serving(Path(folder), backend)) as server:
