@@ -28,7 +28,7 @@ WHOLE_JSON_BYTES = 1 << 20
 """JSON up to this size is built with all its texts."""
 
 LONG_BYTES = 512
-"""Of larger JSON, a longer string becomes a LongText. Names, ids and paths can be read where they are."""
+"""A longer string of larger JSON becomes a LongText. Names, ids and paths can be read where they are."""
 
 SHORT_STRINGS_BYTES = 2 << 20
 """The most that larger JSON may hold beside its long strings."""
