@@ -59,7 +59,7 @@ class _Transport(asyncio.Transport):
 
 async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
     """deadlines: the callbacks, `cycle`, `pipeline`, `flow`, `connections`, `_start_asgi_task` and what
-    `on_response_complete` counts. request_body and deadlines: `disconnected`, `message_event`, `transport`."""
+    `on_response_complete` counts. Of `cycle`: `disconnected`, `message_event`, `transport`."""
     started: list[Any] = []
 
     class Protocol(HttpToolsProtocol):
