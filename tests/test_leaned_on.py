@@ -58,8 +58,8 @@ class _Transport(asyncio.Transport):
 
 
 async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
-    """deadlines: the callbacks, `cycle`, `pipeline`, `flow`, `connections`, `_start_asgi_task` and the timer
-    of an idle connection. request_body and deadlines: `disconnected`, `message_event`, `transport`."""
+    """deadlines: the callbacks, `cycle`, `pipeline`, `flow`, `connections`, `_start_asgi_task` and what
+    `on_response_complete` counts. Of `cycle`: `disconnected`, `message_event`, `transport`."""
     started: list[Any] = []
 
     class Protocol(HttpToolsProtocol):
@@ -68,6 +68,7 @@ async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
 
     protocol = Protocol(uvicorn.Config(lambda *_: None), ServerState(), {}, asyncio.get_running_loop())
     transport = _Transport()
+    assert (protocol.server_state.total_requests, protocol.timeout_keep_alive) == (0, 5)
     protocol.connection_made(transport)
     assert protocol in protocol.connections
     head = b"POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
@@ -81,7 +82,6 @@ async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
     assert (cycle.body, cycle.more_body) == (b"x", False)
     assert [one for one, _ in protocol.pipeline] == [protocol.cycle]
     assert protocol.flow.read_paused
-    protocol._unset_keepalive_if_required()
     cycle.disconnected = True
     cycle.message_event.set()
     assert await cycle.receive() == {"type": "http.disconnect"}

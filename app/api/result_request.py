@@ -254,7 +254,7 @@ class SentContent:
         return self.content
 
     async def text(self) -> bytes:
-        return self.content.encode() if isinstance(self.content, str) else await self.content.joined()
+        return self.content.encode() if isinstance(self.content, str) else bytes(await self.content.joined())
 
 
 async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:

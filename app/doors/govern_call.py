@@ -52,7 +52,7 @@ def arguments_of(call: HookCall) -> str | None:
     """The arguments as JSON, a string as it is. None if they are of another type, or too large."""
     arguments = call.arguments
     if isinstance(arguments, dict):
-        data = as_json(arguments)
+        data: bytes | bytearray = as_json(arguments)
     elif isinstance(arguments, str) and size_of(arguments) <= MAX_ARGUMENT_BYTES:
         data = utf8_of(arguments)
     else:

@@ -5,6 +5,7 @@ its JSON, and a text up to four times. So the values of a large body are counted
 its long strings stay JSON until they are read.
 """
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ WHOLE_JSON_BYTES = 1 << 20
 """JSON up to this size is built with all its texts."""
 
 LONG_BYTES = 512
-"""Of larger JSON, a longer string becomes a LongText. Names, ids and paths can be read where they are."""
+"""A longer string of larger JSON becomes a LongText. Names, ids and paths can be read where they are."""
 
 SHORT_STRINGS_BYTES = 2 << 20
 """The most that larger JSON may hold beside its long strings."""
@@ -47,6 +48,7 @@ TOO_MUCH_STRUCTURE = (
 AS_SAID: Callable[[str], str] = "{}.".format
 
 _QUOTE, _BRACKET, _BRACE = b'"[{'
+_BACKSLASH = re.compile(rb"\\")
 _decode_any = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -171,19 +173,19 @@ def size_of(text: Text) -> int:
     return len(memoryview(text.literal)) if isinstance(text, LongText) else len(text)
 
 
-def utf8_of(text: Text) -> bytes:
+def utf8_of(text: Text) -> bytes | bytearray:
     """Raises InvalidUtf8."""
     if isinstance(text, bytes):
         return text
     if not isinstance(text, LongText):
         return text.encode()
-    literal = memoryview(text.literal)[1:-1].tobytes()
-    if b"\\" not in literal:
-        return literal
+    literal = memoryview(text.literal)[1:-1]
+    if _BACKSLASH.search(literal) is None:
+        return literal.tobytes()
     unescaped = bytearray()
     for piece in pieces(literal):
         unescaped += checked(_decode_text, b'"%b"' % piece).encode()
-    return bytes(unescaped)
+    return unescaped
 
 
 @frozen_struct
@@ -209,11 +211,11 @@ class Texts:
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES].tobytes()
 
-    async def joined(self) -> bytes:
+    async def joined(self) -> bytes | bytearray:
         """The whole text as UTF-8."""
         return await self._in_thread(self._joined)
 
-    def _joined(self) -> bytes:
+    def _joined(self) -> bytes | bytearray:
         return utf8_of(self.texts[0]) if len(self.texts) == 1 else b"\n".join(map(utf8_of, self.texts))
 
     async def sha256(self, names: str = "") -> str:
