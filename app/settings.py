@@ -343,7 +343,7 @@ def load_settings(**given: Any) -> Settings:
 
 
 _SYNONYMS = {"SIZE_CAP": "MAX_BYTES", "BUDGET": "REQUIRE_BUDGET", "WINDOW": "CONTEXT_WINDOW"}
-"""What users call settings whose names share no letters with it."""
+"""What users call settings whose names are other words."""
 
 
 def _nearest(name: str) -> str:
