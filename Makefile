@@ -146,9 +146,8 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.dev ## Measure speed and memory against the two references
 	$(BIN)/python -m bench
 
-openapi: $(VENV)/.dev ## Write openapi/openapi.json, and the tools that the relay lists, from the app
+openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
-	$(BIN)/python -m tests.app.relay_tools > relay/tools.json.new && mv relay/tools.json.new relay/tools.json
 
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree

@@ -324,8 +324,7 @@ def load_settings(**given: Any) -> Settings:
         if not name.upper().startswith(PREFIX):
             continue
         if name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
+            raise ConfigError(f"Unknown setting {name}. Did you mean {_nearest(name)}? See docs/settings.md.")
         if not text.strip() and name.upper().removeprefix(PREFIX) not in _MAY_BE_EMPTY:
             raise ConfigError(f"{name} is empty. Give it a value, or take it out of the environment.")
     try:
@@ -339,6 +338,17 @@ def load_settings(**given: Any) -> Settings:
     _check_storage(settings)
     _check_backend(settings)
     return settings
+
+
+_SYNONYMS = {"SIZE_CAP": "MAX_BYTES", "BUDGET": "REQUIRE_BUDGET", "WINDOW": "CONTEXT_WINDOW"}
+"""What users call settings whose names are other words."""
+
+
+def _nearest(name: str) -> str:
+    """The setting that a misspelt name may mean."""
+    fields = [field.upper() for field in Settings.model_fields]
+    near = difflib.get_close_matches(name.upper().removeprefix(PREFIX), [*fields, *_SYNONYMS], 1, 0.0)[0]
+    return f"{PREFIX}{_SYNONYMS.get(near, near)}"
 
 
 def _rule_of(field: str, fault: str) -> str | None:

@@ -11,11 +11,22 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlencode
 
-from command.service import Refused, Request, Service, ServiceError, state_folder
+from command.service import (
+    LARGE_BYTES,
+    Refused,
+    Request,
+    Service,
+    ServiceError,
+    TextBody,
+    encoded,
+    result_request,
+    shown_unstored,
+    state_folder,
+)
 from domain.errors import ConfigError
 from domain.hooks import CLIENTS, Answer, HookCall, text_in
 
@@ -24,9 +35,6 @@ PATIENCE_MS = 1000
 
 MAX_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
-
-MAX_ARGUMENT_BYTES = 3000
-"""The arguments of a tool are a query parameter; larger ones are left out."""
 
 MAX_LOG_BYTES = 1 << 20
 
@@ -38,8 +46,11 @@ class Passed(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails."""
+    """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails. A client that is
+    not known is an error for the person who set the hook up: status 1, at which agents go on."""
     client = arguments[0]
+    if client not in CLIENTS:
+        return _unknown(client)
     try:
         answer, event = _answered(client, _payload())
     except ServiceError as error:
@@ -53,6 +64,17 @@ def main(arguments: Sequence[str]) -> int:
         log(f"{client[:20]!a} {event}")
     _write(answer)
     return 0
+
+
+def _unknown(client: str) -> int:
+    if sys.stdin is not None and not sys.stdin.isatty():
+        sys.stdin.buffer.read(MAX_BYTES)  # An agent may fail if nobody reads what it sends.
+    known = f"known are {', '.join(CLIENTS)}; a person can install, uninstall or see the status of one"
+    log(f"{client[:20]!a} passed: no such client; {known}")
+    if sys.stderr is not None:
+        print(f"spillgate hook: there is no client {client[:20]!a}; {known}.", file=sys.stderr)
+    _write({})
+    return 1
 
 
 def _write(answer: Answer) -> None:
@@ -95,8 +117,6 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[Answer, str]:
     """The agent's JSON and the line for the log, "" for none."""
-    if client not in CLIENTS:
-        raise Passed(f"no such client; known are {', '.join(CLIENTS)}")
     inner = CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
@@ -120,45 +140,50 @@ def _text(call: HookCall) -> str:
 
 def _governed(client: str, call: HookCall, transcript: str | None) -> str | None:
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
-    text = _text(call).encode("utf-8", "replace")
+    text = _text(call)
     with ExitStack() as opened:
         service = opened.enter_context(closing(Service.from_environment()))
-        content: bytes | Spilled = text
-        size = len(text)
+        content: TextBody | Spilled = TextBody(lambda: [text])
         if call.spilled is not None:
             content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
-            size = content.size
-        digest = sha256(json.dumps([call.tool, call.arguments, size]).encode() + text).hexdigest()
+        named = json.dumps([call.tool, call.arguments, content.size]).encode()
+        digest = sha256(named + encoded(text)).hexdigest()
         call_id = call.call_id or digest
         while True:
             try:
                 return service.request(_request(client, call, call_id, content)).replacement()
             except Refused as error:
                 if error.code == "invalid_utf8" and isinstance(content, Spilled):
-                    content = b"".join(content).decode("utf-8", "replace").encode()
+                    content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
                 elif error.code == "idempotency_key_reused" and call_id != digest:
                     # Some agents, or their models, count calls from 0 again and again.
                     call_id = digest
+                elif content.size > LARGE_BYTES:
+                    log(f"{client} cut a result: {error}")
+                    return shown_unstored(text)
                 else:
                     raise
+            except ServiceError as error:
+                if content.size <= LARGE_BYTES:
+                    raise
+                log(f"{client} cut a result: {error}")
+                return shown_unstored(text)
 
 
-def _request(client: str, call: HookCall, call_id: str, content: "bytes | Spilled") -> Request:
+def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> Request:
     """Raises Passed."""
+    arguments = call.arguments
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dumps(arguments)
     fields = {
         "tool_name": call.tool,
         "session_id": call.session_id,
         "tool_call_id": call_id,
         "door": client,
-        "is_error": "true" if call.is_error else "false",
+        "is_error": call.is_error,
+        "tool_arguments": arguments,
     }
-    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-    if call.arguments is not None and len(arguments) <= MAX_ARGUMENT_BYTES:
-        fields["tool_arguments"] = arguments
-    route = f"/results?{urlencode(fields, errors='replace')}"
-    headers = {"Content-Type": "text/plain; charset=utf-8", "Prefer": "return=minimal"}
-    size = 0 if isinstance(content, bytes) else content.size
-    return Request("POST", route, content, headers, size, _patience())
+    return result_request(fields, content, content.size, _patience())
 
 
 def _patience() -> float:

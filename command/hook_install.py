@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -202,9 +203,12 @@ def _read(file: SettingsFile) -> str | None:
     """None for a file that is not there, and for blank JSON, which holds no settings. Raises OSError,
     UnicodeDecodeError."""
     try:
-        text = file.path.read_bytes().decode()
+        is_file = stat.S_ISREG(file.path.stat().st_mode)
     except FileNotFoundError:
         return None
+    if not is_file:
+        raise ConfigError(f"{file.path} is left as it is: it is no regular file.")
+    text = file.path.read_bytes().decode()
     return text if file.kind in ("toml", "whole") or text.strip("\ufeff \t\r\n") else None
 
 
@@ -220,11 +224,12 @@ def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
     if text is not None and _holds(file, text):
         return text
     text = _uninstalled(client, file, text)
-    if text is None:
+    if not text:
         whole = dict(file.base)
         for keys, entry in file.entries:
             _put(whole, keys, entry)
-        return _dumped(whole)
+        # Without the last line end `_uninstalled` knows that there was an empty file.
+        return _dumped(whole).rstrip() if file.path.exists() else _dumped(whole)
     for keys, entry in file.entries:
         text = added(text, keys, entry, has_comments=file.has_comments)
     return text
@@ -246,6 +251,8 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
     # A file that `install` made has the entries of `base` first, and nothing else.
     left = _value(file, rest)
     is_made = rest != text and left == dict(file.base) and list(was)[: len(left)] == list(left)
+    if is_made and text == _dumped(was).rstrip():
+        return ""
     return None if is_made and text == _dumped(was) else rest
 
 
@@ -358,6 +365,8 @@ def _write(change: Change) -> None:
     try:
         if _read(change.file) != change.before:
             raise ConfigError(f"{path} was changed in the meantime. Run the command again.")
+        if path.exists() and not (os.access(path, os.W_OK) and path.stat().st_mode & stat.S_IWUSR):
+            raise ConfigError(f"{path} is left as it is: it is read-only.")
         if change.after is None:
             path.unlink()
             return

@@ -75,8 +75,8 @@ class AwaitedCall(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """The content of a result: blocks to govern, the strings in them that hold text, or the blocks
-    themselves, and the other blocks."""
+    """The content of a result: blocks to govern, the strings in them that hold text (or the blocks), and the
+    other blocks."""
 
     governed: list[Json]
     texts: list[Json]

@@ -239,3 +239,15 @@ async def test_results_are_stored_and_swept_with_the_longest_retention(
         assert (await client.post("/results", json=sent)).status_code == 201
         assert await sweep(rt, left_behind=True) == 0
         assert len((await client.get("/sessions")).json()["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("SIZE_CAPP", "MAX_BYTES"), ("MAX_BYTE", "MAX_BYTES"), ("PROT", "PORT"), ("STORAGE_UR", "STORAGE_URL")],
+)
+def test_a_misspelt_setting_names_its_neighbour(
+    name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"SPILLGATE_{name}", "1")
+    with pytest.raises(ConfigError, match=f"Did you mean SPILLGATE_{meant}\\?"):
+        load_settings()

@@ -259,8 +259,6 @@ async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) ->
         (("codex",), b"null", {}),
         (("cursor",), b'{"tool_output": "{"}', {}),
         (("copilot",), b'{"sessionId": "\\ud800", "toolName": "x", "toolResult": 1}', {}),
-        (("clippy",), b"{}", {}),
-        (("--help-me",), b"{}", {}),
         (("codex",), None, {"url": "ftp://nowhere"}),
         (("codex", "--verbose"), b"null", {}),
         (("codex",), None, {"hook_timeout_ms": "soon"}),
@@ -294,3 +292,20 @@ async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shel
     shell.home = Path("no-home")
     assert (shell.sent("codex", sent))["decision"] == "block"
     assert not (ROOT / shell.home).exists()
+
+
+async def test_a_client_that_is_not_known_is_an_error_for_a_person(shell: Shell) -> None:
+    for name in ("clippy", "--help-me", "list"):
+        status, answer, stderr = shell.hook(name, stdin=b"{}")
+        assert (status, answer) == (1, {})
+        assert "known are claude-code" in stderr
+    assert " passed: no such client" in shell.log()
+
+
+async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
+    sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (70 << 16))
+    for url in (shell.url, "http://127.0.0.1:1"):
+        shell.url = url
+        reason = shell.sent("codex", sent)["reason"]
+        assert reason.endswith(" characters not shown: the result was too large, and is not stored]")
+        assert len(reason) < 13_000

@@ -381,3 +381,32 @@ def test_an_unknown_client_is_refused_with_the_known_ones(
 ) -> None:
     assert main(["hook", "install", "clippy"]) == 2
     assert "claude-code, codex" in capsys.readouterr().err
+
+
+def test_what_is_no_writable_file_is_refused_and_an_empty_one_stays(home: Path) -> None:
+    settings = home / ".cursor" / "hooks.json"
+    settings.parent.mkdir()
+    os.mkfifo(settings)
+    assert main(["hook", "install", "cursor"]) == 2
+    assert stat.S_ISFIFO(settings.stat().st_mode)
+    settings.unlink()
+    settings.write_text("{}")
+    settings.chmod(0o444)
+    assert main(["hook", "install", "cursor"]) == 2
+    assert settings.read_text() == "{}"
+    settings.chmod(0o644)
+    settings.write_text("")
+    for _ in range(2):
+        assert main(["hook", "install", "cursor"]) == 0
+        assert "spillgate" in settings.read_text()
+    assert main(["hook", "uninstall", "cursor"]) == 0
+    assert settings.read_text() == ""
+
+
+def test_a_kill_leaves_no_copy_of_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / ".cursor" / "hooks.json", '{"secret": 1}')
+    seen: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append(os.listdir(home / ".cursor")))
+    assert main(["hook", "install", "cursor"]) == 0
+    assert seen[0] == ["hooks.json"]
+    assert sorted(os.listdir(home / ".cursor")) == ["hooks.json", "mcp.json"]
