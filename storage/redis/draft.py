@@ -15,7 +15,6 @@ from backports import zstd
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
-from storage.redis.connection import patience_of_caller
 from storage.redis.keys import body_key
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class RedisDraft:
         self._renew_at = 0.0
         self._is_done = False
         self._is_in_redis = False
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,7 +57,7 @@ class RedisDraft:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_in_redis or self._turn.locked():
+        if self._is_in_redis or self._lock.locked():
             await self._run(self._discard())
         else:
             self._end()
@@ -89,19 +88,17 @@ class RedisDraft:
                 yield bytes(piece[start : start + SEGMENT])
 
     async def publish(self, stored: StoredResult) -> Durability:
-        if self._sent or self._turn.locked():
+        if self._sent or self._lock.locked():
             return await self._run(self._publish(stored))
         # One command: if the caller is cancelled, the result may be published, as if its reply were lost.
         return await self._publish(stored)
 
     async def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        async def in_turn() -> T:
-            async with self._turn:
+        async def locked() -> T:
+            async with self._lock:
                 return await job
 
-        # The job shares the patience of this caller.
-        patience_of_caller()
-        task = asyncio.create_task(in_turn())
+        task = asyncio.create_task(locked())
         self._store.jobs.add(task)
         task.add_done_callback(self._store.jobs.discard)
         return await asyncio.shield(task)

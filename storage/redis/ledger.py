@@ -22,7 +22,7 @@ from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import LARGEST, check_count, encoded, pack_kept
-from storage.redis.sessions import Found, Refused, Sessions, Step
+from storage.redis.sessions import Found, Sessions, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
@@ -80,7 +80,8 @@ class RedisLedger(RedisEntries, LedgerBase):
             warning = after.warning
             return None if after.session is session else Step(after.session)
 
-        return await self._sessions.change(key, decide, call_id), warning
+        found, _ = await self._sessions.change(key, decide, call_id)
+        return found, warning
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         check_count(charge.tokens)
@@ -96,15 +97,12 @@ class RedisLedger(RedisEntries, LedgerBase):
         def decide(found: Found) -> Step | None:
             if found.receipt is not None:
                 return None
-            session, most = session_rules.admitted(found.session, charge), None
+            session = session_rules.admitted(found.session, charge)
             check_room(opens=found.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
-                raise Refused
-            if not forced and budget.enforced and charge.tokens:
-                most = budget.limit_tokens - budget.used_tokens - charge.tokens
-            after = session_rules.charged(session, charge)
-            step = Step(after, charge.tokens, most, entry, text, size, finding)
+                return None
+            step = Step(session_rules.charged(session, charge), entry, text, size, finding)
             if finding is not None:
                 try:
                     check_room(opens=False)
@@ -112,14 +110,13 @@ class RedisLedger(RedisEntries, LedgerBase):
                     return step._replace(text=b"", finding=None)
             return step
 
-        try:
-            found = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
-        except Refused:
-            return None
-        assert found.session is not None
-        if found.receipt is not None:
+        found, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
+        if found.session is not None and found.receipt is not None:
             first = found.receipt
             return session_rules.replayed(found.session, charge, first.entry, first.fingerprint, first.text)
+        if step is None:
+            return None
+        assert found.session is not None
         budget = found.session.budget(charge.default_window, charge.enforce)
         return Receipt(entry, budget, charge.fingerprint, charge.text)
 
@@ -130,7 +127,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         def decide(found: Found) -> Step:
             check_room(opens=False, admitted=admitted)
             after = found.session and session_rules.used(found.session, entry.timestamp)
-            return Step(after, 0, entry=entry)
+            return Step(after, entry)
 
         await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
 
@@ -146,9 +143,9 @@ class RedisLedger(RedisEntries, LedgerBase):
                 check_room(opens=True)
             return Step(session_rules.opened(before, key, change, self._clock()))
 
-        session = (await self._sessions.change(key, decide)).session
-        assert session is not None
-        return session
+        found, _ = await self._sessions.change(key, decide)
+        assert found.session is not None
+        return found.session
 
     async def end(self, key: SessionKey) -> Session | None:
         def decide(found: Found) -> Step | None:
@@ -157,7 +154,8 @@ class RedisLedger(RedisEntries, LedgerBase):
             after = before and session_rules.ended(before, now)
             return None if after is before else Step(after, ends=True)
 
-        return (await self._sessions.change(key, decide)).session
+        found, _ = await self._sessions.change(key, decide)
+        return found.session
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -198,14 +196,14 @@ class RedisLedger(RedisEntries, LedgerBase):
             if found.session is None or not session_rules.keeps(found.session, epoch):
                 return None
             check_room(opens=False)
-            return Step(found.session, 0, text=packed, finding=f"{epoch}:{name}")
+            return Step(found.session, text=packed, finding=f"{epoch}:{name}")
 
         with suppress(TenantFull):
             await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
         now, ended = self._clock(), list[SessionKey]()
-        for shard in await self._redis.shards():
+        for shard in await self._redis.shards(is_new=True):
             after = begin = b"-"
             while after:
                 _, _, after, begin = await self._sweep(
@@ -219,8 +217,6 @@ class RedisLedger(RedisEntries, LedgerBase):
         purged = Purged(0, 0, True)
         for shard in shards_of(tenant):
             sessions, entries, *_ = await self._sweep(shard, LARGEST, LARGEST, b"-", b"-")
-            if not sessions + entries:
-                await self._redis.unregister(shard)
             is_done = purged.is_done and not sessions + entries
             purged = Purged(purged.sessions + sessions, purged.entries + entries, is_done)
         self._usages.pop(tenant, None)

@@ -65,6 +65,7 @@ def one_shard(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> Iterator[
     """Small segments and one shard: no more steps than there are things that may come in between."""
     monkeypatch.setattr(keys, "SHARDS", 1)
     monkeypatch.setattr(connection, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     for module in (draft, store):
         monkeypatch.setattr(module, "SEGMENT", 4)
     shard_of.cache_clear()
