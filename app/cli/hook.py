@@ -41,7 +41,9 @@ def run(client: str) -> int:
     """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails."""
     try:
         answer, event = _answered(client, _payload())
-    except (Passed, ServiceError, ConfigError, OSError) as error:
+    except ServiceError as error:
+        answer, event = {}, f"passed: {error} It is not stored."
+    except (Passed, ConfigError, OSError) as error:
         answer, event = {}, f"passed: {str(error) or type(error).__name__}"
     except Exception as error:  # noqa: BLE001
         # Whatever it is, the agent goes on with the result. The message may quote it.

@@ -275,7 +275,7 @@ class Relay:
             try:
                 replaced = self._replacer.replacement(result, awaited)
             except ServiceError as error:
-                self._say(f"{error} The result passes unchanged.")
+                self._say(f"{error} The result passes unchanged. It is not stored.")
                 return None
             return None if replaced is None else written(fields | {"result": replaced})
         if awaited == "tools/list":

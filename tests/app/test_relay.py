@@ -381,7 +381,7 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
             answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
             assert answer["isError"] is True
             assert "spillgate serve" in text_of(answer)
-            assert relay.said().count(b"The result passes unchanged.\n") == 1
+            assert relay.said().count(b"The result passes unchanged. It is not stored.\n") == 1
             port = url.rpartition(":")[2]
             command = ("-m", "app.cli.main", "serve", "--port", port)
             asyncio.run(services.start(tmp_path / "state", command))
@@ -464,7 +464,7 @@ def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) ->
         for name, answer in BAD_ANSWERS.items():
             answers.append(answer)
             assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n"), name
-            assert b"The result passes unchanged.\n" in relay.said()
+            assert b"The result passes unchanged. It is not stored.\n" in relay.said()
             told = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
             assert told["isError"] is True, name
             assert "takes an object" not in text_of(told)
