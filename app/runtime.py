@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -22,7 +22,7 @@ from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background
-from app.operations.telemetry import Metrics, Timed
+from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens import count_in_slices, load_encoding
@@ -169,10 +169,8 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
-        store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
-        ledger = cast(
-            Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
-        )
+        store = TimedStore(store, partial(metrics.timer, "store"))
+        ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         if settings.accounting_export is not None:
             ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
         background = Background()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
@@ -114,14 +114,15 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
     checks = KeyChecks(store, ring, clock)
     with suppress(StorageError):
         await checks.verify()
-    return cast(ResultStore, SealedStore(store, checks))
+    return SealedStore(store, checks)
 
 
 def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
     """Encrypts the texts that `ledger` keeps, with the keys of a sealed store, which has their checks."""
     from storage.sealed.store import SealedLedger, SealedStore
 
-    return cast(Ledger, SealedLedger(ledger, cast(SealedStore, store).checks))
+    assert isinstance(store, SealedStore)
+    return SealedLedger(ledger, store.checks)
 
 
 async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore, Ledger]:
@@ -130,7 +131,7 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
     keyless = KeylessStore(store)
     with suppress(StorageError):
         await keyless.verify()
-    return cast(ResultStore, keyless), cast(Ledger, KeylessLedger(ledger))
+    return keyless, KeylessLedger(ledger)
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

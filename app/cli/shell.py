@@ -85,7 +85,8 @@ def _pipe(options: argparse.Namespace) -> int:
             text = _replacement(spool, options)
         except (ServiceError, ConfigError, OSError) as error:
             why = str(error).rstrip(".")
-            print(f"spillgate pipe: {why}. The output is passed on unchanged. It is not stored.", file=sys.stderr)
+            ending = "The output is passed on unchanged. It is not stored."
+            print(f"spillgate pipe: {why}. {ending}", file=sys.stderr)
         if text is None:
             for held in spool:
                 out.write(held)

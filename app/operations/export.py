@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
 from domain.accounting import AccountingEntry
 from domain.errors import ConfigError
-from domain.ports import Charge, Ledger, PortAround, Receipt
+from domain.ports import Charge, Ledger, Receipt
+from domain.wrappers import LedgerAround
 
 log = logging.getLogger("spillgate.export")
 
@@ -135,10 +135,10 @@ def _unwritable(why: int) -> ConfigError:
 
 def exported(ledger: Ledger, export: Export) -> Ledger:
     """The ledger, whose entries are exported once it has accepted them."""
-    return cast(Ledger, _Exported(ledger, export))
+    return _Exported(ledger, export)
 
 
-class _Exported(PortAround[Ledger]):
+class _Exported(LedgerAround):
     def __init__(self, ledger: Ledger, export: Export) -> None:
         super().__init__(ledger)
         self._export = export

@@ -1,14 +1,13 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from time import perf_counter
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -25,10 +24,14 @@ from prometheus_client.utils import floatToGoString
 
 from app import __version__
 from app.operations.readiness import TenantUse
+from domain.accounting import AccountingEntry
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
+from domain.handles import Handle
 from domain.llm import LlmCall
-from domain.ports import Load, PortAround
+from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, ResultStore
+from domain.results import StoredResult
+from domain.wrappers import LedgerAround, StoreAround
 
 _TENANT_SERIES = {
     "storage_max_bytes": ("stored_bytes", "Bytes stored."),
@@ -84,29 +87,53 @@ class Histogram(Collector):
         yield family
 
 
-class Timed(PortAround[object]):
-    """A port whose `operations`, which are coroutine functions, are timed."""
-
-    def __init__(
-        self, port: object, operations: tuple[str, ...], timer: Callable[[str], Callable[[float], None]]
-    ) -> None:
-        """`timer` returns what takes the seconds of the operation of that name."""
-        super().__init__(port)
-        for name in operations:
-            setattr(self, name, _timed(port, name, timer(name)))
+Timer = Callable[[str], Callable[[float], None]]
+"""Returns what takes the seconds of the operation of that name."""
 
 
-def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
-    operation = getattr(port, name)
+class TimedStore(StoreAround):
+    def __init__(self, store: ResultStore, timer: Timer) -> None:
+        super().__init__(store)
+        self._times = {name: timer(name) for name in ("find", "touch")}
 
-    async def timed(*arguments: Any) -> Any:
-        began = perf_counter()
-        try:
-            return await operation(*arguments)
-        finally:
-            took(perf_counter() - began)
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        with _timed(self._times["find"]):
+            return await self._inner.find(tenant, handle)
 
-    return timed
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        with _timed(self._times["touch"]):
+            return await self._inner.touch(stored)
+
+
+class TimedLedger(LedgerAround):
+    def __init__(self, ledger: Ledger, timer: Timer) -> None:
+        super().__init__(ledger)
+        self._times = {name: timer(name) for name in ("enter", "reserve", "settle", "append")}
+
+    async def enter(self, call: Call) -> Entered:
+        with _timed(self._times["enter"]):
+            return await self._inner.enter(call)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        with _timed(self._times["reserve"]):
+            return await self._inner.reserve(charge)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        with _timed(self._times["settle"]):
+            return await self._inner.settle(charge)
+
+    async def append(self, entry: AccountingEntry) -> None:
+        with _timed(self._times["append"]):
+            await self._inner.append(entry)
+
+
+@contextmanager
+def _timed(took: Callable[[float], None]) -> Iterator[None]:
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        took(perf_counter() - began)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from app.api.bodies import BodyOut
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
+from app.operations.logs import log_hook_passed
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
 
@@ -95,3 +96,4 @@ async def get_retrieved(
 def _log(error: SpillgateError | None, request: Request) -> None:
     if error is not None:
         request.app.refused(error, request.method, request.url.path)
+        log_hook_passed("guardrail", f"{error.detail} The result is not stored.")

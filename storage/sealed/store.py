@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Receipt, ResultStore
+from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
+from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
 from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, key_id_of, unwrap, wrap
@@ -133,7 +134,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Hidden).decode
 
 
-class SealedStore(PortAround[ResultStore]):
+class SealedStore(StoreAround):
     """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
     as they are."""
 
@@ -295,7 +296,7 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
 
 
-class SealedLedger(PortAround[Ledger]):
+class SealedLedger(LedgerAround):
     """Texts that were kept before encryption are read as they are. Raises StoreUnavailable for a text that
     cannot be opened, or sealed, and UnknownKey."""
 
