@@ -8,17 +8,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from backports import zstd
 
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
+from storage.redis.connection import RedisConnection
 from storage.redis.keys import body_key
-
-if TYPE_CHECKING:
-    from storage.redis.store import RedisStore
 
 T = TypeVar("T")
 SEGMENT = 1 << 20
@@ -33,11 +31,30 @@ _OPTIONS: dict[int, int] = {
 _of_thread = threading.local()
 
 
+class Publisher(Protocol):
+    """What a draft needs of its store."""
+
+    connection: RedisConnection
+    jobs: set[asyncio.Task[Any]]
+    draft_ms: int
+
+    @property
+    def body_ms(self) -> int: ...
+
+    async def take(self, tenant: str, size: int) -> None: ...
+
+    def give(self, tenant: str, size: int, published: int = 0) -> None: ...
+
+    async def place(
+        self, stored: StoredResult, size: int, body: str, segment: bytes
+    ) -> tuple[str, int, Durability]: ...
+
+
 class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: "RedisStore", tenant: str) -> None:
+    def __init__(self, store: Publisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = ""
