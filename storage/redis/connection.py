@@ -292,6 +292,9 @@ class RedisConnection:
 
     async def _wait_for_connection(self) -> None:
         """Takes one of the connections. redis-py has a pool that waits for one, but not for a cluster."""
+        if not self._gate.locked():
+            await self._gate.acquire()
+            return
         self._waiting += 1
         try:
             async with asyncio.timeout(BUSY_SECONDS):
