@@ -165,7 +165,7 @@ class RedisEntries:
 
 @dataclass(slots=True)
 class _Adding:
-    """What a summary has added up so far, and whether a record of it was damaged."""
+    """The sums of a summary so far. `is_damaged`: a record that it needs could not be read."""
 
     wanted: EntryFilter
     sums: GroupedSums
