@@ -61,7 +61,7 @@ class ObjectDraft:
             self._drop()
         elif not self._is_abandoned:
             with suppress(StorageError):
-                await self._store.bucket.run(self._drop_in_turn)
+                await self._store.bucket.run(self._drop_with_lock)
         # Where a job still runs, that job drops the draft at its end.
         elif self._lock.acquire(blocking=False):
             is_done = self._is_done
@@ -97,12 +97,12 @@ class ObjectDraft:
     async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
         self._in_thread = True
         try:
-            await self._store.bucket.run(self._in_turn, job, args)
+            await self._store.bucket.run(self._with_lock, job, args)
         except StorageError:
             self._is_abandoned = True
             raise
 
-    def _in_turn(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
+    def _with_lock(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
         try:
             with self._lock:
                 if self._is_done or self._is_abandoned:
@@ -112,7 +112,7 @@ class ObjectDraft:
             # The lock is released: a caller that abandons the draft now gets it, and drops the draft itself.
             if self._is_abandoned:
                 with suppress(StorageError):
-                    self._drop_in_turn()
+                    self._drop_with_lock()
 
     def _send(self) -> None:
         size = self._store.segment_bytes
@@ -146,7 +146,7 @@ class ObjectDraft:
             with suppress(StorageError):
                 self._store.remove_segments(info.segments)
 
-    def _drop_in_turn(self) -> None:
+    def _drop_with_lock(self) -> None:
         with self._lock:
             if not self._is_done:
                 self._drop()
