@@ -11,11 +11,7 @@ from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
-<<<<<<< HEAD
 from domain.structs import frozen_struct
-=======
-from domain.values import value
->>>>>>> redis
 
 Clock = Callable[[], int]
 """Returns Unix time in milliseconds."""

@@ -9,10 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-<<<<<<< HEAD
 from typing import Protocol
-=======
->>>>>>> redis
 
 import msgspec
 

@@ -1,9 +1,5 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-<<<<<<< HEAD
-=======
-from bisect import bisect_left
->>>>>>> redis
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -106,67 +102,9 @@ def _timed(took: Callable[[float], None]) -> Iterator[None]:
 
 class _DroppedLines(Collector):
     def collect(self) -> Iterator[Metric]:
-<<<<<<< HEAD
         yield CounterMetricFamily(
             "spillgate_log_lines_dropped", "Lines of the log that were not written.", dropped_lines()
         )
-=======
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, times in self._times.items():
-            buckets = list(zip(names, accumulate(times.counts), strict=True))
-            family.add_metric(values, buckets, times.total)
-        yield family
-
-
-Timer = Callable[[str], Callable[[float], None]]
-"""Returns what takes the seconds of the operation of that name."""
-
-
-class TimedStore(StoreAround):
-    def __init__(self, store: ResultStore, timer: Timer) -> None:
-        super().__init__(store)
-        self._times = {name: timer(name) for name in ("find", "touch")}
-
-    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        with _timed(self._times["find"]):
-            return await self._inner.find(tenant, handle)
-
-    async def touch(self, stored: StoredResult) -> StoredResult:
-        with _timed(self._times["touch"]):
-            return await self._inner.touch(stored)
-
-
-class TimedLedger(LedgerAround):
-    def __init__(self, ledger: Ledger, timer: Timer) -> None:
-        super().__init__(ledger)
-        self._times = {name: timer(name) for name in ("enter", "reserve", "settle", "append")}
-
-    async def enter(self, call: Call) -> Entered:
-        with _timed(self._times["enter"]):
-            return await self._inner.enter(call)
-
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        with _timed(self._times["reserve"]):
-            return await self._inner.reserve(charge)
-
-    async def settle(self, charge: Charge) -> Receipt:
-        with _timed(self._times["settle"]):
-            return await self._inner.settle(charge)
-
-    async def append(self, entry: AccountingEntry) -> None:
-        with _timed(self._times["append"]):
-            await self._inner.append(entry)
-
-
-@contextmanager
-def _timed(took: Callable[[float], None]) -> Iterator[None]:
-    began = perf_counter()
-    try:
-        yield
-    finally:
-        took(perf_counter() - began)
->>>>>>> redis
 
 
 @dataclass(slots=True)

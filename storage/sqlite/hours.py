@@ -1,13 +1,8 @@
 """Sums of the entries of each hour. A summary of 30 days reads 14,000 of them in place of a million entries.
 
 The writer adds new entries to the sums of their hours, MOST_UNSUMMED at a time; entries with a `seq` above
-<<<<<<< HEAD
 `summed.seq` are not added yet. A trigger lists the hour of each entry that is deleted, and the next sweep
 sums up that hour again. Hours are numbered since 1970.
-=======
-`summed.seq` are not added yet. A trigger lists the hours of deleted entries; the next sweep sums them up
-again. Hours are numbered since 1970.
->>>>>>> redis
 """
 
 import logging
