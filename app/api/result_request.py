@@ -274,7 +274,7 @@ async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tu
 def _parsed_apart(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """The fields, decoded with an empty content, and the content. Raises as `_parsed`."""
     raw, is_repaired = decoded(_decode_fields, body, _rule_of)
-    count_checked(body)  # All of it is UTF-8: what is not decoded is answered as it came.
+    count_checked(body)  # All of it is UTF-8, also what is governed or answered as it came.
     members = [(name, getattr(raw, name)) for name in raw.__struct_fields__]
     sent = [(name, value) for name, value in members if value is not UNSET]
     if sum(len(memoryview(value)) for name, value in sent if name != "content") > ENVELOPE_BYTES:
