@@ -223,13 +223,15 @@ def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
         return _with_table(text, *file.entries[0])
     if text is not None and _holds(file, text):
         return text
+    is_new = text is None and not file.path.exists()
     text = _uninstalled(client, file, text)
+    is_new = is_new or (text is None and _read(file) is not None)
     if not text:
         whole = dict(file.base)
         for keys, entry in file.entries:
             _put(whole, keys, entry)
         # Without the last line end `_uninstalled` knows that there was an empty file.
-        return _dumped(whole).rstrip() if file.path.exists() else _dumped(whole)
+        return _dumped(whole) if is_new else _dumped(whole).rstrip()
     for keys, entry in file.entries:
         text = added(text, keys, entry, has_comments=file.has_comments)
     return text

@@ -15,7 +15,7 @@ _HEAD_BYTES = 1 << 16
 
 
 class AsyncConnections:
-    """As `spillgate.http1.Connections`, to await."""
+    """What `spillgate.http1.Connections` is, to await."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
