@@ -8,10 +8,11 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("domain", "content", "policies", "storage", "extraction", "app", "command", "relay")
 PAGE = ROOT / "docs" / "house.md"
 BEGIN, END = "<!-- tree -->\n", "<!-- /tree -->"
+WIDTH = 18
 
 
 def tree() -> str:
-    """A code block with one line a folder, module and script: its name and its first line of prose."""
+    """A code block with two lines a folder: its name with its first sentence, and the names of its files."""
     lines = [line for room in ROOMS for line in _folder(ROOT / room, 0)]
     return "\n".join(["```", *lines, "```", ""])
 
@@ -21,24 +22,15 @@ def tree_of_the_docs() -> str:
 
 
 def _folder(folder: Path, depth: int) -> Iterator[str]:
-    yield _line(f"{folder.name}/", folder / "__init__.py", depth)
-    for path in sorted(folder.glob("*.py")):
-        if path.stem != "__init__":
-            yield _line(path.stem, path, depth + 1)
-    for path in sorted(folder.glob("lua/*.lua")):
-        yield _row(f"lua/{path.stem}", path.read_text().splitlines()[0].removeprefix("-- "), depth + 1)
+    sentence = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    yield f"{'  ' * depth}{folder.name}/".ljust(WIDTH) + sentence.partition("\n")[0]
+    names = [path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__"]
+    names += [f"lua/{path.stem}" for path in sorted(folder.glob("lua/*.lua"))]
+    if names:
+        yield " " * (WIDTH + 2) + " · ".join(names)
     for inner in sorted(folder.iterdir()):
         if (inner / "__init__.py").exists():
             yield from _folder(inner, depth + 1)
-
-
-def _line(name: str, path: Path, depth: int) -> str:
-    sentence = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return _row(name, sentence.splitlines()[0] if sentence else "", depth)
-
-
-def _row(name: str, sentence: str, depth: int) -> str:
-    return f"{'  ' * depth}{name}".ljust(24) + f" {sentence}".rstrip()
 
 
 def main() -> None:
