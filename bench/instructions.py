@@ -73,7 +73,7 @@ def instructions(tree: Path, kind: Kind) -> float:
         report = Path(folder, "report")
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--log-file={report}"]
         valgrind += [f"--callgrind-out-file={folder}/counts"]
-        serve = [sys.executable, "-m", "app.cli.main", "serve", "--port", str(port)]
+        serve = [sys.executable, "-m", "command.main", "serve", "--port", str(port)]
         process = subprocess.Popen([*valgrind, *serve], cwd=tree, env=environ)
         try:
             _wait_for(port, process)

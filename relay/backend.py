@@ -82,13 +82,22 @@ class Backend:
             raise
 
     def _answer(self, request: Request) -> Answer:
-        try:
-            return self._service.request(request)
-        except Unreachable:
-            if not self._may_start:
-                raise
-        self._start()
-        return self._service.request(request)
+        """Starts a service where none runs, also in place of one that is ending: that of a relay ends with
+        it. Raises ServiceError."""
+        deadline = time.monotonic() + START_SECONDS
+        has_started = False
+        while True:
+            try:
+                return self._service.request(request)
+            except Unreachable:
+                if not self._may_start or has_started:
+                    raise
+                self._start()
+                has_started = True
+            except Refused as error:
+                if not self._may_start or error.code != "draining" or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
 
     def _start(self) -> None:
         """Returns once a service listens on the socket, this relay's or another's. Raises ServiceError."""

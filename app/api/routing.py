@@ -48,8 +48,9 @@ class Traits:
     """A decorator below the router's. `is_open`: callable without an API key. `writes`: refused while the
     service stops. `carries_results`: takes JSON up to SPILLGATE_MAX_JSON_BYTES; other routes take at most
     1 MiB. `streams_text`: takes text up to SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its
-    quota of requests is answered as if nothing was to be done, by `check_rate`. `roles`: who may call it
-    beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
+    quota of requests is answered as if nothing was to be done, by `check_rate`. `repairs_text`: a model wrote
+    the body, and its lone surrogates become U+FFFD; other routes refuse them. `roles`: who may call it beside
+    agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
     derive."""
 
     is_open: bool = False
@@ -57,6 +58,7 @@ class Traits:
     carries_results: bool = False
     streams_text: bool = False
     fails_open: bool = False
+    repairs_text: bool = False
     roles: tuple[Role, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
@@ -341,9 +343,10 @@ class LateRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        request_class = RepairedRequest if traits_of(self).repairs_text else JsonRequest
 
         async def handled(request: Request) -> Response:
-            return await handle(JsonRequest(request.scope, request.receive))
+            return await handle(request_class(request.scope, request.receive))
 
         return handled
 
@@ -353,10 +356,18 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         """Raises BadRequest, InvalidUtf8, InvalidField."""
-        found, had_surrogates = decoded(msgspec.json.decode, await self.body())
+        value, had_surrogates = decoded(msgspec.json.decode, await self.body())
         if had_surrogates:
             raise errors.InvalidField("The body holds a lone surrogate. Send valid Unicode.")
-        return found
+        return value
+
+
+class RepairedRequest(Request):
+    """A request whose lone surrogates become U+FFFD."""
+
+    async def json(self) -> Any:
+        """Raises BadRequest, InvalidUtf8, InvalidField."""
+        return decoded(msgspec.json.decode, await self.body())[0]
 
 
 class Router(APIRouter):

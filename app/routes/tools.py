@@ -71,7 +71,7 @@ async def get_tools(
     response_model=ToolCallOut,
     responses={200: {"content": TEXT_ANSWER}},
 )
-@Traits(writes=True, span=READ, raises=(TooManySessions, Conflict))
+@Traits(writes=True, repairs_text=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
     from app.tools.call import call_tool
 

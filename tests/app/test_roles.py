@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.files import replace_text
 from app.operations.readiness import Readiness
+from command.files import replace_text
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve
 from tests.keys import key_file
@@ -196,7 +196,7 @@ def test_a_key_that_another_process_makes_at_the_same_time_is_not_lost(
 
     def replace(*what: Any) -> None:
         """Once the other process has ended, or waits for this one."""
-        others.append(other := subprocess.Popen([sys.executable, "-m", "app.cli.main", *new, "team-b"]))
+        others.append(other := subprocess.Popen([sys.executable, "-m", "command.main", *new, "team-b"]))
         while other.poll() is None and not re.search(rf"-> FLOCK .* {other.pid} ", locks.read_text()):
             pass
         replace_text(*what)

@@ -53,7 +53,7 @@ class Service:
         with log.open("ab") as out:
             begins = log.stat().st_size
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli.main", "serve", "--port", str(self._port)],
+                [sys.executable, "-m", "command.main", "serve", "--port", str(self._port)],
                 env=kept | given,
                 stdout=out,
                 stderr=out,

@@ -64,7 +64,7 @@ async def services() -> AsyncIterator[dict[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
     tcp = Service(folder / "state", folder / "log", SERVE, {})
     given = {"SPILLGATE_UDS": str(folder / "private" / "s.sock"), "SPILLGATE_STORAGE_URL": "memory:"}
-    unix = start_process(("-m", "app.cli.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
+    unix = start_process(("-m", "command.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
     try:
         await tcp.listening()
         while not (folder / "private" / "s.sock").exists():

@@ -13,7 +13,7 @@ import httpx
 from tests.faults.forking import ROOT, start_process
 
 START_SECONDS = 90
-SERVE = ("-m", "app.cli.main", "serve", "--port", "0")
+SERVE = ("-m", "command.main", "serve", "--port", "0")
 
 
 def service_with(*changes: str) -> tuple[str, ...]:

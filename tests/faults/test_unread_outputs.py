@@ -112,7 +112,7 @@ async def test_an_export_that_is_not_read_delays_no_stop(tmp_path: Path, target:
     fifo = tmp_path / "fifo" if target == "fifo" else None
     pipe, log = Pipe(fifo), tmp_path / "log"
     with contextlib.closing(pipe), log.open("wb") as stderr:
-        command = ("-m", "app.cli.main", "serve")
+        command = ("-m", "command.main", "serve")
         export = {"ACCOUNTING_EXPORT": str(fifo or "-")}
         async with running(tmp_path, command, pipe.writing, stderr.fileno(), **export) as (process, client):
             pipe.fill()
@@ -124,7 +124,7 @@ async def test_an_export_that_is_not_read_delays_no_stop(tmp_path: Path, target:
 
 async def test_a_fifo_gets_the_entries_once_it_has_a_reader(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
-    command = ("-m", "app.cli.main", "serve")
+    command = ("-m", "command.main", "serve")
     export = {"ACCOUNTING_EXPORT": str(fifo)}
     null = subprocess.DEVNULL
     async with running(tmp_path, command, null, null, **export) as (process, client):
