@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,8 +95,10 @@ def through_litellm(service: Service, state: Path, text: str) -> tuple[str, str]
     sent = {"input_type": "request", "structured_messages": rows}
     answer = httpx.post(f"{url_of(service)}/beta/litellm_basic_guardrail_api", json=sent, timeout=30)
     assert (answer.status_code, answer.json()) == (200, {"action": "NONE"})
-    # The request goes on as it is.
-    return text, next(str(line) for line in service.lines() if line["event"] == "hook passed")
+    # The request goes on as it is. The log is written by a thread of the service.
+    while not (passed := [str(line) for line in service.lines() if line["event"] == "hook passed"]):
+        time.sleep(0.02)
+    return text, passed[0]
 
 
 DOORS: dict[str, Callable[[Service, Path, str], tuple[str, str]]] = {
