@@ -11,7 +11,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from content.kinds import Kind, sniff
+from content.formats.format import Kind
+from content.source import Source as Text
 from content.text import decode_part
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import Span
@@ -121,9 +122,10 @@ async def inquire(task: Task) -> Inquiry:
         raise StrategyFailed("no model is configured")
     stored = task.source.stored
     head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
-    kind = sniff(head, stored.tool_name)
+    text = Text(head, stored.tool_name, task.source.path, total_bytes=task.source.size)
+    kind = text.format.kind
     excerpt = task.source.size != stored.measure.bytes
-    document = prompts.about(stored, kind, head, excerpt)
+    document = prompts.about(stored, kind, text.data, excerpt)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
 
 

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, open_subject, scan
+from app.reading import Subject, open_subject, path_of, scan
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -323,14 +323,13 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
 
     rt, stored = reading.rt, reading.stored
     said = ["No line matches."]
-    source = Source(rt.store, stored)
+    source = Source(rt.store, stored, path=path_of(stored))
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= _NEAREST_BYTES:
         # The SQLite of some Python builds has no FTS5.
         with suppress(sqlite3.Error):
             async with rt.indexes.turn(source.size):
-                data = await source.read(0, source.size)
-                index = await rt.indexes.of(source, data)
+                index = await rt.indexes.of(source, await source.text())
                 near = partial(_near, index)
                 said += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
@@ -354,7 +353,7 @@ async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> st
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0)
+    query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
     found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = found.slice
     if found.hint:

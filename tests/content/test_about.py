@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from content.describe import MAX_BYTES, about
 from content.natural_language import may_be_in
-from content.outline.about import MAX_BYTES, about
 from content.text import ABOUT_HEAD_BYTES as HEAD_BYTES
 from content.text import ABOUT_TAIL_BYTES as TAIL_BYTES
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.outline.extent import extent
+from content.describe import extent as extent_of
+from content.source import Source
+
+
+def extent(data: bytes) -> str:
+    return extent_of(Source(data))
+
 
 ORDERS = {"orders": [{"id": n, "tags": [1, 2]} for n in range(2000)], "page": 1, "none": [], "o": {"a": [1]}}
 

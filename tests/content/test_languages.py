@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from content.outline.languages import Language, language_of
+from content.formats.languages import Language, language_of
 
 SOURCES = sorted((Path(__file__).parent / "sources").iterdir())
 

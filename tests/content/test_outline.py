@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.kinds import Kind, sniff
-from content.outline.outline import outline, structure
+from content.describe import outline, structure
+from content.formats.format import Kind
+from content.source import Source
 from content.text import Preview, cut_head, cut_tail, preview
 
 LOG = b"".join(
@@ -21,19 +22,25 @@ KINDS = {
     Kind.XML: b'<?xml version="1.0"?><a/>',
     Kind.CODE: b"import os\n\n\ndef main():\n    return os.name\n",
     Kind.GREP: b"src/a.py:10:def f():\nsrc/a.py:22:    f()\nsrc/b.py:3:import a\n",
+    Kind.DIFF: b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
+    Kind.LISTING: b"src/a.py\nsrc/b.py\nsrc/c/d.py\nREADME.md\n",
     Kind.BINARY: b"\x7fELF\x02\x01\x00\x00",
     Kind.TEXT: b"Nothing special here.\nJust two lines.\n",
 }
 
 
+def kind_of(data: bytes, tool_name: str = "") -> Kind:
+    return Source(data, tool_name).format.kind
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_kinds_are_told_apart(kind: Kind) -> None:
-    assert sniff(KINDS[kind]) is kind
+    assert kind_of(KINDS[kind]) is kind
 
 
 def test_the_tool_decides_where_the_text_is_unclear() -> None:
-    assert sniff(b"12:import os\n40:os.name\n", "grep_content") is Kind.GREP
-    assert sniff(b"12:import os\n13:os.name\n", "read_file") is Kind.CODE
+    assert kind_of(b"12:import os\n40:os.name\n", "grep_content") is Kind.GREP
+    assert kind_of(b"12:import os\n13:os.name\n", "read_file") is Kind.CODE
 
 
 def test_json_shows_types_keys_and_lengths() -> None:
@@ -146,7 +153,7 @@ def test_levels_and_status_are_counted_once_a_line(line: bytes, told: str) -> No
 
 def test_messages_of_a_compiler_are_no_table() -> None:
     data = b"src/a.ts(227,28): error TS2663: Cannot find name 'x'.\n" * 6
-    assert sniff(data) is Kind.TEXT
+    assert kind_of(data) is Kind.TEXT
 
 
 def test_a_quoted_cell_may_have_separators_and_line_ends() -> None:

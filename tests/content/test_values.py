@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.kinds import Kind
-from content.values import read_table, read_value
+from content.formats.format import Kind
+from content.formats.table import read_table
+from content.values import read_value
 from domain.errors import NotQueryable
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=8)

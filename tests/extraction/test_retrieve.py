@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import is_binary, opaque
-from content.passages.splitting import split
+from content.formats.binary import is_binary, opaque
+from content.passages import split
 from content.patterns import Pattern
+from content.source import Source as Text
 from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
 from extraction import ladder
 from extraction.index_cache import IndexCache
@@ -383,8 +384,9 @@ TEXTS = st.text(max_size=6000) | st.lists(st.text("abc é", max_size=90), max_si
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))
-    excerpts = Excerpts(source, data, max_bytes)
-    for one in split(data):
+    text_of_data = Text(data)
+    excerpts = Excerpts(source, text_of_data, max_bytes)
+    for one in split(text_of_data):
         excerpts.add(one)
     shown = excerpts.text("")
     assert len(shown.encode()) <= max_bytes
@@ -444,7 +446,7 @@ async def test_a_second_question_needs_no_second_index() -> None:
 
 async def test_questions_at_the_same_time_share_one_index() -> None:
     task = await task_of(FILLER, None)
-    built = await asyncio.gather(*(task.indexes.of(task.source, FILLER.encode()) for _ in range(5)))
+    built = await asyncio.gather(*(task.indexes.of(task.source, Text(FILLER.encode())) for _ in range(5)))
     assert all(index is built[0] for index in built)
 
 
@@ -452,10 +454,10 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        PassageIndex(FILLER.encode(), "", stop)
+        PassageIndex(Text(FILLER.encode()), stop)
     task = await task_of(FILLER * 50, None)
     with anyio.move_on_after(0.01):
-        await task.indexes.of(task.source, (FILLER * 50).encode())
+        await task.indexes.of(task.source, Text((FILLER * 50).encode()))
     assert task.indexes.size == 0
     assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.outline.outline import structure
+from content.describe import structure
 from content.tokens import load_encoding
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
