@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from content.formats.format import Kind, Shape
@@ -22,6 +23,8 @@ _NAME_BYTES = 100
 _MOST_NAMES = 400
 _MOST_LINES = 200
 _EXTENT_NAMES = 40
+_EXTENT_BYTES = 2000
+_BLOCK = 256 << 10
 
 _PROSE = 3 * 1024
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
@@ -71,7 +74,21 @@ def extent(source: Source) -> str:
     lines = stored.count(b"\n") + 1
     size = f"{len(stored):,} bytes in {count_of(lines, 'line')}"
     end = ", the last of them empty" if stored.endswith(b"\n") else ""
-    return f"{_sentence(source.format.shape(source), _MOST_NAMES * 4, _EXTENT_NAMES)}; {size}{end}"
+    shape = source.format.shape(source)
+    if source.format.kind in (Kind.TEXT, Kind.MARKDOWN):
+        shape = replace(shape, counts=(*shape.counts, count_of(_words(source.data), "word")))
+    return f"{_sentence(shape, _EXTENT_BYTES, _EXTENT_NAMES)}; {size}{end}"
+
+
+def _words(data: bytes) -> int:
+    """The number of words, separated by white space."""
+    found = 0
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        found += len(block.split())
+        # A word that began in the previous block.
+        found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
+    return found
 
 
 def outline(
@@ -95,7 +112,9 @@ def outline(
     if not lines:
         return ""
     part = f", of its first {len(data)} bytes" if len(data) < total else ""
-    noun = source.format.shape(source).noun if source.format.kind is Kind.CODE else source.format.kind
+    noun = str(source.format.kind)
+    if source.format.kind is Kind.CODE:
+        noun = source.format.shape(source).noun.removesuffix(" source").lower()
     text = "\n".join((f"Outline ({noun}{part}):", *lines))
     return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
 
@@ -154,6 +173,7 @@ def _names(names: Sequence[str], room: int, most: int) -> str:
     shown: list[str] = []
     for place, name in enumerate(names[:most], 1):
         name = _clipped(clip(name, _NAME_BYTES), _NAME_BYTES)
+        name = f'"{name}"' if ", " in name else name
         left = 0 if place == len(names) else len(", …".encode())
         room -= len(name.encode("utf-8", "replace")) + 2
         if room + 2 < left and shown:

@@ -27,7 +27,8 @@ _MEMBERS = (
     rb'"text"\s*:\s*%(text)s\s*,\s*"type"\s*:\s*"text"',
 )
 _BEFORE_BLOCKS = re.compile(
-    rb'\s*(?:\{\s*"content"\s*:\s*)?\[?\s*(?=\{\s*"t(?:ype"\s*:\s*"text"|ext")\s*[,:])'
+    rb'\s{0,99}+(?:\{\s{0,99}+"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+'
+    rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
 )
 _TEXT_BLOCK = re.compile(
     rb"[\s,]*\{\s*(?:%b)\s*(?:\}|\Z)"

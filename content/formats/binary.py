@@ -32,7 +32,7 @@ class Binary(Format):
     has_structure = False
 
     def matches(self, sample: Sample) -> bool:
-        return is_binary(sample.whole_head)
+        return is_binary(sample.whole_head) or opaque(sample.whole_head) is not None
 
     def shape(self, source: Source) -> Shape:
         file = opaque(source.stored)

@@ -20,8 +20,10 @@ _SLICE = 1 << 16
 # More marks are not headings, and would take too long.
 _MOST_MARKS = 100_000
 
-# A long line is cut after one of these, the best first: escaped lines, records, tags, sentences, words.
-_INSIDE_LINE = (b"\\n", b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", ", b",", b" ", b"\t")
+# Not an escaped backslash and an `n`.
+_ESCAPED_LINE = re.compile(rb"\\(?<!\\\\)n")
+# A long line is cut after one of these, the best first: records, tags, sentences, words.
+_INSIDE_LINE = (b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", ", b",", b" ", b"\t")
 
 
 def at_ends(pattern: re.Pattern[bytes]) -> Find:
@@ -57,17 +59,10 @@ def after(mark: bytes, length: int | None = None) -> Find:
     return find
 
 
-def _escaped_line(data: bytes, low: int, wished: int, high: int) -> int:
-    """Behind an escaped newline of JSON, and not behind an escaped backslash and an `n`."""
-    place = _behind_escape(data, low, wished, high)
-    return 0 if place and data[place - 3 : place - 2] == b"\\" else place
-
-
 line_end = after(b"\n")
-_behind_escape = after(b"\\n")
 _inside_line: list[Find] = [
-    _escaped_line,
-    *(after(mark, 1 if mark == b"><" else None) for mark in _INSIDE_LINE[1:]),
+    at_ends(_ESCAPED_LINE),
+    *(after(mark, 1 if mark == b"><" else None) for mark in _INSIDE_LINE),
 ]
 
 

@@ -585,6 +585,8 @@ def _value(data: bytes, deeper: int = 1) -> tuple[str, list[str]]:
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
         elements = {_ELEMENTS.get(bytes(item)[:1], "number") for item in items[:_MOST_ELEMENTS]}
+        if not items:
+            return "empty array", []
         if len(elements) != 1:
             return f"array of {len(items):,}", []
         counted = count_of(len(items), *elements)

@@ -221,8 +221,9 @@ class Table(Format):
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
-        yield from shape.counts[::-1]
-        yield from shape.names
+        *rows, columns = shape.counts
+        yield f"{columns}{shape.naming}{clip(', '.join(shape.names))}"
+        yield from rows
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
@@ -324,7 +325,7 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
     """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
     since the rows after it would be lost in one cell."""
     text = text.removeprefix("\ufeff")
-    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace"), False) or Dialect(b",")
+    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace"), False) or Dialect(_likely(text))
     mark = dialect.mark.decode()
     if dialect.mark not in _MARKS:
         return rows_of([_names_of(dialect), *_cells(text, dialect)], has_header=True)
@@ -343,6 +344,12 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
         columns = _typed(_split(text, mark, quoting))
     rows = islice(_split(text, mark, quoting), int(columns.has_header), None)
     return [_row(columns, cells) for cells in rows]
+
+
+def _likely(text: str) -> bytes:
+    """The separator that the header has most of."""
+    header = _QUOTED.sub(b"", text.partition("\n")[0].encode("utf-8", "replace"))
+    return max(_MARKS, key=header.count)
 
 
 def rows_of(rows: Sequence[Sequence[str]], *, has_header: bool) -> list[Row]:
