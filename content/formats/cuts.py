@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-LEAST, AIM, MOST = 120, 300, 600
+LEAST, AIM, MOST = 120, 260, 600
 """Bytes of a passage. MOST is never exceeded; a short section may be below LEAST."""
 
 REACH = 1200

@@ -33,6 +33,8 @@ from domain.errors import NotQueryable
 _JSON = re.compile(rb'[\[{]\s*(?:["\[\]{}\d-]|true|false|null|\Z)')
 _LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
 _TUPLES = re.compile(rb"\s*\[\(")
+# Members are larger than lines, and shown whole.
+_MEMBERS_AIM = 300
 _HEAD = 256
 _DEEPEST = 64
 _LONGEST_KEY = 200
@@ -183,7 +185,7 @@ class _Walk:
         start = last.at
         inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
         if inside:
-            best = min(inside, key=lambda one: (one.depth, abs(one.at - start - AIM)))
+            best = min(inside, key=lambda one: (one.depth, abs(one.at - start - _MEMBERS_AIM)))
             line_end = _LINE_END.match(self._data, best.at, start + MOST)
             at = line_end.end() if line_end else best.at
             self.pending = [one for one in self.pending if one.at > at]
