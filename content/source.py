@@ -169,7 +169,7 @@ class Source:
     def _bare(self, data: bytes) -> bytes:
         if (blocks := _text_blocks(data, self.is_whole)) is not None:
             data = self._edited(blocks)
-        if b"\x1b" in data or data.count(b"\r") != data.count(b"\r\n"):
+        if b"\x1b" in data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
             data = self._edited(_Edit(data, 0, len(data), _CODE, _line_end))
         if opening := _FILE.match(data, 0, _LOOKED_AT):
             closing = _FILE_END.search(data, max(opening.end(), len(data) - 400))
@@ -305,6 +305,8 @@ def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]
 def _numbers(data: bytes) -> re.Pattern[bytes] | None:
     """The numbers that a tool put before the lines: half of the first ones begin with a number and the same
     mark, and the numbers grow but for a few restarts. None if there are none."""
+    if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n"))):
+        return None
     lines = list(filter(bytes.strip, data[:_LOOKED_AT].split(b"\n", _LINES)[:_LINES]))
     found = list(filter(None, map(_NUMBER.match, lines)))
     if len(found) < max(2, _SHARE * len(lines)):

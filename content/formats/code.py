@@ -17,6 +17,11 @@ _CODE = re.compile(
     rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*"
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
 )
+# Lines with which source of any language begins, or which it has in its first lines.
+_MAY_BE_CODE = re.compile(
+    _CODE.pattern + rb"|\s*+(?:<\?php|use |local |my |sub |require|module |library\(|end\b|--|type "
+    rb"|(?i:create|select|insert) |\#|[\w.]+ (?:<-|:=) |defmodule |object |val |let |data |typedef )"
+)
 _SHARE = 0.2
 _DEFINED_BYTES = 48 << 10
 _TYPES = ("class", "struct", "interface", "trait", "enum")
@@ -41,10 +46,13 @@ class Code(Format):
     def matches(self, sample: Sample) -> bool:
         """By its language, if that has a share of the lines that are no comments; else by its lines. Source
         quoted in Markdown is not the file."""
+        lines = sample.lines
+        if not any(map(_MAY_BE_CODE.match, lines)):
+            return False
         levels = heading_levels(sample)
         if 0 in levels or len(levels) > 1:
             return False
-        return language_in(sample.head, sample.lines) is not None or sample.share(_CODE) >= _SHARE
+        return sample.reaches(_CODE, _SHARE) or language_in(sample.head, lines) is not None
 
     def shape(self, source: Source) -> Shape:
         language = language_of(source.path, source.data)

@@ -3,9 +3,7 @@
 import re
 
 from content.formats.format import Format, Kind, Sample, Shape
-from content.formats.table import filled_lines
 from content.source import Source
-from content.text import count_of
 
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
 _ENTRY = re.compile(rb"^[-dlbcps][-rwxsStT]{9}[ .+@]", re.MULTILINE)
@@ -29,9 +27,7 @@ class Listing(Format):
 
     def shape(self, source: Source) -> Shape:
         if not _ENTRY.search(source.head):
-            return Shape(
-                "list of paths", [count_of(filled_lines(source.data), "path")] if source.is_whole else []
-            )
+            return Shape("list of paths")
         if not source.is_whole:
             return Shape("directory listing")
         entries = sum(1 for _ in _ENTRY.finditer(source.data))

@@ -52,6 +52,7 @@ _LEVEL = re.compile(
 _LEVEL_STARTS = 80
 _LEVEL_ENDS = 160
 _SAMPLED = 4 << 10
+_COUNTED = 16 << 10
 _LETTERS = {
     b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
 }  # fmt: skip
@@ -78,15 +79,17 @@ _MOST = 12
 
 
 def levels(source: Source) -> list[tuple[str, int]]:
-    """The levels, the gravest first, and how many lines of a whole source have each; 0 of a part, of which
-    that is not known."""
+    """The levels, the gravest first, and how many lines of a whole source have each; 0 where they are not
+    counted: of a part, and of a longer log whose levels are no words in capitals."""
     data = source.data
     sample = _levels_of(data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
-    if not source.is_whole:
-        return [(name, 0) for name, _ in _by_weight(sample)]
-    if not sample or len(data) <= 2 * _SAMPLED:
+    if not sample:
+        return []
+    if source.is_whole and (counts := _counted(data, sample)):
+        return _by_weight(counts)
+    if source.is_whole and len(data) <= _COUNTED:
         return _by_weight(_levels_of(data))
-    return _by_weight(_counted(data, sample) or _levels_of(data))
+    return [(name, 0) for name, _ in _by_weight(sample)]
 
 
 def _counted(data: bytes, sample: Counter[str]) -> Counter[str] | None:
@@ -179,7 +182,7 @@ class Log(Format):
 
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
-        if facts and not source.is_whole:
+        if facts and not facts[0][0].isdigit():
             facts[0] = f"levels {facts[0]}"
         facts += filter(None, [span(source)])
         return Shape("log", facts=facts)

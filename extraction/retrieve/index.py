@@ -106,6 +106,10 @@ _RANK = """
 SELECT rowid, -bm25(passages, 1.0, 0.5) AS score FROM passages WHERE passages MATCH ?
 ORDER BY score DESC LIMIT ?
 """
+_ENDS = (
+    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid LIMIT 1",
+    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid DESC LIMIT 1",
+)
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _WORDS = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
 
@@ -159,6 +163,14 @@ class PassageIndex:
         if not phrases:
             return {}
         return dict(self._db.execute(_RANK, (" OR ".join(map(_quoted, phrases)), most)))
+
+    def at_end(self, words: Sequence[str], *, is_last: bool) -> int | None:
+        """The number of the last or first passage that holds all of the words; None if none does."""
+        if not words:
+            return None
+        matched = " AND ".join(map(_quoted, words))
+        found = self._db.execute(_ENDS[is_last], (matched,)).fetchone()
+        return None if found is None else int(found[0])
 
     def count(self, phrase: str) -> int:
         """The number of passages that hold the phrase."""

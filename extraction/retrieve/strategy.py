@@ -104,7 +104,7 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
     # Where no passage is sure to answer, more of them help more than more of one.
     excerpts = Excerpts(source, text, room, has_sentences=not ranked.is_weak)
-    passages = _in_turn(index, instruction, ranked)
+    passages = _in_turn(index, instruction, ranked, text)
     for passage in passages:
         excerpts.add(passage)
     if excerpts.is_empty:
@@ -119,9 +119,12 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
-def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> list[Passage]:
-    """Best first. The end or the beginning of the data, where it is asked for, comes before a weak match and
-    after any other; after a weak match the beginning too: it says what the data is."""
+def _in_turn(
+    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, text: Text
+) -> list[Passage]:
+    """Best first; before it the oldest or newest of what is asked for, in data whose order is known. The end or
+    the beginning of the data, where it is asked for, comes before a weak match and after any other; after a
+    weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
     after_best = not ranked.is_weak
     if instruction.about_first:
@@ -130,7 +133,24 @@ def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked
         passages.insert(after_best, index.passages[-1])
     if ranked.is_weak:
         passages.insert(1, index.passages[0])
+    if (number := _at_end(index, instruction, text)) is not None:
+        passages.insert(0, index.passages[number])
     return list(dict.fromkeys(passages))
+
+
+def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> int | None:
+    """The passage with the oldest or newest of what is asked for; None where the data has no known order."""
+    if instruction.about_oldest == instruction.about_newest:
+        return None
+    is_ascending = text.format.is_ascending(text)
+    if is_ascending is None:
+        return None
+    is_last = instruction.about_newest == is_ascending
+    words = [word for word in instruction.ordered_words if index.count(word)]
+    found = index.at_end(words, is_last=is_last)
+    if found is None and len(words) < 2:
+        return len(index.passages) - 1 if is_last else 0
+    return found
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
@@ -204,7 +224,7 @@ def _outline(text: Text, most: int) -> str:
 def _extent(source: Source, text: Text) -> str:
     """One sentence of at most 400 bytes."""
     subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
-    said = f"{subject} is {extent(text)}."
+    said = f"{subject}: {extent(text)}."
     cut = decode_part(cut_head(said.encode(), _EXTENT_BYTES))
     return said if cut == said else f"{cut} …"
 
