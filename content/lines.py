@@ -17,8 +17,8 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class LinePage:
     """`total_lines` is the number of newlines plus one, 0 for an empty body: a final newline is followed by
-    an empty line. `next_offset` is the first line of the next page, None where only that line is left. A line too
-    long for a whole page is truncated, and the next page starts after it."""
+    an empty line. `next_offset` is the first line of the next page, None where only that line is left. A line
+    too long for a whole page is truncated, and the next page starts after it."""
 
     lines: list[Line]
     total_lines: int

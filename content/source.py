@@ -20,6 +20,7 @@ _NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(\t|\xe2\x86\x92|\||:(?!\d))")
 _SHARE = 0.5
 _RESTARTS = 0.1
 _REMARK_BYTES = 400
+_JSON_BEGINS = re.compile(rb" ?[\[{]")
 
 # A block of text as MCP and other APIs return it, alone, in a list, or in the list of a member `content`.
 _MEMBERS = (
@@ -309,6 +310,8 @@ def _numbers(data: bytes) -> re.Pattern[bytes] | None:
         return None
     lines = list(filter(bytes.strip, data[:_LOOKED_AT].split(b"\n", _LINES)[:_LINES]))
     found = list(filter(None, map(_NUMBER.match, lines)))
+    if len(lines) == 1 and found and int(found[0][1]) == 1 and _JSON_BEGINS.match(lines[0], found[0].end()):
+        return _numbers_before(found, found[0][2])
     if len(found) < max(2, _SHARE * len(lines)):
         return None
     mark = found[0][2]
@@ -320,7 +323,11 @@ def _numbers(data: bytes) -> re.Pattern[bytes] | None:
     # A table with a header whose first column counts the rows.
     if found[0].string is not lines[0] and mark in b"\t|" and mark in lines[0]:
         return None
-    texts = [line[one.end() :] for one in found if (line := one.string) and one[2] == mark]
+    return _numbers_before([one for one in found if one[2] == mark], mark)
+
+
+def _numbers_before(found: list[re.Match[bytes]], mark: bytes) -> re.Pattern[bytes]:
+    texts = [one.string[one.end() :] for one in found]
     # Some tools put a space after the mark.
     space = b" ?" if all(text[:1] == b" " for text in texts if text.strip()) and any(texts) else b""
     return re.compile(rb"^[ ]{0,8}\d{1,7}%b%b" % (re.escape(mark), space), re.MULTILINE)

@@ -20,8 +20,8 @@ _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*])"
 )
-# Messages of compilers and lines of code have commas too.
-_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|:\Z|\(\d+,|\);")
+# Messages of compilers, lines of code and sentences have commas too.
+_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|[:.]\Z|\(\d+,|\);")
 RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
 _WORDS = re.compile(rb"\S+")
 _ROWS = 8

@@ -122,9 +122,9 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
 def _in_turn(
     index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, text: Text
 ) -> list[Passage]:
-    """Best first; before it the oldest or newest of what is asked for, in data whose order is known. The end or
-    the beginning of the data, where it is asked for, comes before a weak match and after any other; after a
-    weak match the beginning too: it says what the data is."""
+    """Best first; before it the oldest or newest of what is asked for, in data whose order is known. The end
+    or the beginning of the data, where it is asked for, comes before a weak match and after any other. After
+    a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
     after_best = not ranked.is_weak
     if instruction.about_first:
