@@ -29,6 +29,9 @@ _LEAST_ROWS = 3
 _LEAST_COLUMNS = 3
 _ALIGNED = 0.7
 _HEAD = 64 << 10
+_SNIFFED = 8 << 10
+_MANY = 50
+_LONGEST_HEADER = 1 << 20
 _BLOCK = 256 << 10
 _HEADER_BYTES = 300
 _FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
@@ -50,18 +53,28 @@ class Dialect(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def dialect_of(head: bytes, is_cut: bool) -> Dialect | None:
-    """The dialect of a table that begins like this; None if it is none."""
+def dialect_of(head: bytes) -> Dialect | None:
+    """The dialect of a table whose first 8 KiB are these; None if it is none."""
+    is_cut = len(head) >= _SNIFFED
     every = head.lstrip(b"\r\n").split(b"\n", 60)[:60]
     if is_cut and len(every) > 2 and len(every) < 60:
         every.pop()
     every = [line.rstrip(b"\r") for line in every]
     lines = list(filter(bytes.strip, every))
+    if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
+        return Dialect(mark)
     if len(lines) < 2 or _CODE.match(lines[0]):
         return None
     if mark := _separator(lines):
         return Dialect(mark)
     return _columns(every)
+
+
+def _wide(header: bytes) -> bytes:
+    """The separator of a header longer than all that is looked at; b"" if it is none."""
+    bare = _QUOTED.sub(b"", header)
+    mark = max(_MARKS, key=bare.count)
+    return mark if bare.count(mark) >= _MANY and not _UNLIKE_A_HEADER.search(bare) else b""
 
 
 def _separator(lines: list[bytes]) -> bytes:
@@ -203,10 +216,10 @@ class Table(Format):
     finds = (_row_end,)
 
     def matches(self, sample: Sample) -> bool:
-        return dialect_of(sample.whole_head, False) is not None
+        return dialect_of(sample.whole_head) is not None
 
     def shape(self, source: Source) -> Shape:
-        dialect = dialect_of(source.head, False)
+        dialect = dialect_of(source.head)
         # Chosen by the path, or changed since.
         if dialect is None:
             return Shape("table")
@@ -215,19 +228,20 @@ class Table(Format):
         counts = []
         if (rows := _count(source, dialect, 1 if has_names else 0)) is not None:
             counts.append(count_of(rows, "row"))
-        counts.append(count_of(len(names) if has_names else body, "column"))
+        if b"\n" in source.data.lstrip(b"\r\n"):
+            counts.append(count_of(len(names) if has_names else body, "column"))
         naming = ": " if has_names else " without names"
         return Shape(dialect.name, counts, names if has_names else (), naming)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
-        *rows, columns = shape.counts
+        *rows, columns = shape.counts or ("columns",)
         yield f"{columns}{shape.naming}{clip(', '.join(shape.names))}"
         yield from rows
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
-        dialect = dialect_of(data[:8192], False)
+        dialect = dialect_of(data[:8192])
         if dialect is None or not dialect.first:
             return Whole(start, end, passage.path)
         above = 0
@@ -242,7 +256,7 @@ class Table(Format):
         return Whole(start, end, passage.path, (0, above))
 
     def value(self, source: Source) -> list["Row"]:
-        dialect = dialect_of(source.head, False)
+        dialect = dialect_of(source.head)
         return read_table(source.take_text(), dialect)
 
     def is_ascending(self, source: Source) -> bool | None:
@@ -256,7 +270,9 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
     if dialect.mark not in _MARKS:
         names = _names_of(dialect)
         return names, len(names)
-    rows = list(islice(_separated(source.data[:_HEAD].decode("utf-8", "replace"), dialect), _ROWS))
+    data = source.data
+    head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
+    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
     if not rows:
         return [], 0
     names = [" ".join(cell.split()) for cell in rows[0]]
@@ -325,7 +341,7 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
     """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
     since the rows after it would be lost in one cell."""
     text = text.removeprefix("\ufeff")
-    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace"), False) or Dialect(_likely(text))
+    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
     mark = dialect.mark.decode()
     if dialect.mark not in _MARKS:
         return rows_of([_names_of(dialect), *_cells(text, dialect)], has_header=True)
