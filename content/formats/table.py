@@ -56,7 +56,7 @@ class Dialect(NamedTuple):
 def dialect_of(head: bytes) -> Dialect | None:
     """The dialect of a table whose first 8 KiB are these; None if it is none."""
     is_cut = len(head) >= _SNIFFED
-    every = head.lstrip(b"\r\n").split(b"\n", 60)[:60]
+    every = head.strip(b"\r\n").split(b"\n", 60)[:60]
     if is_cut and len(every) > 2 and len(every) < 60:
         every.pop()
     every = [line.rstrip(b"\r") for line in every]
@@ -114,7 +114,7 @@ def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:
 def _columns(every: list[bytes]) -> Dialect | None:
     """A table with `|` between its cells, or with a header of words over its rows."""
     first = every[:_ROWS]
-    lines = [line for line in first if not RULE.match(line)]
+    lines = [line for line in first if not RULE.match(line) and not _FOOTER.match(line)]
     if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
         return None
     header, *rows = lines

@@ -54,7 +54,9 @@ def test_every_stored_byte_is_in_exactly_one_passage(wrap: str) -> None:
 
 
 ANY = st.text(max_size=300) | st.lists(
-    st.sampled_from(["", "a,b", "{", '{"a": 1}', "# T", "\ufeff", "\x1b[1mx\x1b[0m", "a\rb", "é\r", "日本 語"]),
+    st.sampled_from(
+        ["", "a,b", "{", '{"a": 1}', "# T", "\ufeff", "\x1b[1mx\x1b[0m", "a\rb", "é\r", "日本 語"]
+    ),
     max_size=30,
 ).map("\n".join)
 
@@ -100,7 +102,10 @@ def test_lines_of_answers_are_stored_ones_and_lines_of_a_structure_those_of_the_
         ("     1\ta\n     2\tb\n     5\tc\n", "a\nb\nc\n"),
         ("1: a\n2: b\n3: c\n1: d\n2: e\n" * 4, None),
         ("".join(f"{n}→x{n}\n" for n in (*range(1, 40), *range(1, 30))), "x1\nx2"),
-        ("[File: a.py (3 lines total)]\n1:import os\n2:x = 1\n3:y = 2\n(no more)\n", "import os\nx = 1\ny = 2\n"),
+        (
+            "[File: a.py (3 lines total)]\n1:import os\n2:x = 1\n3:y = 2\n(no more)\n",
+            "import os\nx = 1\ny = 2\n",
+        ),
         ("id\tname\n1\tAnn\n2\tBo\n3\tCy\n", None),
         ("10:01:02 a\n10:01:03 b\n", None),
         ("1. one\n2. two\n3. three\n", None),
@@ -128,7 +133,11 @@ def test_what_only_looks_like_a_wrapper_is_data(text: str) -> None:
 
 
 def test_several_blocks_are_one_text() -> None:
-    blocks = [{"type": "text", "text": "a\tb\u00e9\n"}, {"type": "text", "text": 'c"d'}, {"text": "e", "type": "text"}]
+    blocks = [
+        {"type": "text", "text": "a\tb\u00e9\n"},
+        {"type": "text", "text": 'c"d'},
+        {"text": "e", "type": "text"},
+    ]
     source = Source(json.dumps(blocks).encode())
     assert source.data.decode() == 'a\tbé\nc"d\ne'
     assert source.stored[source.stored_at(source.data.index(b"d")) :].startswith(b'd"}')
@@ -137,7 +146,8 @@ def test_several_blocks_are_one_text() -> None:
 def test_the_beginning_of_a_block_is_unwrapped_too() -> None:
     data = json.dumps({"type": "text", "text": "id,city\n" + "1,Rome\n" * 9000}).encode()
     told = about(data[:20_000], data[-4096:], len(data), 1)
-    assert told.startswith("CSV") and told.endswith("2 columns: id, city")
+    assert told.startswith("CSV")
+    assert told.endswith("2 columns: id, city")
 
 
 def test_codes_of_a_terminal_are_off_and_carriage_returns_end_lines() -> None:
