@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from content.formats.format import Kind, Shape
+from content.formats.format import Shape
 from content.formats.prose import paragraphs
 from content.formats.unseen import unseen_spans
+from content.kind import Kind
 from content.natural_language import language_of_text
 from content.source import Source
 from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, count_of, cut_head

@@ -127,8 +127,8 @@ _MARKER_BYTES = 48
 
 
 def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
-    """At most `max_bytes` of UTF-8; "" for an outline, which content/outline makes. `head` and `tail` are the
-    first and last bytes of the result. They may overlap, and may be cut within a character."""
+    """At most `max_bytes` of UTF-8; "" for an outline, which content/describe.py makes. `head` and `tail` are
+    the first and last bytes of the result. They may overlap, and may be cut within a character."""
     if kind in (Preview.NONE, Preview.ABOUT, Preview.OUTLINE) or max_bytes <= 0:
         return ""
     if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:

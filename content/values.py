@@ -1,7 +1,7 @@
 """Parses a result into a value to query: JSON, a stream of JSON documents, or a table."""
 
 from content.formats import sheets
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source
 
 

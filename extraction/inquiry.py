@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source as Text
 from content.text import decode_part
 from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError

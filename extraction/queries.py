@@ -13,7 +13,7 @@ import msgspec
 from anyio.abc import Process
 from msgspec import Raw, Struct
 
-from content.formats.format import Kind
+from content.kind import Kind
 from content.text import cut_head, without_surrogates
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
 

@@ -3,7 +3,7 @@
 from content.formats.binary import Binary
 from content.formats.code import Code
 from content.formats.diff import Diff
-from content.formats.format import Format, Kind, Sample
+from content.formats.format import Format, Sample
 from content.formats.json import Json, Literal, Records
 from content.formats.languages import file_name, language_of
 from content.formats.listing import Listing
@@ -12,6 +12,7 @@ from content.formats.markup import Html, Xml
 from content.formats.prose import Markdown, Text
 from content.formats.search import Search
 from content.formats.table import Table
+from content.kind import Kind
 from content.source import Source
 
 _MARKDOWN, _CODE, _TEXT = Markdown(), Code(), Text()

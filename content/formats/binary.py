@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from content.formats.format import Format, Kind, Sample, Shape
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
 from content.source import Source
 from content.text import BOM, clip
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, found_in_slices
 from content.formats.definitions import definitions
-from content.formats.format import Format, Kind, Mark, Sample, Shape
+from content.formats.format import Format, Mark, Sample, Shape
 from content.formats.languages import language_in, language_of
 from content.formats.prose import heading_levels
+from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 

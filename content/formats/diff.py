@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, found_in_slices
-from content.formats.format import Format, Kind, Mark, Sample, Shape, by_row
+from content.formats.format import Format, Mark, Sample, Shape, by_row
+from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 

@@ -3,31 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut
+from content.kind import Kind
 from content.source import Source
 from content.text import cut_head
 from domain.errors import NotQueryable
-
-
-class Kind(StrEnum):
-    JSON = "json"
-    NDJSON = "ndjson"
-    CSV = "csv"
-    LOG = "log"
-    MARKDOWN = "markdown"
-    HTML = "html"
-    XML = "xml"
-    CODE = "code"
-    GREP = "grep"
-    DIFF = "diff"
-    LISTING = "listing"
-    BINARY = "binary"
-    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)

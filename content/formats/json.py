@@ -14,18 +14,9 @@ from pydantic_core import from_json
 
 from content.formats import sheets
 from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, line_end
-from content.formats.format import (
-    Format,
-    Kind,
-    Passage,
-    Place,
-    Sample,
-    Shape,
-    Whole,
-    clipped_columns,
-    within,
-)
+from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
 from content.formats.log import STAMP
+from content.kind import Kind
 from content.source import Source
 from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, clip, count_of
 from domain.errors import NotQueryable

@@ -2,7 +2,8 @@
 
 import re
 
-from content.formats.format import Format, Kind, Sample, Shape
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
 from content.source import Source
 
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")

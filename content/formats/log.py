@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from content.formats.cuts import at_ends
-from content.formats.format import Format, Kind, Sample, Shape
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
 from content.source import Source
 
 _TIMES = (

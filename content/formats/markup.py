@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from content.formats.cuts import MOST, at_ends, found_in_slices
 from content.formats.format import (
     Format,
-    Kind,
     Mark,
     Passage,
     Sample,
@@ -19,6 +18,7 @@ from content.formats.format import (
     within,
 )
 from content.formats.prose import sentences
+from content.kind import Kind
 from content.source import Source
 from content.text import clip
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from content.formats.cuts import at_ends, found_in_slices
 from content.formats.format import (
     Format,
-    Kind,
     Mark,
     Passage,
     Sample,
@@ -20,6 +19,7 @@ from content.formats.format import (
 )
 from content.formats.log import EVENT, times_ascend
 from content.formats.table import RULE, is_over
+from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from content.formats.cuts import AIM, LEAST, MOST
-from content.formats.format import Format, Kind, Sample, Shape
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
-from content.formats.format import Format, Kind, Passage, Sample, Shape, Whole, clipped_columns, lines_around
+from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
+from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 from domain.errors import NotQueryable

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 
 from content.formats.cuts import found_in_slices
-from content.formats.format import Kind, Passage
+from content.formats.format import Passage
 from content.formats.markup import TAG
+from content.kind import Kind
 
 _UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript)\b", re.IGNORECASE)
 _OPENING = (b"<script", b"<style", b"<svg")

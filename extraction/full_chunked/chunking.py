@@ -10,7 +10,7 @@ from anyio.to_thread import run_sync
 
 from content.formats import OF_KIND
 from content.formats.cuts import cut
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source as Text
 from extraction.prompts import Part
 from extraction.source import Source

@@ -13,7 +13,8 @@ from itertools import pairwise
 import anyio
 
 from content.formats.binary import readable
-from content.formats.format import Kind, Passage
+from content.formats.format import Passage
+from content.kind import Kind
 from content.passages import split
 from content.source import Source
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from content.formats.format import Kind, Passage
+from content.formats.format import Passage
 from content.formats.markup import TAG
 from content.formats.unseen import is_seen
+from content.kind import Kind
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 

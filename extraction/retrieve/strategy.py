@@ -9,7 +9,8 @@ from anyio.to_thread import run_sync
 
 from content.describe import extent, outline
 from content.formats.binary import File, opaque, readable, readable_runs
-from content.formats.format import Kind, Passage, Whole
+from content.formats.format import Passage, Whole
+from content.kind import Kind
 from content.natural_language import language_of_text, may_be_in
 from content.passages import whole
 from content.source import Source as Text

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from content.describe import outline, structure
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source
 from content.text import Preview, cut_head, cut_tail, preview
 

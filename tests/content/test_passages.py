@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from content.formats import OF_KIND
 from content.formats.cuts import MOST, REACH
-from content.formats.format import Kind, Passage
+from content.formats.format import Passage
+from content.kind import Kind
 from content.passages import split as split_source
 from content.source import Source
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.formats.format import Kind
 from content.formats.table import read_table
+from content.kind import Kind
 from content.values import read_value
 from domain.errors import NotQueryable
 

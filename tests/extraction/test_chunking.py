@@ -7,7 +7,7 @@ from acting import stored_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source as Text
 from content.tokens import load_encoding
 from domain.extraction import Span

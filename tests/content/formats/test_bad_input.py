@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from content.describe import about, extent, outline, structure
-from content.formats.format import Kind
+from content.kind import Kind
 from content.passages import split
 from content.source import Source
 from content.values import read_value

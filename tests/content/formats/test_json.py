@@ -5,8 +5,8 @@ import json
 import pytest
 
 from content.describe import about
-from content.formats.format import Kind
 from content.formats.sheets import table_of
+from content.kind import Kind
 from content.passages import split, whole
 from content.source import Source
 from content.values import as_table, read_value

@@ -3,7 +3,7 @@
 import pytest
 
 from content.describe import about, extent
-from content.formats.format import Kind
+from content.kind import Kind
 from content.source import Source
 
 

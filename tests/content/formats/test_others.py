@@ -3,8 +3,8 @@
 import pytest
 
 from content.describe import about, outline
-from content.formats.format import Kind
 from content.formats.unseen import is_seen
+from content.kind import Kind
 from content.passages import split
 from content.source import Source
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.describe import about, extent, outline, structure
-from content.formats.format import Kind
+from content.kind import Kind
 from content.passages import split, whole
 from content.source import Source
 from tests.content.ordinary_texts import SHAPES, WRAPS

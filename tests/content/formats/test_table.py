@@ -3,7 +3,7 @@
 import pytest
 
 from content.describe import about
-from content.formats.format import Kind
+from content.kind import Kind
 from content.passages import split, whole
 from content.source import Source
 from content.values import read_value
@@ -55,8 +55,8 @@ MYSQL = """\
             [{"id": 1, "a, b": "x\ny"}, {"id": 2, "a, b": "z"}],
         ),
         (
-            "2020\t1.5\n2021\t2.5\n2022\t3.5\n2023\t4\n2024\t5\n2025\t6\n",
-            [{"column_1": 2020, "column_2": 1.5}],
+            "1.5\t2020\n2.5\t2021\n3.5\t2022\n4\t2023\n5\t2024\n6\t2025\n",
+            [{"column_1": 1.5, "column_2": 2020}],
         ),
     ],
     ids=["columns", "bars", "frame", "semicolons", "quotes", "no header"],
