@@ -232,7 +232,7 @@ class Source:
         return bisect_left(range(len(self.data)), stored, key=self.stored_at)
 
     def stored_span(self, start: int, end: int) -> tuple[int, int]:
-        """Of data that is cut into pieces, the stored bytes of each: no byte is in two."""
+        """The stored bytes of a piece of the data. No byte is in two of adjacent pieces."""
         first = 0 if start == 0 else self.stored_at(start)
         return first, len(self.stored) if end >= len(self.data) else self.stored_at(end)
 

@@ -96,10 +96,10 @@ def levels(source: Source) -> list[tuple[str, int]]:
 def _counted(data: bytes, sample: Counter[str]) -> Counter[str] | None:
     """The levels of a log whose levels are words in capitals; None if others are, or if words of a message
     look like one."""
-    found = data[:_SAMPLED]
+    found = data[:_SAMPLED] + data[-_SAMPLED:]
     if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
         return None
-    if not any(b" %b" % word in found or b"[%b" % word in found for word in _CAPITALS):
+    if not all(name.encode() in found for name in sample):
         return None
     capitals = data.translate(None, _NO_CAPITALS)
     counts = Counter({word.decode(): count for word in _CAPITALS if (count := capitals.count(word))})

@@ -91,7 +91,7 @@ SHAPES: dict[str, tuple[str, str, int]] = {
         "log, from Nov 23 17:18:00 to Nov 23 17:18:59 (0:00:59)",
         0,
     ),
-    "Markdown": ("# Title\n\nprose\n\n## A\n\n- b\n\n## C\n\nmore\n\n" * 9, "Markdown, 27 headings", 0),
+    "Markdown": ("# Title\n\nprose\n\n## A\n\n- b\n\n## C\n\nmore\n\n" * 12, "Markdown, 36 headings", 0),
     "HTML": (
         "<!doctype html>\n<html><head><title>T</title></head><body>\n" + "<p>x</p>\n" * 90 + "</html>\n",
         "HTML page",
