@@ -43,6 +43,7 @@ class Code(Format):
     kind = Kind.CODE
     noun = "source code"
     finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(_PARAGRAPH), at_ends(_UNINDENTED))
+    passage_finds = finds[1:2]
 
     def matches(self, sample: Sample) -> bool:
         """By its language, if that has a share of the lines that are no comments; else by its lines. Source

@@ -44,17 +44,27 @@ def at_ends(pattern: re.Pattern[bytes]) -> Find:
     return find
 
 
-def after(mark: bytes, length: int | None = None) -> Find:
-    """Cuts behind `mark`, or `length` bytes behind its beginning."""
-    skip = len(mark) if length is None else length
+def after(mark: bytes) -> Find:
+    """Cuts behind `mark`."""
+    size = len(mark)
 
     def find(data: bytes, low: int, wished: int, high: int) -> int:
-        before = data.rfind(mark, max(0, low - skip), wished - skip + len(mark))
+        place = data.rfind(mark, max(0, low - size), wished)
         # What is nearer than that.
-        until = min(high, 2 * wished - before) if before >= 0 else high
-        behind = data.find(mark, max(0, wished - skip), until - skip + len(mark))
-        places = [place + skip for place in (before, behind) if place >= 0 and low <= place + skip <= high]
-        return min(places, key=lambda place: abs(place - wished), default=0)
+        until = min(high, 2 * wished - place - size) if place >= 0 else high
+        behind = data.find(mark, max(0, wished - size), until)
+        places = [one + size for one in (place, behind) if one >= 0 and low <= one + size <= high]
+        return min(places, key=lambda one: abs(one - wished), default=0)
+
+    return find
+
+
+def before(mark: bytes, length: int) -> Find:
+    """Cuts `length` bytes behind the beginning of the last `mark` up to the wished place."""
+
+    def find(data: bytes, low: int, wished: int, high: int) -> int:
+        place = data.rfind(mark, max(0, low - length), wished)
+        return place + length if place >= 0 and place + length <= high else 0
 
     return find
 
@@ -62,7 +72,8 @@ def after(mark: bytes, length: int | None = None) -> Find:
 line_end = after(b"\n")
 _inside_line: list[Find] = [
     at_ends(_ESCAPED_LINE),
-    *(after(mark, 1 if mark == b"><" else None) for mark in _INSIDE_LINE),
+    *(before(mark, 1 if mark == b"><" else len(mark)) for mark in _INSIDE_LINE),
+    after(b" "),
 ]
 
 
@@ -73,6 +84,18 @@ def cut(data: bytes, low: int, wished: int, high: int, finds: tuple[Find, ...] =
         if place := find(data, low, wished, high):
             return place
     return between_characters(data, wished)
+
+
+def cut_passage(data: bytes, start: int, finds: tuple[Find, ...] = ()) -> int:
+    """Where the passage that begins at `start` ends."""
+    if len(data) - start <= AIM + LEAST:
+        return len(data)
+    low, wished, high = start + LEAST, start + AIM, min(start + MOST, len(data))
+    for find in (*finds, line_end, *_inside_line):
+        if place := find(data, low, wished, high):
+            return place
+    # A text without any such place is cut into fewer pieces.
+    return between_characters(data, high)
 
 
 def between_characters(data: bytes, place: int) -> int:

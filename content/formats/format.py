@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut
+from content.formats.cuts import LEAST, REACH, Find, cut, cut_passage
 from content.kind import Kind
 from content.source import Source
 from content.text import cut_head
@@ -106,6 +106,8 @@ class Format:
     """To complete "The data is …"."""
     finds: tuple[Find, ...] = ()
     """Where it is cut, the best places first."""
+    passage_finds: tuple[Find, ...] | None = None
+    """Where it is cut into passages, if not in all of these."""
     has_structure = True
     """False: its outline says nothing that helps to find a place in it again."""
 
@@ -128,9 +130,8 @@ class Format:
 
     def next_place(self, data: bytes, start: int) -> int:
         """Where the passage that begins at `start` ends."""
-        if len(data) - start <= AIM + LEAST:
-            return len(data)
-        return self.boundary(data, start + LEAST, start + AIM, min(start + MOST, len(data)))
+        finds = self.finds if self.passage_finds is None else self.passage_finds
+        return cut_passage(data, start, finds)
 
     def places(self, data: bytes) -> Iterator[Place]:
         """Where passages begin."""

@@ -13,7 +13,7 @@ from msgspec import Raw
 from pydantic_core import from_json
 
 from content.formats import sheets
-from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, line_end
+from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
 from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
 from content.formats.log import STAMP
 from content.kind import Kind
@@ -181,7 +181,7 @@ class _Walk:
             at = line_end.end() if line_end else best.at
             self.pending = [one for one in self.pending if one.at > at]
             return Place(at, self._path(best), self._opened([best], at))
-        at = cut(self._data, start + LEAST, start + AIM, min(start + MOST, len(self._data)))
+        at = cut_passage(self._data, start)
         passed = [one for one in self.pending if one.at <= at]
         self.pending = [one for one in self.pending if one.at > at]
         return Place(at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at))
@@ -423,6 +423,8 @@ class Json(Format):
     kind = Kind.JSON
     noun = "JSON"
     finds: tuple[Find, ...] = (_member,)
+    # Passages of JSON with too many brackets for a walk.
+    passage_finds = ()
 
     def matches(self, sample: Sample) -> bool:
         # A log may begin with a bracket and a date too.

@@ -177,6 +177,7 @@ class Log(Format):
     kind = Kind.LOG
     noun = "a log"
     finds = (at_ends(EVENT), at_ends(_UNINDENTED))
+    passage_finds = finds[:1]
 
     def matches(self, sample: Sample) -> bool:
         return sample.reaches(STAMP, 0.5)

@@ -31,7 +31,7 @@ _HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 # The number of an item is a part of it.
 _BLOCK_TAG = re.compile(
-    rb"(?<![\d][.)] )(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)",
+    rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)(?<!\d[.)] )",
     re.IGNORECASE,
 )
 _TAG_END = re.compile(rb">(?=<)")

@@ -117,6 +117,7 @@ class Text(_Prose):
     noun = "plain text"
     # Also a log whose traces are longer than all the rest.
     finds = (at_ends(_STANZA), at_ends(EVENT), at_ends(_UNINDENTED))
+    passage_finds = finds[:1]
     has_structure = False
 
     def matches(self, sample: Sample) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from content.formats.cuts import AIM, LEAST, MOST
+from content.formats.cuts import AIM, MOST
 from content.formats.format import Format, Sample, Shape
 from content.kind import Kind
 from content.source import Source
@@ -51,4 +51,4 @@ class Search(Format):
             if name is None or not data.startswith(name[0], place):
                 break
             place = data.find(b"\n", place, start + MOST) + 1
-        return best or self.boundary(data, start + LEAST, start + AIM, min(start + MOST, len(data)))
+        return best or super().next_place(data, start)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
+from content.formats.cuts import AIM, LEAST, MOST
 from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
 from content.kind import Kind
 from content.source import Source
@@ -239,6 +240,20 @@ class Table(Format):
         *rows, columns = shape.counts or ("columns",)
         yield f"{columns}{shape.naming}{clip(', '.join(shape.names))}"
         yield from rows
+
+    def next_place(self, data: bytes, start: int) -> int:
+        """A newline outside of quotes: `start` is the beginning of a row."""
+        wished, high = start + AIM, min(start + MOST, len(data))
+        best = quotes = 0
+        done, place = start, data.find(b"\n", start + LEAST, high) + 1
+        while place and not (best and place > wished):
+            quotes += data.count(b'"', done, place)
+            done = place
+            if quotes % 2 == 0 and (not best or abs(place - wished) < abs(best - wished)):
+                best = place
+            place = data.find(b"\n", place, high) + 1
+        is_last = len(data) - start <= AIM + LEAST
+        return cut_passage(data, start) if is_last or not best else best
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
