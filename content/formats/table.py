@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
-from content.formats.cuts import AIM, LEAST, MOST
+from content.formats.cuts import AIM, LEAST, MOST, cut_passage
 from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
 from content.kind import Kind
 from content.source import Source
