@@ -36,6 +36,7 @@ OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
+_HEADER_BYTES = 1000
 _BEGINS = "\nIt begins:\n"
 _ENDS = "\nIt ends:\n"
 _READABLE = "Mostly binary: readable parts only."
@@ -148,6 +149,10 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> 
         return None
     is_last = instruction.about_newest == is_ascending
     words = [word for word in instruction.ordered_words if index.count(word)]
+    if text.format.kind is Kind.CSV:
+        # The names of its columns are in every row.
+        header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
+        words = [word for word in words if word not in header]
     found = index.at_end(words, is_last=is_last)
     if found is None and len(words) < 2:
         return len(index.passages) - 1 if is_last else 0
