@@ -14,8 +14,9 @@ from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, given_name
-from domain.results import StoredResult
+from domain.results import StoredResult, ToolResult
 from policies.facts import Policy
+from policies.tool_calls import name_of
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,14 @@ async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
         if session is not None and stored_at < session.created_at:
             return SessionEnded(_ENDED)
     return ResultNotFound("No stored result has this handle. Use it exactly as the handle message gave it.")
+
+
+def path_of(stored: StoredResult) -> str | None:
+    """The file or page that the result is of, by the tool's arguments."""
+    call = ToolResult(
+        stored.key, stored.tool_name, tool_arguments=stored.tool_arguments, tool_kind=stored.tool_kind
+    )
+    return name_of(call)
 
 
 def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:

@@ -15,8 +15,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bench.servers import ROOT
-from content.outline.definitions import definitions
-from content.outline.languages import Language, language_of
+from content.formats.definitions import definitions
+from content.formats.languages import Language, language_of
 
 SIZE = 200_000
 SAMPLES = ROOT / "tests" / "content" / "sources"

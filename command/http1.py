@@ -1,1 +1,258 @@
-../clients/python/spillgate/http1.py
+"""HTTP/1.1 requests over kept connections, on the standard library alone.
+
+`Spillgate` and the commands of the service share it: `command/http1.py` is a link to this file. The commands
+must start fast and without a package beside Python; the client must install without the service.
+"""
+
+import io
+import os
+import re
+import select
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
+from time import monotonic
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+CONNECT_SECONDS = 2.0
+MOST_IDLE = 20
+
+_TARGET = re.compile(r"/[!-~]*")
+_FIRST_BYTES = 1 << 16
+"""So much of a body is sent together with the head."""
+
+Buffer = bytes | bytearray | memoryview
+FAILURES = (OSError, HTTPException, ValueError)
+"""What a request may raise: no answer in time, no HTTP, and a header or target that HTTP forbids."""
+
+
+class Address(NamedTuple):
+    """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
+
+    host: str = "localhost"
+    port: int = 80
+    is_tls: bool = False
+    path: str = ""
+    prefix: str = ""
+
+    @property
+    def is_loopback(self) -> bool:
+        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
+
+    @property
+    def name(self) -> str:
+        """The value of the header Host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.path or self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
+
+
+def address_of(url: str) -> Address:
+    """That of `http://host:port/prefix`, `https://...` or `unix:/path`. Raises ValueError."""
+    if url.startswith("unix:"):
+        return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("The URL must be http://host:port, https://host:port or unix:/path.")
+    is_tls = parts.scheme == "https"
+    return Address(
+        parts.hostname, parts.port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/")
+    )
+
+
+class Request(NamedTuple):
+    """`target` is a path with its query. `size` is that of a body in pieces, which can be iterated over more
+    than once."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = {}
+    body: bytes | Iterable[Buffer] = b""
+    size: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.body) if isinstance(self.body, bytes) else self.size
+
+
+class Answer(NamedTuple):
+    """`retry_after` is the value of that header, "" without one."""
+
+    status: int
+    body: bytes
+    retry_after: str = ""
+
+
+class Connection:
+    """A connection. One request at a time uses it."""
+
+    def __init__(self, address: Address, seconds: float) -> None:
+        """Connects in at most so many seconds. Raises OSError."""
+        self.address = address
+        self.socket = _connected(address, seconds)
+        self._process = os.getpid()
+
+    def send(self, request: Request, ends: float | None = None) -> HTTPResponse:
+        """The head of the answer, whose body can be read from it. `ends` is the moment on the monotonic clock
+        at which all of it must have come. Raises FAILURES."""
+        # A server that refuses a large body answers before it has read all of it.
+        with suppress(ConnectionError):
+            for piece in _pieces(self.address, request):
+                _wait_until(self.socket, ends)
+                self.socket.sendall(piece)
+        reader: Any = _Reader(self.socket, ends)
+        answer: Any = HTTPResponse(reader, method=request.method)
+        answer.begin()
+        while answer.status < 200:  # An interim response. http.client knows 100 alone.
+            answer.headers = None
+            answer.begin()
+        length = answer.getheader("Content-Length")
+        if length is not None and not length.isdigit():
+            raise HTTPException("The answer has a length that is no number.")
+        found: HTTPResponse = answer
+        return found
+
+    def is_quiet(self) -> bool:
+        """False if the other side has closed it or sent what nobody asked for, and in a forked process."""
+        if self._process != os.getpid() or self.socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class Connections:
+    """Connections to one address that are kept for further requests. Threads may share them."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[Connection] = []
+
+    def exchange(self, request: Request, seconds: float) -> Answer:
+        """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
+        connection, it was lost, or no HTTP came. A request that a kept connection lost is sent again on
+        another one, so it must be one that may be repeated."""
+        ends = monotonic() + seconds
+        while True:
+            kept = self.take()
+            connection = kept or Connection(self.address, min(seconds, CONNECT_SECONDS))
+            try:
+                response = connection.send(request, ends)
+                body = response.read()
+            except ConnectionError:
+                connection.close()
+                # A kept connection that the server has closed says nothing about the server.
+                if kept is None:
+                    raise
+            except (HTTPException, ValueError) as error:
+                connection.close()
+                raise ConnectionResetError(type(error).__name__) from error
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self.keep(connection, response)
+                return Answer(response.status, body, response.getheader("Retry-After") or "")
+
+    def take(self) -> Connection | None:
+        """One that can be used; None if there is none."""
+        with suppress(IndexError):  # Another thread has taken the last one.
+            while connection := self._idle.pop():
+                if connection.is_quiet():
+                    return connection
+                connection.close()
+        return None
+
+    def keep(self, connection: Connection, response: HTTPResponse) -> None:
+        """Keeps it for the next request, if all of this response was read."""
+        if response.isclosed() and not response.will_close and len(self._idle) < MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """The next request opens another connection."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _pieces(address: Address, request: Request) -> Iterator[Buffer]:
+    """Raises ValueError for a header or target that HTTP forbids."""
+    headers = {"Host": address.name, "Accept-Encoding": "identity", **request.headers}
+    if request.length or request.method in ("POST", "PUT"):
+        headers["Content-Length"] = str(request.length)
+    if not _TARGET.fullmatch(request.target):
+        raise ValueError("The target has a character that a URL cannot hold.")
+    fields = [f"{name}: {value}" for name, value in headers.items()]
+    if not all(field.isprintable() for field in fields):
+        raise ValueError("A header has a character that HTTP forbids.")
+    head = "\r\n".join([f"{request.method} {request.target} HTTP/1.1", *fields, "\r\n"]).encode("latin-1")
+    if isinstance(request.body, bytes):
+        yield head + request.body[:_FIRST_BYTES]
+        yield memoryview(request.body)[_FIRST_BYTES:]
+    else:
+        yield head
+        yield from request.body
+
+
+def _connected(address: Address, seconds: float) -> socket.socket:
+    """Raises OSError."""
+    if address.path:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(seconds)
+        try:
+            connection.connect(address.path)
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    try:
+        connection = socket.create_connection((address.host, address.port), seconds)
+    except UnicodeError:
+        raise OSError("The host has no valid name") from None
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not address.is_tls:
+        return connection
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        return context.wrap_socket(connection, server_hostname=address.host)
+    except OSError:
+        connection.close()
+        raise
+
+
+def _wait_until(connection: socket.socket, ends: float | None) -> None:
+    """Before each use of the socket. Raises TimeoutError."""
+    remaining = None if ends is None else ends - monotonic()
+    if remaining is not None and remaining <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(remaining)
+
+
+class _Reader(io.RawIOBase):
+    """Reads a socket until a moment. http.client gets it in place of the socket, whose timeout is that of one
+    read: a server that sends a byte at a time would be waited for without end."""
+
+    def __init__(self, connection: socket.socket, ends: float | None) -> None:
+        self._socket = connection
+        self._ends = ends
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        _wait_until(self._socket, self._ends)
+        return self._socket.recv_into(buffer)

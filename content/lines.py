@@ -17,8 +17,8 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class LinePage:
     """`total_lines` is the number of newlines plus one, 0 for an empty body: a final newline is followed by
-    an empty line. `next_offset` is the first line of the next page, None at the end. A line too long for a
-    whole page is truncated, and the next page starts after it."""
+    an empty line. `next_offset` is the first line of the next page, None where only that line is left. A line
+    too long for a whole page is truncated, and the next page starts after it."""
 
     lines: list[Line]
     total_lines: int
@@ -29,7 +29,17 @@ class LinePager:
     """Collects lines `offset` (1-based) to before `offset + limit`, with at most `max_bytes` of UTF-8 in
     all."""
 
-    __slots__ = ("_bytes", "_end", "_left", "_lines", "_newlines", "_number", "_part", "_stopped")
+    __slots__ = (
+        "_bytes",
+        "_end",
+        "_is_ended",
+        "_left",
+        "_lines",
+        "_newlines",
+        "_number",
+        "_part",
+        "_stopped",
+    )
 
     def __init__(self, offset: int, limit: int, max_bytes: int) -> None:
         self._number = max(1, offset)
@@ -39,12 +49,14 @@ class LinePager:
         self._part = b""
         self._newlines = 0
         self._bytes = 0
+        self._is_ended = False
         self._stopped = limit <= 0
 
     def feed(self, chunk: bytes) -> None:
         newlines = chunk.count(b"\n")
         before, self._newlines = self._newlines, self._newlines + newlines
         self._bytes += len(chunk)
+        self._is_ended = chunk.endswith(b"\n") if chunk else self._is_ended
         skip = self._number - 1 - before
         if self._stopped or skip > newlines:
             return
@@ -54,7 +66,8 @@ class LinePager:
         total = self._newlines + 1 if self._bytes else 0
         if not self._stopped and self._number == total:
             self._add(self._part)
-        return LinePage(self._lines, total, self._number if self._number <= total else None)
+        last = total - self._is_ended
+        return LinePage(self._lines, total, self._number if self._number <= last else None)
 
     def _collect(self, chunk: bytes, start: int) -> None:
         while not self._stopped:

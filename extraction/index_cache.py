@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
+from content.source import Source as Text
 from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
@@ -45,15 +46,15 @@ class IndexCache:
         """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
         return self._large if size > _LARGE else self._small
 
-    async def of(self, source: Source, data: bytes) -> "PassageIndex":
-        """Returns the index of `data`, the bytes of the source. Concurrent calls for one source share one
+    async def of(self, source: Source, text: Text) -> "PassageIndex":
+        """Returns the index of `text`, the bytes of the source. Concurrent calls for one source share one
         build. Cancelling the call that builds stops the build."""
         stored = source.stored
         key = (stored.tenant, str(stored.handle), stored.sha256, source.spans)
         try:
             async with self._building.setdefault(key, anyio.Lock()):
                 kept = self._kept.pop(key, None)
-                index = kept[1] if kept else await self._built(data, stored.tool_name)
+                index = kept[1] if kept else await self._built(text)
                 if index.size <= self._max_bytes:
                     self._kept[key] = (stored, index)
                     self.trim()
@@ -61,12 +62,12 @@ class IndexCache:
         finally:
             self._building.pop(key, None)
 
-    async def _built(self, data: bytes, tool_name: str) -> "PassageIndex":
+    async def _built(self, text: Text) -> "PassageIndex":
         # With all that it needs it takes 20 ms to import: not before something is asked.
         from extraction.retrieve.index import PassageIndex
 
         stop = threading.Event()
-        build = partial(PassageIndex, data, tool_name, stop)
+        build = partial(PassageIndex, text, stop)
         try:
             return await run_sync(build, abandon_on_cancel=True, limiter=self.threads)
         finally:

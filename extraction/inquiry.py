@@ -11,7 +11,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from content.kinds import Kind, sniff
+from content.kind import Kind
+from content.source import Source as Text
 from content.text import cut_head, decode_part
 from domain.errors import ContextExceeded, ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import ByteRange
@@ -161,9 +162,10 @@ async def inquire(task: Task) -> Inquiry:
         raise StrategyFailed("no model is configured")
     stored = task.source.stored
     head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
-    kind = sniff(head, stored.tool_name)
+    text = Text(head, stored.tool_name, task.source.path, total_bytes=task.source.size)
+    kind = text.format.kind
     excerpt = task.source.size != stored.measure.bytes
-    document = prompts.about(stored, kind, head, excerpt, task.asking.terms.context_window)
+    document = prompts.about(stored, kind, text.data, excerpt, task.asking.terms.context_window)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
 
 

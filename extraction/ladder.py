@@ -8,7 +8,7 @@ from typing import Protocol
 import anyio
 from anyio.to_thread import run_sync
 
-from content.outline.outline import outline
+from content.describe import outline
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
 from extraction import read_grep, truncate
@@ -87,7 +87,14 @@ async def _outlined(found: Answer, task: Task) -> Answer:
     body = found.body.rstrip(" .:\n")
     room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
     held = await run_sync(
-        partial(outline, await task.source.read(0, retrieve.OUTLINED), room, task.source.size)
+        partial(
+            outline,
+            await task.source.read(0, retrieve.OUTLINED),
+            room,
+            task.source.size,
+            task.source.path,
+            tool_name=task.source.stored.tool_name,
+        )
     )
     return replace(found, body=f"{body}\n{held}" if held else found.body)
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from content.kinds import Kind
+from content.kind import Kind
 from content.text import cut_head
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec

@@ -13,7 +13,7 @@ import msgspec
 from anyio.abc import Process
 from msgspec import Raw, Struct
 
-from content.kinds import Kind
+from content.kind import Kind
 from content.text import cut_head, without_surrogates
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
 
@@ -117,6 +117,7 @@ class Query(Struct, frozen=True):
     tool_name: str = ""
     limit: int = 100
     offset: int = 0
+    path: str | None = None
 
 
 class Found(Struct, frozen=True, tag=True):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from content.jmespath import Expression
-from content.values import read_value
+from content.values import as_table, read_value
 from domain.errors import InvalidField, QueryTooCostly
 from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, slice_of
 
@@ -31,11 +31,19 @@ def answer(query: Query, read: Callable[[], bytes]) -> Found:
     """Raises InvalidField, NotQueryable, QueryTooCostly, MemoryError."""
     expression = Expression(query.expression)
     # The data has no name here, so that read_value can free it.
-    kind, value = read_value(read(), query.tool_name)
+    kind, value = read_value(read(), query.tool_name, query.path)
+    rows = as_table(value)
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
-    result = expression.evaluate(value)
-    hint = expression.why_empty(value) if result is None or result == [] else ""
+    result = expression.evaluate(rows)
+    # An expression may name the members that the JSON has, and not the columns.
+    if rows is not value and _is_empty(result) and not _is_empty(found := expression.evaluate(value)):
+        result = found
+    hint = expression.why_empty(rows) if _is_empty(result) else ""
     return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
+
+
+def _is_empty(result: object) -> bool:
+    return result is None or result == []
 
 
 def _end_with(service: int) -> None:

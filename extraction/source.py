@@ -2,19 +2,34 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import partial
 from itertools import accumulate
 
+from anyio.to_thread import run_sync
+
+from content.source import Source as Text
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
 
+# Of a longer text, numbers and escapes are taken off in a thread.
+_INLINE_BYTES = 128 << 10
+
 
 class Source:
     """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
 
-    def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[ByteRange] = ()) -> None:
+    def __init__(
+        self,
+        store: ResultStore,
+        stored: StoredResult,
+        ranges: Iterable[ByteRange] = (),
+        path: str | None = None,
+    ) -> None:
+        """`path` is that of the file that the tool returned, if it is known."""
         self._store = store
+        self.path = path
         self.stored = stored
         wanted = tuple(ranges)
         self.spans = _merged(wanted or (ByteRange(0, stored.measure.bytes),), stored.measure.bytes)
@@ -23,6 +38,12 @@ class Source:
         # The offset of each span in this source, then the end of the last span.
         self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
         self.size = self._bases[-1]
+
+    async def text(self) -> Text:
+        """All of it, with its format."""
+        data = await self.read(0, self.size)
+        make = partial(Text, data, self.stored.tool_name, self.path)
+        return make() if len(data) <= _INLINE_BYTES else await run_sync(make)
 
     async def read(self, start: int, end: int) -> bytes:
         pieces = [

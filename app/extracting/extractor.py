@@ -8,7 +8,7 @@ import anyio
 
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import Subject, entry_about, open_subject
+from app.reading import Subject, entry_about, open_subject, path_of
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -104,7 +104,7 @@ class _Extraction:
         """Shortens the answer until the budget holds it, else answers that the budget is spent."""
         from extraction import ladder
 
-        source = Source(self._rt.store, subject.stored, self._question.ranges)
+        source = Source(self._rt.store, subject.stored, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))

@@ -112,21 +112,23 @@ class Replacing(NamedTuple):
         imported by the first text: that takes 40 ms."""
         result, policy = self.measured.result, self.measured.policy
         if ends.overview is Preview.ABOUT:
-            from content.outline.about import about
+            from content.describe import about
 
             named = result.tool_name, name_of(result)
             return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
-            from content.outline.outline import structure
+            from content.describe import structure
 
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
-        from content.outline.outline import outline
+        from content.describe import outline
 
         first = first_row(result, policy.offset_base)
-        return [], outline(head, policy.preview_bytes, shown.bytes, name_of(result), first_line=first)
+        return [], outline(
+            head, policy.preview_bytes, shown.bytes, name_of(result), first, tool_name=result.tool_name
+        )
 
     async def _budget_now(self) -> Budget:
         """For an error that names what other results reserved since the call found its budget."""

@@ -15,7 +15,7 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import account_read, account_texts, given_text, look_up, scan
+from app.reading import account_read, account_texts, given_text, look_up, path_of, scan
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
@@ -265,7 +265,7 @@ async def get_query(
     accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
-    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset)
+    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset, path_of(stored))
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     found = await cancel_on_disconnect(request, running)
     if accounted:

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, open_subject, scan, session_in_any_case
+from app.reading import Subject, open_subject, path_of, scan, session_in_any_case
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -292,14 +292,13 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
 
     rt, stored = reading.rt, reading.stored
     sentences = ["No line matches."]
-    source = Source(rt.store, stored)
+    source = Source(rt.store, stored, path=path_of(stored))
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= _NEAREST_BYTES:
         # The SQLite of some Python builds has no FTS5.
         with suppress(sqlite3.Error):
             async with rt.indexes.turn(source.size):
-                data = await source.read(0, source.size)
-                index = await rt.indexes.of(source, data)
+                index = await rt.indexes.of(source, await source.text())
                 near = partial(_near, index)
                 sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
@@ -323,7 +322,7 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0)
+    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
     answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = answer.slice
     if answer.hint:

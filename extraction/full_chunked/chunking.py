@@ -1,18 +1,17 @@
 """Splits a source into chunks that fit a model's window: balanced, overlapping, cut between records."""
 
 import math
-import re
-from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Kind
-from content.passages.text_sections import EVENT
-from content.text import DOUBLE_QUOTED
+from content.formats import OF_KIND
+from content.formats.cuts import cut
+from content.kind import Kind
+from content.source import Source as Text
 from extraction.prompts import Part
 from extraction.source import Source
 
@@ -118,155 +117,15 @@ async def _best(source: Source, kind: Kind | None, low: int, wished: int, high: 
     low, high = max(1, low), min(high, source.size)
     start, end = max(0, low - _AROUND), min(high + _AROUND, source.size)
     window = await source.read(start, end)
-    cut = partial(best_cut, window, low - start, wished - start, high - start, kind)
+    find = partial(best_cut, window, low - start, wished - start, high - start, kind, source.stored.tool_name)
     # A window of 70 KiB may take 0.1 s.
-    return start + (cut() if len(window) <= _INLINE_BYTES else await run_sync(cut))
+    return start + (find() if len(window) <= _INLINE_BYTES else await run_sync(find))
 
 
-Cut = Callable[[bytes, int, int, int], int | None]
-
-_LINE = re.compile(rb"\n")
-_WORD = re.compile(rb"\s(?=\S)")
-_UNINDENTED = re.compile(rb"\n(?=\S)")
-_PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
-_TAG = re.compile(rb">(?=<)")
-_ESCAPED_LINE = re.compile(rb"\\(?<!\\\\)n")
-
-_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
-_BRACKET = re.compile(rb'(?>(?:[^"{}\[\]]++|%b)*)([{}\[\]]|\Z)' % DOUBLE_QUOTED, re.DOTALL)
-_COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % DOUBLE_QUOTED, re.DOTALL)
-_BEFORE_STRING, _AFTER_STRING = {b"{", b"[", b",", b":"}, {b",", b":", b"]", b"}"}
-_VOTERS = 100
-_COMMA_SIGN = ord(",")
-
-# Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
-_CELL_QUOTE = re.compile(
-    rb'((?:(?<=[,;\t|\r\n])|(?<=[,;\t|\r\n] ))"(?>(?:"")*)(?![",;\t|\r\n]))'
-    rb'|(?<![",;\t|\r\n\\])"(?>(?:"")*)(?=[,;\t|\r\n])'
-)
-
-_GAP = 16
-
-
-def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None) -> int:
-    """The best place from `low` to `high`, among equals the one next to `wished`; in no character and no
-    CRLF pair. The rest of the window helps to tell what a record is. Without a kind, cuts between lines."""
-    for cut in (*_RECORDS.get(kind, ()), _line, _word):
-        if (found := cut(window, low, wished, high)) is not None:
-            return found
-    return _between_characters(window, wished)
-
-
-def _after(pattern: re.Pattern[bytes]) -> Cut:
-    """Cuts after a match of the pattern."""
-
-    def cut(window: bytes, low: int, wished: int, high: int) -> int | None:
-        best = None
-        for place in _places(pattern, window, low, high):
-            if best is not None and abs(place - wished) > abs(best - wished):
-                break
-            best = place
-        return best
-
-    return cut
-
-
-def _places(pattern: re.Pattern[bytes], window: bytes, low: int, high: int) -> Iterator[int]:
-    """In ascending order."""
-    for found in pattern.finditer(window, max(0, low - _GAP)):
-        if found.end() > high:
-            return
-        if found.end() >= low:
-            yield found.end()
-
-
-def _member(window: bytes, low: int, wished: int, high: int) -> int | None:
-    """Between two members of the outermost JSON array or object that has any there."""
-    start = _out_of_string(window)
-    levels: dict[int, list[tuple[int, int]]] = {}
-    for depth, first, last in _runs(window, start) if start >= 0 else ():
-        if first > high:
-            break
-        if last >= low:
-            levels.setdefault(depth, []).append((first, last))
-    for _, runs in sorted(levels.items()):
-        places = [place for run in runs for place in _members(window, *run) if low <= place <= high]
-        if places:
-            return min(places, key=lambda place: abs(place - wished))
-    return None
-
-
-def _runs(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
-    """The runs of text between brackets: depth, start and end."""
-    depth = 0
-    for found in _BRACKET.finditer(window, start):
-        if start < found.start(1):
-            yield depth, start, found.start(1)
-        depth += 1 if found[1] in b"[{" else -1
-        start = found.end()
-
-
-def _members(window: bytes, first: int, last: int) -> Iterator[int]:
-    """The places in a run at which members begin, or at which a line ends between two values."""
-    if window[first - 1 : first] in (b"}", b"]") and window[last : last + 1] in (b"{", b"["):
-        between = window[first:last]
-        if b"\n" in between and between.isspace():
-            yield first + between.rfind(b"\n") + 1
-    for found in _COMMA.finditer(window, first, last):
-        if window[found.start()] == _COMMA_SIGN:
-            yield found.end()
-
-
-def _out_of_string(window: bytes) -> int:
-    """The first place outside every JSON string, -1 if unknown. Quotes open and close in turn; the characters
-    beside them show which of them open."""
-    found = islice((found.start() for found in _QUOTE.finditer(window) if found[0] == b'"'), _VOTERS)
-    quotes = list(found)
-    if not quotes:
-        return -1 if b"\\" in window else 0
-    votes = [0, 0]
-    for index, quote in enumerate(quotes):
-        before = window[max(0, quote - _GAP) : quote].rstrip()[-1:]
-        after = window[quote + 1 : quote + 1 + _GAP].lstrip()[:1]
-        votes[index % 2] += (before in _BEFORE_STRING) - (after in _AFTER_STRING)
-    return 0 if votes[0] >= votes[1] else quotes[0] + 1
-
-
-def _row(window: bytes, low: int, wished: int, high: int) -> int | None:
-    """The end of a row of a table: a newline that is not within quotes, as far as the window shows."""
-    quotes = [(found.start(), found[1] is not None) for found in _CELL_QUOTE.finditer(window)]
-    if not quotes:
-        return None
-    doubtful = None
-    for place in sorted(_places(_LINE, window, low, high), key=lambda place: abs(place - wished)):
-        after = bisect(quotes, (place,))
-        opened = after > 0 and quotes[after - 1][1]
-        closes = after < len(quotes) and not quotes[after][1]
-        if not opened and not closes:
-            return place
-        if doubtful is None and opened != closes:
-            doubtful = place
-    return doubtful
-
-
-def _between_characters(window: bytes, place: int) -> int:
-    while 0 < place < len(window) and window[place] & 0xC0 == 0x80:
-        place -= 1
-    return place - 1 if window[place - 1 : place + 1] == b"\r\n" else place
-
-
-_line, _word, _escaped_line = _after(_LINE), _after(_WORD), _after(_ESCAPED_LINE)
-_event, _unindented, _paragraph = _after(EVENT), _after(_UNINDENTED), _after(_PARAGRAPH)
-
-_RECORDS: dict[Kind | None, tuple[Cut, ...]] = {
-    Kind.JSON: (_member, _line, _escaped_line),
-    Kind.NDJSON: (_line, _member, _escaped_line),
-    Kind.CSV: (_row,),
-    Kind.LOG: (_event, _unindented),
-    # Also a log whose traces are longer than all the rest.
-    Kind.TEXT: (_event, _paragraph, _unindented),
-    Kind.MARKDOWN: (_paragraph, _unindented),
-    Kind.CODE: (_paragraph, _unindented),
-    Kind.HTML: (_line, _after(_TAG)),
-    Kind.XML: (_line, _after(_TAG)),
-}
+def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None, tool_name: str = "") -> int:
+    """The best place from `low` to `high`, the nearest to `wished`; in no character and no CRLF. The rest of
+    the window helps to tell what a record is. Without a kind, cuts between lines."""
+    text = Text(window, tool_name)
+    low, wished, high = (text.data_at(place) for place in (low, wished, high))
+    boundary = cut if kind is None else OF_KIND[kind].boundary
+    return text.stored_at(boundary(text.data, low, wished, high))

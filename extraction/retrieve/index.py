@@ -12,8 +12,11 @@ from itertools import pairwise
 
 import anyio
 
-from content.kinds import Kind, opaque, readable, sniff
-from content.passages.splitting import Passage, split
+from content.formats.binary import readable
+from content.formats.format import Passage
+from content.kind import Kind
+from content.passages import split
+from content.source import Source
 
 _OBJECT_BYTES = 160
 
@@ -104,6 +107,10 @@ _RANK = """
 SELECT rowid, -bm25(passages, 1.0, 0.5) AS score FROM passages WHERE passages MATCH ?
 ORDER BY score DESC LIMIT ?
 """
+_ENDS = (
+    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid LIMIT 1",
+    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid DESC LIMIT 1",
+)
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _WORDS = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
 
@@ -116,14 +123,14 @@ class PassageIndex:
     """Built once, read from any thread. Phrases match in any case, with or without accents, and in any
     English form of their words."""
 
-    def __init__(self, data: bytes, tool_name: str, stop: threading.Event) -> None:
+    def __init__(self, text: Source, stop: threading.Event) -> None:
         """Raises Stopped after `stop` is set."""
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
         self.passages: list[Passage] = []
-        self.kind = sniff(data, tool_name)
+        self.kind = text.format.kind
         self._db.execute("BEGIN")
-        self._db.executemany(_INSERT, self._rows(data, tool_name, stop))
+        self._db.executemany(_INSERT, self._rows(text, stop))
         self._db.execute("COMMIT")
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         self._size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
@@ -138,13 +145,13 @@ class PassageIndex:
     def __del__(self) -> None:
         self._db.close()
 
-    def _rows(self, data: bytes, tool_name: str, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
-        is_text = self.kind is not Kind.BINARY and not opaque(data)
-        for number, passage in enumerate(split(data, tool_name)):
+    def _rows(self, text: Source, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
+        is_text = self.kind is not Kind.BINARY
+        for number, passage in enumerate(split(text)):
             if number % _STOP_EVERY == 0 and stop.is_set():
                 raise Stopped
             self.passages.append(passage)
-            piece = data[passage.start : passage.end]
+            piece = text.data[passage.start : passage.end]
             body = (piece if is_text else readable(piece)).decode("utf-8", "replace")
             yield number, searchable(body), searchable(passage.path)
 
@@ -157,6 +164,14 @@ class PassageIndex:
         if not phrases:
             return {}
         return dict(self._db.execute(_RANK, (" OR ".join(map(_quoted, phrases)), most)))
+
+    def at_end(self, words: Sequence[str], *, is_last: bool) -> int | None:
+        """The number of the last or first passage that holds all of the words; None if none does."""
+        if not words:
+            return None
+        matched = " AND ".join(map(_quoted, words))
+        found = self._db.execute(_ENDS[is_last], (matched,)).fetchone()
+        return None if found is None else int(found[0])
 
     def count(self, phrase: str) -> int:
         """The number of passages that hold the phrase."""

@@ -148,6 +148,26 @@ _LAST = re.compile(
     re.IGNORECASE,
 )
 
+# Questions about one end of what has an order: a log, commits, a numbered list. Not about its lines.
+_NO_PLACE = r"(?!\W+(?:\d+ )?(?:lines?|rows?|bytes?|characters?|words?|columns?|name|names)\b)"
+_OLDEST = re.compile(
+    rf"\b(?:first|oldest|earliest|älteste\w*|erste\w*|primer[ao]?|première?|premier"
+    rf"|más antigu[ao])\b{_NO_PLACE}"
+    r"|第一|最初|最早",
+    re.IGNORECASE,
+)
+_NEWEST = re.compile(
+    rf"\b(?:last|latest|newest|most recent|neueste\w*|letzte\w*|últim[ao]s?|ultim[ao]|dernière?"
+    rf"|plus récente?)\b{_NO_PLACE}|最后|最後|最新",
+    re.IGNORECASE,
+)
+_ORDER_WORDS = """
+first oldest earliest last latest newest most recent
+erste ersten erster letzte letzten letzter neueste neuesten älteste
+primer primera primero último última ultimo ultima premier première dernier dernière
+"""
+_OF_ORDER = frozenset(_ORDER_WORDS.split())
+
 # A question about what went wrong. Programs report that with the words below.
 _TROUBLE = re.compile(
     r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?"
@@ -200,7 +220,8 @@ class ParsedInstruction:
     """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
     `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
     instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
-    `about_first` and `about_last`: what stands at the beginning or at the end of the data."""
+    `about_first` and `about_last`: what stands at the beginning or at the end of the data; `about_oldest` and
+    `about_newest`: which of several things is the first or the last in their order."""
 
     text: str
     words: tuple[str, ...]
@@ -212,6 +233,14 @@ class ParsedInstruction:
     about_extent: bool
     about_first: bool
     about_last: bool
+    about_oldest: bool
+    about_newest: bool
+
+    @property
+    def ordered_words(self) -> tuple[str, ...]:
+        """The words that name what is ordered, in lower case."""
+        words = dict.fromkeys(word.lower() for word in self.words)
+        return tuple(word for word in words if word not in _OF_ORDER and self.needs(word))
 
     def needs(self, word: str) -> bool:
         """False for a lower-case word that need not occur in the data: the name of a unit, such as `rows`;
@@ -247,6 +276,8 @@ def parse(instruction: str) -> ParsedInstruction:
         about_extent=_EXTENT.search(instruction[:_MOST_CHARS]) is not None,
         about_first=_FIRST.search(text) is not None,
         about_last=_LAST.search(text) is not None,
+        about_oldest=_OLDEST.search(text) is not None,
+        about_newest=_NEWEST.search(text) is not None,
     )
 
 

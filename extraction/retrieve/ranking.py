@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
-from content.kinds import Kind
-from content.passages.splitting import Passage
-from content.passages.text_sections import TAG
-from content.passages.unseen import is_seen
+from content.formats.format import Passage
+from content.formats.markup import TAG
+from content.formats.unseen import is_seen
+from content.kind import Kind
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 

@@ -7,12 +7,13 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.kinds import Format, Kind, is_binary, opaque, readable, readable_runs, sniff
+from content.describe import extent, outline
+from content.formats.binary import File, opaque, readable, readable_runs
+from content.formats.format import Passage, Whole
+from content.kind import Kind
 from content.natural_language import language_of_text, may_be_in
-from content.outline.extent import extent
-from content.outline.outline import outline
-from content.passages.splitting import Passage
-from content.passages.surroundings import Whole, whole
+from content.passages import whole
+from content.source import Source as Text
 from content.text import cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
@@ -35,7 +36,7 @@ OUTLINED = 256 * 1024
 _SAMPLE_BYTES = 1000
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
-_HEADER_BYTES = 300
+_HEADER_BYTES = 1000
 _BEGINS = "\nIt begins:\n"
 _ENDS = "\nIt ends:\n"
 _READABLE = "Mostly binary: readable parts only."
@@ -51,21 +52,22 @@ async def answer(task: Task) -> Answer:
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
         )
     async with task.indexes.turn(source.size):
-        return await _answered(task, await source.read(0, source.size))
+        return await _answered(task, await source.text())
 
 
-async def _answered(task: Task, data: bytes) -> Answer:
-    if not data:
+async def _answered(task: Task, text: Text) -> Answer:
+    stored = text.stored
+    if not stored:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
-    file = opaque(data)
+    file = opaque(stored)
     if file and file.is_base64:
         return _unreadable(task.source, file, task.max_bytes)
-    if len(data) <= task.max_bytes and not file:
-        return _whole(task, data)
+    if len(stored) <= task.max_bytes and not file:
+        return _whole(task, text)
     try:
-        index = await task.indexes.of(task.source, data)
-        likeness, warnings = await meaning.compare(task, index, data)
-        find = partial(_found_in_part if file else _found, task, data, index, likeness)
+        index = await task.indexes.of(task.source, text)
+        likeness, warnings = await meaning.compare(task, index, text.data)
+        find = partial(_found_in_part if file else _found, task, text, index, likeness)
         found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
@@ -73,40 +75,42 @@ async def _answered(task: Task, data: bytes) -> Answer:
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
 
 
-def _whole(task: Task, data: bytes) -> Answer:
+def _whole(task: Task, text: Text) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
-    body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary(data) else decode_part(data)
+    data = text.stored
+    is_binary = text.format.kind is Kind.BINARY
+    body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
     if parse(task.extract).about_extent:
-        with_extent = f"{_extent(task.source, data)}\n\n{body}"
+        with_extent = f"{_extent(task.source, text)}\n\n{body}"
         body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
 
 
-def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
+    data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
     if not ranked.hits:
-        return _complete(_without_hits(source, data, instruction, ranked, max_bytes), total, max_bytes)
+        return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
     head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
-    if binary := _binary(data):
+    if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
-        head += f"[{_extent(source, data)}]\n"
-    head += _columns(data, source.stored.tool_name)
+        head += f"[{_extent(source, text)}]\n"
     tail = _tail(total, ranked)
     fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
     # Most of the data fits: where the words do not help, the model may find it.
     is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
     room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
     # Where no passage is sure to answer, more of them help more than more of one.
-    excerpts = Excerpts(source, data, room, has_sentences=not ranked.is_weak)
-    passages = _in_turn(index, instruction, ranked)
+    excerpts = Excerpts(source, text, room, has_sentences=not ranked.is_weak)
+    passages = _in_turn(index, instruction, ranked, text)
     for passage in passages:
         excerpts.add(passage)
     if excerpts.is_empty:
-        excerpts = Excerpts(source, data, max_bytes - fixed)
+        excerpts = Excerpts(source, text, max_bytes - fixed)
         excerpts.add(passages[0])
     if excerpts.is_empty:
         return _too_little_room(data, passages[0], total, max_bytes)
@@ -117,17 +121,12 @@ def _found(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | No
     return _complete(head + excerpts.text(note) + tail, total, max_bytes)
 
 
-def _columns(data: bytes, tool_name: str) -> str:
-    """The header of a table, under which its rows are shown; "" for anything else."""
-    if sniff(data, tool_name) is not Kind.CSV:
-        return ""
-    header = cut_head(data.partition(b"\n")[0].rstrip(b"\r"), _HEADER_BYTES)
-    return f"[first line: {decode_part(header)}]\n"
-
-
-def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked) -> list[Passage]:
-    """Best first. The end or the beginning of the data, where it is asked for, comes before a weak match and
-    after any other; after a weak match the beginning too: it says what the data is."""
+def _in_turn(
+    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, text: Text
+) -> list[Passage]:
+    """Best first; before it the oldest or newest of what is asked for, in data whose order is known. The end
+    or the beginning of the data, where it is asked for, comes before a weak match and after any other. After
+    a weak match the beginning too: it says what the data is."""
     passages = [hit.passage for hit in ranked.hits]
     after_best = not ranked.is_weak
     if instruction.about_first:
@@ -136,7 +135,28 @@ def _in_turn(index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked
         passages.insert(after_best, index.passages[-1])
     if ranked.is_weak:
         passages.insert(1, index.passages[0])
+    if (number := _at_end(index, instruction, text)) is not None:
+        passages.insert(0, index.passages[number])
     return list(dict.fromkeys(passages))
+
+
+def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> int | None:
+    """The passage with the oldest or newest of what is asked for; None where the data has no known order."""
+    if instruction.about_oldest == instruction.about_newest:
+        return None
+    is_ascending = text.format.is_ascending(text)
+    if is_ascending is None:
+        return None
+    is_last = instruction.about_newest == is_ascending
+    words = [word for word in instruction.ordered_words if index.count(word)]
+    if text.format.kind is Kind.CSV:
+        # The names of its columns are in every row.
+        header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
+        words = [word for word in words if word not in header]
+    found = index.at_end(words, is_last=is_last)
+    if found is None and len(words) < 2:
+        return len(index.passages) - 1 if is_last else 0
+    return found
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
@@ -175,35 +195,42 @@ def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> 
 
 
 def _without_hits(
-    source: Source, data: bytes, instruction: ParsedInstruction, ranked: Ranked, max_bytes: int
+    source: Source, text: Text, instruction: ParsedInstruction, ranked: Ranked, max_bytes: int
 ) -> str:
     """The extent, the outline and the beginning of the data. They answer a question about the extent.
     Otherwise nothing was found, and they help to ask again. Data hardly longer than the cap is shown for the
     most part."""
+    data = text.data
     said = [] if instruction.about_extent and not ranked.absent else [NOTHING_FOUND]
     if ranked.absent:
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
     if other := _other_language(instruction, data):
         said.append(other)
-    said.append(_extent(source, data))
-    if binary := _binary(data):
+    said.append(_extent(source, text))
+    if binary := _binary(text):
         sample = decode_part(cut_head(readable(data[:OUTLINED]), _SAMPLE_BYTES))
         return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
-    said += filter(None, [outline(data[:OUTLINED], min(OUTLINE_BYTES, max_bytes // 2), len(data))])
-    text = "\n".join(said)
-    room = max(0, max_bytes - len(text.encode()) - len(_BEGINS) - len(_ENDS))
+    said += filter(None, [_outline(text, min(OUTLINE_BYTES, max_bytes // 2))])
+    shown = "\n".join(said)
+    room = max(0, max_bytes - len(shown.encode()) - len(_BEGINS) - len(_ENDS))
     if len(data) > 2 * max_bytes:
         room = min(room, _SAMPLE_BYTES)
     if instruction.about_last:
         half = room // 2
-        return f"{text}{_BEGINS}{decode_part(cut_head(data, half))}{_ENDS}{decode_part(cut_tail(data, half))}"
-    return text + _BEGINS + decode_part(cut_head(data, room))
+        return (
+            f"{shown}{_BEGINS}{decode_part(cut_head(data, half))}{_ENDS}{decode_part(cut_tail(data, half))}"
+        )
+    return shown + _BEGINS + decode_part(cut_head(data, room))
 
 
-def _extent(source: Source, data: bytes) -> str:
+def _outline(text: Text, most: int) -> str:
+    return outline(text.stored[:OUTLINED], most, len(text.stored), text.path, tool_name=text.tool_name)
+
+
+def _extent(source: Source, text: Text) -> str:
     """One sentence of at most 400 bytes."""
     subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
-    said = f"{subject} is {extent(data, source.stored.tool_name)}."
+    said = f"{subject}: {extent(text)}."
     cut = decode_part(cut_head(said.encode(), _EXTENT_BYTES))
     return said if cut == said else f"{cut} …"
 
@@ -214,18 +241,18 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     return cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
-def _binary(data: bytes) -> str:
+def _binary(text: Text) -> str:
     """What is said of data that is mostly binary; "" for text."""
-    if file := opaque(data):
+    if file := opaque(text.stored):
         return f"The data is {file.name} read as text. {_READABLE} For the rest use {file.opener}."
-    return _READABLE if is_binary(data) else ""
+    return _READABLE if text.format.kind is Kind.BINARY else ""
 
 
-def _found_in_part(task: Task, data: bytes, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found_in_part(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
-    size = sum(len(run) + 1 for run in readable_runs(data))
-    share = round(max(0, size - 1) / len(data), 4)
-    return _in_part(task.source, _found(task, data, index, likeness), share)
+    size = sum(len(run) + 1 for run in readable_runs(text.stored))
+    share = round(max(0, size - 1) / len(text.stored), 4)
+    return _in_part(task.source, _found(task, text, index, likeness), share)
 
 
 def _in_part(source: Source, answer: Answer, share: float) -> Answer:
@@ -234,7 +261,7 @@ def _in_part(source: Source, answer: Answer, share: float) -> Answer:
     return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
 
 
-def _unreadable(source: Source, found: Format, max_bytes: int) -> Answer:
+def _unreadable(source: Source, found: File, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
         f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {found.name}: nothing in it can be read. "
@@ -266,15 +293,15 @@ class Excerpts:
     """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
     path, becomes a part of it. Of binary data only the readable runs are shown."""
 
-    def __init__(self, source: Source, data: bytes, max_bytes: int, has_sentences: bool = True) -> None:
-        """`data` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
+    def __init__(self, source: Source, text: Text, max_bytes: int, has_sentences: bool = True) -> None:
+        """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
         prose is shown with the sentences around it."""
         self._source = source
-        self._data = data
+        self._text = text
+        self._data = text.data
         self._max_bytes = max_bytes
         self._has_sentences = has_sentences
-        self._kind = sniff(data, source.stored.tool_name)
-        self._is_text = self._kind is not Kind.BINARY and not opaque(data)
+        self._is_text = text.format.kind is not Kind.BINARY
         self._excerpts: list[_Excerpt] = []
         self._left = max_bytes
 
@@ -292,7 +319,7 @@ class Excerpts:
         if is_blank or passage.end - passage.start - known > self._left:
             return
         alone = Whole(passage.start, passage.end, passage.path)
-        for shown in (whole(self._data, passage, self._kind, self._has_sentences), alone):
+        for shown in (whole(self._text, passage, has_sentences=self._has_sentences), alone):
             excerpts = self._with(passage, shown)
             size = sum(len(part.encode()) for part in self._parts(excerpts, ""))
             if size <= self._max_bytes:
@@ -322,20 +349,31 @@ class Excerpts:
             yield f"[{' · '.join(filter(None, (self._place(one), first.path, columns, note)))}]\n"
             if first.header and first.header not in headers:
                 headers.add(first.header)
-                yield decode_part(self._data[slice(*first.header)])
-            piece = self._data[one.start : one.end]
+                yield decode_part(self._shown(*first.header))
+            piece = self._shown(one.start, one.end)
             body = decode_part(piece if self._is_text else readable(piece))
             yield body if body.endswith("\n") else body + "\n"
             note = ""
 
+    def _shown(self, start: int, end: int) -> bytes:
+        """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""
+        if not self._text.is_verbatim:
+            return self._data[start:end]
+        first, last = self._text.stored_span(start, end)
+        return self._text.stored[first:last]
+
     def _place(self, excerpt: _Excerpt) -> str:
         """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
-        data, source = self._data, self._source
-        spans = source.located(excerpt.start, excerpt.end)
+        data, source, text = self._data, self._source, self._text
+        spans = source.located(*text.stored_span(excerpt.start, excerpt.end))
         in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
         if source.size < source.stored.measure.bytes:
             return in_bytes
-        first, last = excerpt.line, excerpt.line + data.count(b"\n", excerpt.start, excerpt.end - 1)
+        if text.is_verbatim:
+            first = excerpt.line + text.stored_line(0) - 1
+            last = first + data.count(b"\n", excerpt.start, excerpt.end - 1)
+        else:
+            first, last = text.line(excerpt.start), text.line(excerpt.end - 1)
         lines = f"line {first}" if first == last else f"lines {first}-{last}"
         if header := excerpt.first.header:
             above = data.count(b"\n", header[0], excerpt.start)

@@ -73,11 +73,11 @@ EXTENTS = [
     (
         PLAIN,
         "How many rows are there?",
-        "The data is plain text: 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
+        "The data: plain text, 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
     ),
-    (TABLE, "Which columns does the table have?", "3 columns (id, city, amount); "),
-    (ORDERS, "number of items in the array", "The data is JSON: 2 keys, orders: 2,000 items; "),
-    (RECORDS, "How many records does it have?", "The data is JSON lines: 900 records, one a line; "),
+    (TABLE, "Which columns does the table have?", "3 columns: id, city, amount; "),
+    (ORDERS, "number of items in the array", "; orders: 2,000 objects with keys "),
+    (RECORDS, "How many records does it have?", "The data: JSON lines, 900 records with keys "),
     (LOG, "When does the log start and end?", "from 2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
 ]
 
@@ -94,14 +94,14 @@ async def test_a_question_about_the_extent_is_answered_by_what_is_known(client: 
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, PLAIN), "How many swallows are in the rows?")
     assert told["body"].startswith(
-        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data is plain text: 6,000 words; "
+        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data: plain text, 6,000 words; "
     )
     assert told["status"] == "complete"
 
 
 async def test_a_count_of_what_the_data_holds_shows_passages_too(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, FAULTY), "How many rows have db-7.internal?")
-    assert told["body"].startswith("[The data is a log: from 2024-05-01 10:00:00 to ")
+    assert told["body"].startswith("[The data: log, 1 ERROR, 2,999 INFO, from 2024-05-01 10:00:00 to ")
     assert "db-7.internal, took" in told["body"]
     assert told["body"].endswith(".]")
     assert "Nowhere" not in told["body"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from content.describe import MAX_BYTES, about
 from content.natural_language import may_be_in
-from content.outline.about import MAX_BYTES, about
 from content.text import ABOUT_HEAD_BYTES as HEAD_BYTES
 from content.text import ABOUT_TAIL_BYTES as TAIL_BYTES
 
@@ -51,12 +51,12 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
         ),
         (
             "NAME        READY   LAST SEEN\n" + "web-1       1/1     4d\n" * 90,
-            "table, 91 lines, 3 columns: NAME, READY, LAST SEEN",
+            "table, 90 rows, 3 columns: NAME, READY, LAST SEEN",
         ),
-        ("| host | port |\n|---|---:|\n" + "| a | 1 |\n" * 90, "table, 92 lines, 2 columns: host, port"),
+        ("| host | port |\n|---|---:|\n" + "| a | 1 |\n" * 90, "table, 90 rows, 2 columns: host, port"),
         (
             "+----+----+\n| id | at |\n+----+----+\n" + "|  1 |  2 |\n" * 90,
-            "table, 93 lines, 2 columns: id, at",
+            "table, 90 rows, 2 columns: id, at",
         ),
         ("[('Rome', 12), ('Oslo', 7)]", "Python list of 2 tuples\n“[('Rome', 12), ('Oslo', 7)]”"),
     ],

@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from content.outline.definitions import Definition, definitions
-from content.outline.languages import Language, language_of
-from content.outline.outline import structure
+from content.describe import outline, structure
+from content.formats.definitions import Definition, definitions
+from content.formats.languages import Language, language_of
 
 SOURCES = Path(__file__).parent / "sources"
 
@@ -230,12 +231,11 @@ def test_structure_is_a_flat_list_in_the_words_of_the_contract() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize("mark", ["\t", "→", "| ", ":", ": "])
 def test_line_numbers_of_a_read_tool_are_the_ones_given(name: str, mark: str) -> None:
-    plain = found_in(name, source(name))
     lines = source(name).decode().split("\n")
     numbered = "\n".join(f"{number:6}{mark}{line}" for number, line in enumerate(lines, 100)).encode()
-    expected = [(found.keyword, found.name, found.depth, found.line + 99) for found in plain]
-    got = [(found.keyword, found.name, found.depth, found.line) for found in found_in(name, numbered)]
-    assert got == expected
+    of_the_file = re.sub(r"(?<=line )\d+", lambda number: str(int(number[0]) + 99), EXPECTED[name])
+    assert outline(numbered, 1 << 20, path=name, first_line=1).partition("\n")[2] == of_the_file
+    assert outline(numbered, 1 << 20, path=name).partition("\n")[2] == EXPECTED[name]
 
 
 def test_what_a_tool_says_around_numbered_lines_is_no_source() -> None:
@@ -243,10 +243,7 @@ def test_what_a_tool_says_around_numbered_lines_is_no_source() -> None:
         b"%d:%s\r\n" % (number, line)
         for number, line in enumerate((b"class A:", b"    def f(self):", b"        pass"), 1457)
     )
-    assert [str(found) for found in definitions(data, Language.PYTHON)] == [
-        "class A (line 1457)",
-        "def f (line 1458)",
-    ]
+    assert structure(None, data) == ["  - class A (line 1457)", "  - def f (line 1458)"]
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"shop.sh"}))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.outline.definitions import definitions
-from content.outline.languages import Language
-from content.outline.outline import outline, structure
+from content.describe import outline, structure
+from content.formats.definitions import definitions
+from content.formats.languages import Language
 
 SIZE = 1 << 13
 # What costs a scanner of one language or another most.

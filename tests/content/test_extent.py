@@ -6,46 +6,55 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.outline.extent import extent
+from content.describe import extent as extent_of
+from content.source import Source
+
+
+def extent(data: bytes) -> str:
+    return extent_of(Source(data))
+
 
 ORDERS = {"orders": [{"id": n, "tags": [1, 2]} for n in range(2000)], "page": 1, "none": [], "o": {"a": [1]}}
+KEYS = "object with keys orders, page, none, o"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (json.dumps(ORDERS), "JSON: 4 keys, orders: 2,000 items, none: 0 items; 58,942 b"),
-        (json.dumps(ORDERS, indent=2), "JSON: 4 keys, orders: 2,000 items, none: 0 items; 1"),
-        ("[[1, 2], [3]]", "JSON: 2 items; 13 bytes in 1 line"),
-        ('[{"a": [1, [2]], "b": {}}, [[]], 3]', "JSON: 3 items; "),
-        ("[]]} {", "JSON: 0 items; 6 bytes"),
-        ("[]", "JSON: 0 items; 2 bytes in 1 line"),
-        ('{"a": "x,y[", "b": 2}', "JSON: 2 keys; 21 bytes in 1 line"),
-        ('{"orders": [{"id": 1}, {"i', "JSON: 26 bytes in 1 line"),
+        (json.dumps(ORDERS), f"JSON, {KEYS}; orders: 2,000 objects with keys id, tags; 58,942 b"),
+        (json.dumps(ORDERS, indent=2), f"JSON, {KEYS}; orders: 2,000 objects with keys id, tags; 1"),
+        (
+            json.dumps({**ORDERS, "more": "y" * 300_000}),
+            "JSON, object with keys orders; none: 0 items; orders: 2,000 objects with keys id, tags; 3",
+        ),
+        (json.dumps([["x"]] * 200_000), "JSON, 200,000 elements; "),
+        ("[[1, 2], [3]]", "JSON, array of 2 arrays; first: array of 2 numbers; 13 bytes in 1 line"),
+        ('[{"a": [1, [2]], "b": {}}, [[]], 3]', "JSON, array of 3; "),
+        ("[]]} {", "JSON, 0 elements; 6 bytes"),
+        ("[]", "JSON, empty array; 2 bytes in 1 line"),
+        ('{"a": "x,y[", "b": 2}', "JSON, object with keys a, b; 21 bytes in 1 line"),
+        ('{"orders": [{"id": 1}, {"i', "JSON, object with keys orders, …; orders: array of objects with k"),
         (
             '{"a": 1}\n{"a": 2}\n\n',
-            "JSON lines: 2 records, one a line; 19 bytes in 4 lines, the last of them empty",
+            "JSON lines, 2 records with keys a; 19 bytes in 4 lines, the last of them empty",
         ),
-        (
-            "a,b,c\n1,2,3\n4,5,6\n",
-            "a table: 2 rows below the first line, 3 columns (a, b, c); 18 bytes in 4 lines,",
-        ),
-        ('a,"b\n",c\n1,2,"3\n\n3"\n4,5,6\n', "a table: 2 rows below the first line, "),
-        ("a.py:3: x\nb.py:4: y\n", "search output: 2 lines of files; 20 bytes"),
+        ("a,b,c\n1,2,3\n4,5,6\n", "CSV, 2 rows, 3 columns: a, b, c; 18 bytes in 4 lines,"),
+        ('a,"b\n",c\n1,2,"3\n\n3"\n4,5,6\n', "CSV, 2 rows, 3 columns: a, b, c; "),
+        ("a.py:3: x\nb.py:4: y\n", "search output, 2 lines in 2 files; 20 bytes"),
         (
             "Feb 29 23:59:59 a\nMar  1 00:00:09 b",
-            "a log: from Feb 29 23:59:59 to Mar  1 00:00:09 (0:00:10); 35 b",
+            "log, from Feb 29 23:59:59 to Mar  1 00:00:09 (0:00:10); 35 b",
         ),
-        ("23:59:59 a\n00:00:09 b", "a log: from 23:59:59 to 00:00:09; 21 bytes in 2 lines"),
+        ("23:59:59 a\n00:00:09 b", "log, from 23:59:59 to 00:00:09; 21 bytes in 2 lines"),
         (
             "2024-02-30 10:00:00 a\n2024-02-31 10:00:00 b",
-            "a log: from 2024-02-30 10:00:00 to 2024-02-31 10:00:00; ",
+            "log, from 2024-02-30 10:00:00 to 2024-02-31 10:00:00; ",
         ),
         (
             '1.1.1.1 - - [12/May/2024:10:00:00 +0000] "GET /"\n1.1.1.1 - - [14/May/2024:11:00:00 +0000] "G"',
-            "a log: from 12/May/2024:10:00:00 to 14/May/2024:11:00:00 (2 days, 1:00:00); ",
+            "log, from 12/May/2024:10:00:00 to 14/May/2024:11:00:00 (2 days, 1:00:00); ",
         ),
-        ("some words", "plain text: 2 words; 10 bytes in 1 line"),
+        ("some words", "plain text, 2 words; 10 bytes in 1 line"),
     ],
 )
 def test_what_there_is_is_counted(text: str, said: str) -> None:
@@ -53,7 +62,7 @@ def test_what_there_is_is_counted(text: str, said: str) -> None:
 
 
 def test_more_brackets_than_can_be_walked_through_are_not_counted() -> None:
-    assert extent(b"[" * 2_000_000) == "JSON: 2,000,000 bytes in 1 line"
+    assert extent(b"[" * 2_000_000) == "JSON; 2,000,000 bytes in 1 line"
 
 
 @given(
@@ -71,11 +80,11 @@ def test_rows_are_counted_as_they_were_written(cells: list[str]) -> None:
     rows = "".join(f'{number},"{cell}","y"\n' for number, cell in enumerate(quoted))
     for times in (1, 1000):
         text = "id,name,other\n" + rows * times
-        said = f"a table: {times * len(cells):,} rows below the first line, 3 columns (id, name, other)"
+        said = f"CSV, {times * len(cells):,} rows, 3 columns: id, name, other; "
         assert extent(text.encode()).startswith(said)
 
 
 @given(st.text(alphabet="ab \n", max_size=99))
 def test_words_are_counted_across_blocks(text: str) -> None:
     data = ("some words " * 30_000 + text).encode()
-    assert extent(data).startswith(f"plain text: {len(data.split()):,} words; ")
+    assert extent(data).startswith(f"plain text, {len(data.split()):,} words; ")

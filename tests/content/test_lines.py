@@ -15,6 +15,13 @@ def test_a_final_newline_yields_a_last_empty_line() -> None:
     assert page(b"a\nb\n") == LinePage([Line(1, "a"), Line(2, "b"), Line(3, "")], 3, None)
 
 
+def test_the_empty_line_after_a_final_newline_is_not_offered_as_more() -> None:
+    assert page(b"a\nb\n", limit=2) == LinePage([Line(1, "a"), Line(2, "b")], 3, None)
+    assert page(b"a\nb\n", limit=2, size=1).next_offset is None
+    assert page(b"a\n\n", limit=1).next_offset == 2
+    assert page(b"a\nb\n", offset=3).lines == [Line(3, "")]
+
+
 def test_an_empty_body_has_no_lines() -> None:
     assert page(b"") == LinePage([], 0, None)
 
@@ -58,6 +65,9 @@ def test_following_the_pages_reads_every_line_once(text: str, limit: int, max_by
         lines += found.lines
         offset = found.next_offset
     expected = text.split("\n") if text else []
+    if expected[1:] and not expected[-1] and len(lines) < len(expected):
+        # The empty line after a final newline is not offered as more.
+        expected.pop()
     assert [line.number for line in lines] == list(range(1, len(expected) + 1))
     for line, whole in zip(lines, expected, strict=True):
         assert whole.startswith(line.text)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.kinds import Kind, sniff
-from content.outline.outline import outline, structure
+from content.describe import outline, structure
+from content.kind import Kind
+from content.source import Source
 from content.text import Preview, cut_head, cut_tail, preview
 
 LOG = b"".join(
@@ -21,19 +22,25 @@ KINDS = {
     Kind.XML: b'<?xml version="1.0"?><a/>',
     Kind.CODE: b"import os\n\n\ndef main():\n    return os.name\n",
     Kind.GREP: b"src/a.py:10:def f():\nsrc/a.py:22:    f()\nsrc/b.py:3:import a\n",
+    Kind.DIFF: b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
+    Kind.LISTING: b"src/a.py\nsrc/b.py\nsrc/c/d.py\nREADME.md\n",
     Kind.BINARY: b"\x7fELF\x02\x01\x00\x00",
     Kind.TEXT: b"Nothing special here.\nJust two lines.\n",
 }
 
 
+def kind_of(data: bytes, tool_name: str = "") -> Kind:
+    return Source(data, tool_name).format.kind
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 def test_kinds_are_told_apart(kind: Kind) -> None:
-    assert sniff(KINDS[kind]) is kind
+    assert kind_of(KINDS[kind]) is kind
 
 
 def test_the_tool_decides_where_the_text_is_unclear() -> None:
-    assert sniff(b"12:import os\n40:os.name\n", "grep_content") is Kind.GREP
-    assert sniff(b"12:import os\n13:os.name\n", "read_file") is Kind.CODE
+    assert kind_of(b"12:import os\n40:os.name\n", "grep_content") is Kind.GREP
+    assert kind_of(b"12:import os\n13:os.name\n", "read_file") is Kind.CODE
 
 
 def test_json_shows_types_keys_and_lengths() -> None:
@@ -57,14 +64,13 @@ def test_json_that_is_cut_off_shows_what_there_is_and_says_so() -> None:
 
 
 def test_a_table_shows_header_and_rows() -> None:
-    assert outline(KINDS[Kind.CSV], 1024).splitlines()[1:] == ["3 columns: id,name,city", "3 rows"]
+    assert outline(KINDS[Kind.CSV], 1024).splitlines()[1:] == ["3 columns: id, name, city", "3 rows"]
 
 
 def test_a_log_shows_levels_and_its_span() -> None:
     assert outline(LOG, 1024).splitlines()[1:] == [
-        "51 lines",
-        "levels: INFO 42, ERROR 8",
-        "from 2024-05-01T10:00:00 to 2024-05-01T10:00:49",
+        "levels: ERROR 8, INFO 42",
+        "from 2024-05-01T10:00:00 to 2024-05-01T10:00:49 (0:00:49)",
     ]
 
 
@@ -128,7 +134,7 @@ def test_source_shows_what_it_defines_nested_and_under_its_language() -> None:
 
 def test_a_log_that_begins_with_brackets_is_no_json() -> None:
     data = b"[2016-12-19 21:00:06,509] INFO Rolled (kafka.log.Log)\n" * 5
-    assert outline(data, 1024).splitlines()[:3] == ["Outline (log):", "6 lines", "levels: INFO 5"]
+    assert outline(data, 1024).splitlines()[:2] == ["Outline (log):", "levels: INFO 5"]
 
 
 @pytest.mark.parametrize(
@@ -146,12 +152,12 @@ def test_levels_and_status_are_counted_once_a_line(line: bytes, told: str) -> No
 
 def test_messages_of_a_compiler_are_no_table() -> None:
     data = b"src/a.ts(227,28): error TS2663: Cannot find name 'x'.\n" * 6
-    assert sniff(data) is Kind.TEXT
+    assert kind_of(data) is Kind.TEXT
 
 
 def test_a_quoted_cell_may_have_separators_and_line_ends() -> None:
     data = b'id,"name, first",note\n1,Ann,"two\nlines"\n2,Bo,x\n3,Cy,y\n4,Di,z\n\n'
-    assert outline(data, 1024).splitlines()[1:] == ['3 columns: id,"name, first",note', "4 rows"]
+    assert outline(data, 1024).splitlines()[1:] == ["3 columns: id, name, first, note", "4 rows"]
 
 
 def test_elements_are_counted_outside_of_comments() -> None:
@@ -161,9 +167,11 @@ def test_elements_are_counted_outside_of_comments() -> None:
 
 def test_numbered_lines_are_read_without_their_numbers() -> None:
     data = b"   10\t# One\n   11\t\n   12\t## Two\n   13\t- a\n"
-    assert outline(data, 1024).splitlines() == ["Outline (markdown):", "# One (line 10)", "## Two (line 12)"]
+    named = outline(data, 1024, first_line=1).splitlines()
+    assert named == ["Outline (markdown):", "# One (line 10)", "## Two (line 12)"]
+    assert outline(data, 1024).splitlines()[1:] == ["# One (line 1)", "## Two (line 3)"]
     assert outline(b"id\tname\n1\tAnn\n2\tBo\n3\tCy\n4\tDi\n5\tEd\n", 1024).splitlines()[1:] == [
-        "2 columns: id name",
+        "2 columns: id, name",
         "5 rows",
     ]
 
@@ -185,7 +193,7 @@ def test_structure_lists_what_is_no_source_too() -> None:
         "        - id: number",
         "    - next: null",
     ]
-    assert structure(None, KINDS[Kind.CSV]) == ["  - 3 columns: id,name,city", "  - 3 rows"]
+    assert structure(None, KINDS[Kind.CSV]) == ["  - 3 columns: id, name, city", "  - 3 rows"]
     assert structure(None, KINDS[Kind.TEXT]) == structure(None, KINDS[Kind.BINARY]) == []
 
 

@@ -2,16 +2,23 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import Kind
-from content.passages.splitting import Passage, split
-from content.passages.surroundings import whole
-from content.passages.text_sections import MOST, REACH
+from content.formats import OF_KIND
+from content.formats.cuts import MOST, REACH
+from content.formats.format import Passage
+from content.kind import Kind
+from content.passages import split as split_source
+from content.source import Source
+
+
+def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
+    return split_source(Source(data, tool_name))
+
 
 ITEMS = [
     {"name": f"item {n}", "price": {"net": n, "currency": "EUR"}, "tags": ["a", "b,c"]} for n in range(40)
@@ -136,7 +143,7 @@ def test_an_element_is_named_by_a_member_that_names_it(element: str, path: str) 
 def test_what_a_passage_is_shown_with_is_around_it_and_bounded(text: str, kind: Kind) -> None:
     data = text.encode()
     for one in split(data):
-        shown = whole(data, one, kind)
+        shown = OF_KIND[kind].around(data, one)
         assert 0 <= shown.start <= one.start < one.end <= shown.end <= len(data)
         assert shown.end - shown.start <= max(REACH, one.end - one.start)
         data[shown.start : shown.end].decode()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.kinds import Kind
-from content.values import read_table, read_value
+from content.formats.table import read_table
+from content.kind import Kind
+from content.values import read_value
 from domain.errors import NotQueryable
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=8)
@@ -121,7 +122,7 @@ def test_years_in_a_header_are_names_and_years_above_years_are_data() -> None:
 
 
 def test_the_line_numbers_of_a_read_tool_are_no_data() -> None:
-    assert read_table("     1\tid,name,n\n     2\t7,x,8\n") == [{"id": 7, "name": "x", "n": 8}]
+    assert value_of("     1\tid,name,n\n     2\t7,x,8\n") == [{"id": 7, "name": "x", "n": 8}]
     assert read_table("id\tname\n1\tx\n") == [{"id": 1, "name": "x"}]
 
 

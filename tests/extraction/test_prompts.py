@@ -11,7 +11,7 @@ from acting import stored_text
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import Kind
+from content.kind import Kind
 from content.tokens import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec

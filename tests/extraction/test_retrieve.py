@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import is_binary, opaque
-from content.passages.splitting import split
+from content.formats.binary import is_binary, opaque
+from content.passages import split
 from content.patterns import Pattern
+from content.source import Source as Text
 from domain.extraction import Answer, ByteRange, ExtractStatus, Gap, Mode
 from extraction import ladder
 from extraction.index_cache import IndexCache
@@ -140,7 +141,7 @@ async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
     extent = await asked(
         "id,label,amount\n" + rows, "How many rows: velocity and altitude of 1234 in swallows"
     )
-    assert re.match(r"\[Weak match: 1 of \d words\.\]\n\[The data is a table", extent.body)
+    assert re.match(r"\[Weak match: 1 of \d words\.\]\n\[The data: CSV, 2,000 rows", extent.body)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,8 @@ async def test_what_is_written_exactly_is_found_without_what_is_longer(
 
 
 async def test_an_answer_is_seldom_longer_than_usual() -> None:
-    text = "".join(f"the disk of host {n} is full of logs\n" for n in range(3000))
+    names = ("".join(chr(ord("a") + int(digit)) for digit in str(n)) for n in range(3000))
+    text = "".join(f"the disk of host {name} is full of logs\n" for name in names)
     task = await task_of(text, None, extract="full disk", max_bytes=12_000)
     usual, more = [await retrieve.answer(replace(task, usual_bytes=size)) for size in (2560, 9000)]
     assert len(usual.body.encode()) <= 2560
@@ -259,7 +261,7 @@ async def test_nothing_found_says_what_there_is_instead() -> None:
     data = json.dumps({"items": ITEMS, "total": 300})
     answer = await asked(data, "population of France")
     assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, france.\n")
-    assert f"The data is JSON: 2 keys, items: 300 items; {len(data):,} bytes in 1 line." in answer.body
+    assert f"; items: 300 objects with keys name, price, note; {len(data):,} bytes in 1 line." in answer.body
     assert "items: array of 300" in answer.body
     assert answer.body.endswith(data[:1000])
     assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, Mode.RETRIEVE)
@@ -383,8 +385,9 @@ TEXTS = st.text(max_size=6000) | st.lists(st.text("abc é", max_size=90), max_si
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     source = Source(*asyncio.run(stored_text(data.decode())))
-    excerpts = Excerpts(source, data, max_bytes)
-    for one in split(data):
+    text_of_data = Text(data)
+    excerpts = Excerpts(source, text_of_data, max_bytes)
+    for one in split(text_of_data):
         excerpts.add(one)
     shown = excerpts.text("")
     assert len(shown.encode()) <= max_bytes
@@ -444,7 +447,7 @@ async def test_a_second_question_needs_no_second_index() -> None:
 
 async def test_questions_at_the_same_time_share_one_index() -> None:
     task = await task_of(FILLER, None)
-    built = await asyncio.gather(*(task.indexes.of(task.source, FILLER.encode()) for _ in range(5)))
+    built = await asyncio.gather(*(task.indexes.of(task.source, Text(FILLER.encode())) for _ in range(5)))
     assert all(index is built[0] for index in built)
 
 
@@ -452,10 +455,10 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        PassageIndex(FILLER.encode(), "", stop)
+        PassageIndex(Text(FILLER.encode()), stop)
     task = await task_of(FILLER * 50, None)
     with anyio.move_on_after(0.01):
-        await task.indexes.of(task.source, (FILLER * 50).encode())
+        await task.indexes.of(task.source, Text((FILLER * 50).encode()))
     assert task.indexes.size == 0
     assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
 
@@ -463,14 +466,16 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
 async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_lives() -> None:
     store, stored = await stored_text(FILLER)
     task = await task_of(FILLER, None)
-    data = FILLER.encode()
+    data = Text(FILLER.encode())
     nothing = IndexCache(max_bytes=1000)
     await nothing.of(task.source, data)
     assert nothing.size == 0
     one = (await IndexCache().of(task.source, data)).size
     few = IndexCache(max_bytes=int(one * 1.5))
     await few.of(task.source, data)
-    await few.of((await task_of(FILLER, None, ranges=[ByteRange(0, len(data) - 1)])).source, data[:-1])
+    await few.of(
+        (await task_of(FILLER, None, ranges=[ByteRange(0, len(FILLER) - 1)])).source, Text(data.data[:-1])
+    )
     assert 0 < few.size <= 1.5 * one
     await few.sweep(store)
     assert few.size > 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.outline.outline import structure
+from content.describe import structure
 from content.tokens import load_encoding
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
@@ -183,7 +183,7 @@ def test_a_structure_that_is_of_the_beginning_alone_says_so() -> None:
     log = "".join(f"2026-01-01 10:00:00 ERROR failed {n}\n" for n in range(20_000))
     lines = truncated(log, "get_log").split("\nStructure:\n")[1].splitlines()
     assert lines[0] == "  - in the first 262144 bytes:"
-    assert re.fullmatch(r"  - \d{4} lines", lines[1])
+    assert re.fullmatch(r"  - levels: ERROR \d{4}", lines[1])
 
 
 @given(ANY_TEXT, st.integers(0, 400), st.sampled_from(TOOLS), st.booleans())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from content.outline.languages import Language
+from content.formats.languages import Language
 
 
 class Nesting(Enum):

@@ -5,9 +5,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice, takewhile
 
-from content.kinds import Kind
-from content.passages.splitting import Passage
-from content.passages.text_sections import TAG, found_in_slices
+from content.formats.cuts import found_in_slices
+from content.formats.format import Passage
+from content.formats.markup import TAG
+from content.kind import Kind
 
 _UNSEEN = re.compile(rb"<(\\?/?)(script|style|svg|noscript)\b", re.IGNORECASE)
 _OPENING = (b"<script", b"<style", b"<svg")

@@ -8,9 +8,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from content.outline.languages import TOKENS, Language
-from content.outline.syntaxes import SYNTAXES, Nesting, Syntax
-from content.text import Numbered, clip, unnumbered
+from content.formats.languages import TOKENS, Language
+from content.formats.syntaxes import SYNTAXES, Nesting, Syntax
+from content.text import clip
 
 _LOOKED_AT = 512 * 1024
 # A call of the regular expression engine holds the GIL, so it sees at most this much text.
@@ -66,12 +66,10 @@ class _Open(NamedTuple):
     is_typedef: bool
 
 
-def definitions(data: bytes, language: Language, most: int = 200, first_line: int = 1) -> list[Definition]:
+def definitions(data: bytes, language: Language, most: int = 200) -> list[Definition]:
     """Returns at most `most` definitions in the order of their lines, the outermost if there are more. Reads
-    at most 512 KiB and 20,000 lines of any data. Line numbers that a tool put before the lines are used;
-    without them lines count from `first_line`."""
-    source = unnumbered(data[:_LOOKED_AT], first_line)
-    found = islice(_scan(source, language), _MOST_FOUND)
+    at most 512 KiB and 20,000 lines of any data."""
+    found = islice(_scan(data[:_LOOKED_AT], language), _MOST_FOUND)
     outermost = sorted(found, key=attrgetter("depth"))[:most]
     return sorted(outermost, key=attrgetter("line"))
 
@@ -82,8 +80,8 @@ def _compiled(rules: bytes) -> re.Pattern[bytes]:
     return re.compile(rules, re.MULTILINE)
 
 
-def _scan(source: Numbered, language: Language) -> Iterator[Definition]:
-    syntax, text = SYNTAXES[language], source.text
+def _scan(text: bytes, language: Language) -> Iterator[Definition]:
+    syntax = SYNTAXES[language]
     if language is Language.PYTHON:
         text = _without_docstring_end(text)
     code = _bare(b"\n" + text, TOKENS[language])
@@ -109,7 +107,7 @@ def _scan(source: Numbered, language: Language) -> Iterator[Definition]:
             row += code.count(b"\n", counted, start)
             counted = start
             shown, depth = word or _SHOWN.get(keyword, keyword), around.depth(keyword)
-            yield Definition(shown, clip(name, _NAME_CHARS), depth, source.line(row))
+            yield Definition(shown, clip(name, _NAME_CHARS), depth, row + 1)
         if keyword != "closing" and code[done : done + 1] != b";":
             around.enter(keyword, name, is_typedef=b"typedef" in match[0][:80])
 

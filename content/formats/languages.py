@@ -9,8 +9,6 @@ from itertools import chain
 
 from re2 import _re2 as re2
 
-from content.text import unnumbered
-
 
 class Language(StrEnum):
     PYTHON = "python"
@@ -74,6 +72,8 @@ _INTERPRETERS = {
 _LOOKED_AT = 8 * 1024
 _LINE = 400
 _ENOUGH = 2
+_LEAST_SHARE = 0.1
+_COMMENT = re.compile(rb"\s*(?:#|//|/?\*|--|;|\"\"\")")
 
 # Beginnings of lines that occur in one language only. A language is recognised by at least `_ENOUGH` such
 # lines, and twice as many as any other language has.
@@ -218,7 +218,18 @@ def language_of(path: str | None, head: bytes) -> Language | None:
     named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     if named or not head:
         return named
-    return _by_content(unnumbered(head[:_LOOKED_AT]).text)
+    head = head[:_LOOKED_AT]
+    return _declared(head) or _most_signs(head.split(b"\n"))[0]
+
+
+def language_in(head: bytes, lines: list[bytes]) -> Language | None:
+    """The language of a text that is not known to be source: its signs are a share of the lines, of which
+    those that may be comments do not count."""
+    if declared := _declared(head):
+        return declared
+    language, count = _most_signs(lines)
+    others = sum(1 for line in lines if not _COMMENT.match(line))
+    return language if count >= max(_ENOUGH, _LEAST_SHARE * others) else None
 
 
 _LANGUAGES = tuple(_SIGNS)
@@ -237,21 +248,26 @@ def _signs() -> re2.Set:
     return signs
 
 
-def _by_content(head: bytes) -> Language | None:
+def _declared(head: bytes) -> Language | None:
     shebang = _SHEBANG.match(head)
     if shebang:
         name = shebang[1].decode()
         return _INTERPRETERS.get(name) or (Language(name) if name in list(Language) else Language.SHELL)
     if head.lstrip().startswith(b"<?php"):
         return Language.PHP
-    lines = (line[:_LINE] for line in filter(bytes.strip, head.split(b"\n")))
+    return None
+
+
+def _most_signs(every: list[bytes]) -> tuple[Language | None, int]:
+    """The language with the most signs, and on how many of the lines."""
+    lines = (line[:_LINE] for line in filter(bytes.strip, every))
     places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
     counts = Counter({language: places[place] for place, language in enumerate(_LANGUAGES)})
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
             counts[wide] += counts.pop(narrow, 0)
     (best, count), (_, second) = counts.most_common(2)
-    return best if count >= _ENOUGH and count >= 2 * second else None
+    return (best if count >= _ENOUGH and count >= 2 * second else None), count
 
 
 _SLASHES = r"//[^\n]*+"

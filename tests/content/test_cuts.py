@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.kinds import Kind
+from content.kind import Kind
 from extraction.full_chunked.chunking import best_cut
 
 WORDS = st.text('ab1 é,:{}[]"\\\n', max_size=12)

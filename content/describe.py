@@ -1,0 +1,205 @@
+"""What a source is, in four lengths: `about` for a handle message, its extent, its outline, its structure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from content.formats.format import Shape
+from content.formats.prose import paragraphs
+from content.formats.unseen import unseen_spans
+from content.kind import Kind
+from content.natural_language import language_of_text
+from content.source import Source
+from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, count_of, cut_head
+
+MAX_BYTES = 300
+"""The contract's bound of `about`, which has one to three lines."""
+
+OUTLINED_BYTES = 1 << 20
+"""The most that an outline is made of."""
+
+_TITLE_BYTES = 90
+_NAME_BYTES = 100
+_MOST_NAMES = 400
+_MOST_LINES = 200
+_EXTENT_NAMES = 40
+_EXTENT_BYTES = 2000
+_BLOCK = 256 << 10
+
+_PROSE = 3 * 1024
+_WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
+_FEW_WORDS = 40
+# Fails at once where no tag ends.
+_MARKUP = re.compile(rb"<[^<>]{0,300}>")
+_DECLARED = re.compile(rb"<html\b[^<>]{0,200}?\blang=[\"']?([A-Za-z]{2})\b", re.IGNORECASE)
+_CODES = {
+    "de": "German", "fr": "French", "es": "Spanish", "pt": "Portuguese", "it": "Italian", "nl": "Dutch",
+    "pl": "Polish", "tr": "Turkish", "sv": "Swedish", "ru": "Russian", "zh": "Chinese", "ja": "Japanese",
+    "ko": "Korean", "ar": "Arabic", "he": "Hebrew", "el": "Greek", "hi": "Hindi", "th": "Thai",
+}  # fmt: skip
+
+
+def about(
+    head: bytes,
+    tail: bytes,
+    total_bytes: int,
+    lines: int,
+    tool_name: str = "",
+    path: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> str:
+    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `head` holds the first bytes
+    of the result, of which 256 KiB are of use, `tail` the last 4 KiB, `lines` its newlines plus one. Takes
+    0.2 ms; of 128 KiB of hostile text at most 10 ms."""
+    if len(head) < total_bytes:
+        head = head[:ABOUT_SAMPLE_BYTES]
+    source = Source(
+        head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
+    )
+    shape = source.format.shape(source)
+    below = [_clipped(f"“{shape.title}”", _TITLE_BYTES)] if shape.title else []
+    if language := _language(source.format.kind, source.data):
+        below.append(f"mostly {language}: ask in {language}")
+    most = min(MAX_BYTES, max_bytes)
+    room = most - sum(len(line.encode("utf-8", "replace")) + 1 for line in below)
+    said = "\n".join((_sentence(shape, room), *below))
+    return cut_head(said.encode("utf-8", "replace"), most).decode().rstrip()
+
+
+def extent(source: Source) -> str:
+    """Returns, for example, `CSV, 2,000 rows, 3 columns: id, city, total; 45,890 bytes in 2,002 lines, the
+    last of them empty`: the number of lines is the number of newlines plus one. Takes linear time. Call it in
+    a thread: 64 MiB take a few seconds."""
+    stored = source.stored
+    lines = stored.count(b"\n") + 1
+    size = f"{len(stored):,} bytes in {count_of(lines, 'line')}"
+    end = ", the last of them empty" if stored.endswith(b"\n") else ""
+    shape = source.format.shape(source)
+    if source.format.kind in (Kind.TEXT, Kind.MARKDOWN):
+        shape = replace(shape, counts=(*shape.counts, count_of(_words(source.data), "word")))
+    return f"{_sentence(shape, _EXTENT_BYTES, _EXTENT_NAMES)}; {size}{end}"
+
+
+def _words(data: bytes) -> int:
+    """The number of words, separated by white space."""
+    found = 0
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        found += len(block.split())
+        # A word that began in the previous block.
+        found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
+    return found
+
+
+def outline(
+    data: bytes,
+    max_bytes: int,
+    total_bytes: int | None = None,
+    path: str | None = None,
+    first_line: int | None = None,
+    tool_name: str = "",
+) -> str:
+    """Returns at most `max_bytes` of UTF-8, "" without an outline. `data` may be the beginning of
+    `total_bytes`; reads at most 1 MiB. `path` is the path of the file, if known. `first_line` is the number
+    of the first line in it: then lines are those of the file, which a tool may have written before them. None
+    for those of the stored bytes. Raises nothing. Takes up to 150 ms: call it in a thread."""
+    total = len(data) if total_bytes is None else total_bytes
+    data = data[:OUTLINED_BYTES]
+    source = Source(data, tool_name, path)
+    lines = list(_outlined(source, first_line)) or list(
+        _numbered(source, paragraphs(source.data), first_line)
+    )
+    if not lines:
+        return ""
+    part = f", of its first {len(data)} bytes" if len(data) < total else ""
+    noun = str(source.format.kind)
+    if source.format.kind is Kind.CODE:
+        noun = source.format.shape(source).noun.removesuffix(" source").lower()
+    text = "\n".join((f"Outline ({noun}{part}):", *lines))
+    return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
+
+
+def structure(path: str | None, data: bytes, first_line: int = 1) -> list[str]:
+    """Returns at most 200 lines for a recovery section; none for plain text, search results and binary
+    data. For the arguments see `outline`."""
+    source = Source(data[:OUTLINED_BYTES], "", path)
+    if not source.format.has_structure:
+        return []
+    is_code = source.format.kind is Kind.CODE
+    lines = (line.lstrip() if is_code else line for line in _outlined(source, first_line))
+    return [re.sub("^ *", r"\g<0>  - ", line) for line in islice(lines, _MOST_LINES)]
+
+
+def _outlined(source: Source, first_line: int | None) -> Iterator[str]:
+    return _numbered(source, source.format.outline(source), first_line)
+
+
+def _numbered(
+    source: Source, found: Iterable[str | tuple[int, str]], first_line: int | None
+) -> Iterator[str]:
+    """Adds to each text the number of its line."""
+    for count, one in enumerate(found):
+        if count == _MOST_LINES:
+            yield "…"
+            return
+        if isinstance(one, str):
+            yield one
+            continue
+        row, text = one
+        if first_line is None:
+            line = source.stored_line(row)
+        elif source.numbers:
+            line = source.numbers[min(row, len(source.numbers) - 1)]
+        else:
+            line = row + first_line
+        yield f"{text} (line {line})"
+
+
+def _sentence(shape: Shape, room: int, most_names: int = _MOST_NAMES) -> str:
+    """The shape in at most `room` bytes, with all names that fit, none of them cut."""
+    said = ", ".join((shape.noun, *shape.counts))
+    more = "".join(f", {fact}" for fact in shape.facts)
+    said = _clipped(said, room)
+    if shape.names:
+        room -= len(f"{said}{shape.naming}{more}".encode("utf-8", "replace"))
+        said += shape.naming + _names(shape.names, room, most_names)
+    elif shape.naming.strip(": "):
+        said += shape.naming
+    return said + more
+
+
+def _names(names: Sequence[str], room: int, most: int) -> str:
+    """The names that fit, separated by commas; `…` for the rest."""
+    shown: list[str] = []
+    for place, name in enumerate(names[:most], 1):
+        name = _clipped(clip(name, _NAME_BYTES), _NAME_BYTES)
+        name = f'"{name}"' if ", " in name else name
+        left = 0 if place == len(names) else len(", …".encode())
+        room -= len(name.encode("utf-8", "replace")) + 2
+        if room + 2 < left and shown:
+            return ", ".join((*shown, "…"))
+        shown.append(name)
+    return ", ".join((*shown, *(["…"] if len(names) > most else [])))
+
+
+def _clipped(text: str, most: int) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= most else cut_head(data, max(0, most - 3)).decode() + "…"
+
+
+def _language(kind: Kind, head: bytes) -> str:
+    """The language of the beginning; of a page that of its text, or the one it declares if it has few words.
+    ASCII data and programs are in no language."""
+    if kind is Kind.HTML:
+        head = head[:ABOUT_SAMPLE_BYTES]
+        for start, end in reversed(unseen_spans(head)):
+            head = head[:start] + head[end:]
+        declared = _DECLARED.search(head)
+        head = _MARKUP.sub(b" ", head)
+        if declared and len(head.split()) < _FEW_WORDS:
+            return _CODES.get(declared[1].lower().decode(), "")
+    head = head[:_PROSE]
+    if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
+        return ""
+    return language_of_text(head.decode("utf-8", "ignore"))

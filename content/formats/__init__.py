@@ -1,0 +1,70 @@
+"""The formats of text, one a file: `identify` tells which of them a source is, once for all who ask."""
+
+from content.formats.binary import Binary
+from content.formats.code import Code
+from content.formats.diff import Diff
+from content.formats.format import Format, Sample
+from content.formats.json import Json, Literal, Records
+from content.formats.languages import file_name, language_of
+from content.formats.listing import Listing
+from content.formats.log import Log
+from content.formats.markup import Html, Xml
+from content.formats.prose import Markdown, Text
+from content.formats.search import Search
+from content.formats.table import Table
+from content.kind import Kind
+from content.source import Source
+
+_MARKDOWN, _CODE, _TEXT = Markdown(), Code(), Text()
+
+FORMATS: tuple[Format, ...] = (
+    Binary(),
+    Diff(),
+    Records(),
+    Json(),
+    Html(),
+    Xml(),
+    Log(),
+    Search(),
+    Table(),
+    _CODE,
+    _MARKDOWN,
+    Listing(),
+    Literal(),
+    _TEXT,
+)
+"""Tried in this order: the first that matches is the format."""
+
+OF_KIND = {one.kind: one for one in FORMATS}
+
+_BY_PATH = (Kind.TEXT, Kind.MARKDOWN, Kind.CSV, Kind.CODE)
+"""Kinds that the path of the file may correct."""
+
+_MARKDOWN_ENDINGS = frozenset(["md", "markdown", "mdx", "qmd", "rmd"])
+# Names of settings files: their comments look like headings.
+_SETTINGS_WORDS = """
+yaml yml toml ini cfg cnf conf config properties env service desktop tf hcl nix cmake mk dockerfile makefile
+gnumakefile containerfile justfile procfile gitignore dockerignore gitattributes editorconfig npmrc
+"""
+_SETTINGS = frozenset(_SETTINGS_WORDS.split())
+
+
+def identify(source: Source) -> Format:
+    """Reads at most 8 KiB."""
+    sample = Sample(source)
+    found = next(one for one in FORMATS if one.matches(sample)) if sample.lines else _TEXT
+    return _named(sample, found) if source.path and found.kind in _BY_PATH else found
+
+
+def _named(sample: Sample, found: Format) -> Format:
+    """The format by the name of the file. A text that names the file in its first line is what a tool says of
+    it, and not the file itself."""
+    name = file_name(sample.path).lower()
+    ending = name.rpartition(".")[2]
+    if not name or name.encode("utf-8", "replace") in sample.first_line.lower():
+        return found
+    if ending in _MARKDOWN_ENDINGS:
+        return _MARKDOWN
+    if found is _MARKDOWN and (ending in _SETTINGS or name.partition(".")[0] in _SETTINGS):
+        return _TEXT
+    return _CODE if language_of(sample.path, b"") else found

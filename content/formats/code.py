@@ -1,0 +1,82 @@
+"""Source code: its language, by the path or by the text, and what it defines."""
+
+import re
+from collections.abc import Iterator
+
+from content.formats.cuts import at_ends, found_in_slices
+from content.formats.definitions import definitions
+from content.formats.format import Format, Mark, Sample, Shape
+from content.formats.languages import language_in, language_of
+from content.formats.prose import heading_levels
+from content.kind import Kind
+from content.source import Source
+from content.text import clip, count_of
+
+_CODE = re.compile(
+    rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"|(?=[aefips])(?:export |public |private |static |async |pub )*"
+    rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*"
+    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
+)
+# Lines with which source of any language begins, or which it has in its first lines.
+_MAY_BE_CODE = re.compile(
+    _CODE.pattern + rb"|\s*+(?:<\?php|use |local |my |sub |require|module |library\(|end\b|--|type "
+    rb"|(?i:create|select|insert) |\#|[\w.]+ (?:<-|:=) |defmodule |object |val |let |data |typedef )"
+)
+_SHARE = 0.2
+_DEFINED_BYTES = 48 << 10
+_TYPES = ("class", "struct", "interface", "trait", "enum")
+_TITLE = 80
+_DEEP = 100
+_PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+_UNINDENTED_PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
+_UNINDENTED = re.compile(rb"\n(?=\S)")
+_DEFINITION = re.compile(
+    rb"^([ \t]{0,8})((?>(?:export |default |public |private |protected |static |abstract |async |"
+    rb"pub(?:\([a-z]+\))? )*)"
+    rb"(?:class|def|function|fn|func|interface|struct|enum|trait|impl|type|module|namespace) [^\n]{1,200})",
+    re.MULTILINE,
+)
+
+
+class Code(Format):
+    kind = Kind.CODE
+    noun = "source code"
+    finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(_PARAGRAPH), at_ends(_UNINDENTED))
+    passage_finds = finds[1:2]
+
+    def matches(self, sample: Sample) -> bool:
+        """By its language, if that has a share of the lines that are no comments; else by its lines. Source
+        quoted in Markdown is not the file."""
+        lines = sample.lines
+        if not any(map(_MAY_BE_CODE.match, lines)):
+            return False
+        levels = heading_levels(sample)
+        if 0 in levels or len(levels) > 1:
+            return False
+        return sample.reaches(_CODE, _SHARE) or language_in(sample.head, lines) is not None
+
+    def shape(self, source: Source) -> Shape:
+        language = language_of(source.path, source.data)
+        if language is None:
+            return Shape("source code")
+        noun = f"{language.title()} source"
+        if len(source.data) > _DEFINED_BYTES or not source.is_whole:
+            return Shape(noun)
+        # Every definition has a byte of its own: all are counted.
+        found = definitions(source.data, language, most=_DEFINED_BYTES)
+        classes = sum(1 for one in found if one.keyword in _TYPES)
+        counts = [f"{classes:,} {'class' if classes == 1 else 'classes'}"] if classes else []
+        if others := len(found) - classes:
+            counts.append(count_of(others, "other definition" if classes else "definition"))
+        return Shape(noun, counts)
+
+    def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
+        language = language_of(source.path, source.data)
+        if language is not None:
+            for one in definitions(source.data, language):
+                yield one.line - 1, f"{'  ' * one.depth}{one.keyword} {one.name}"
+
+    def marks(self, data: bytes) -> Iterator[Mark]:
+        for found in found_in_slices(_DEFINITION, data):
+            yield found.start(), len(found[1].expandtabs(4)) - _DEEP, clip(found[2].rstrip(b" {:(\r"), _TITLE)

@@ -1,0 +1,43 @@
+"""Changes of files, as `diff` and version control print them."""
+
+import re
+from collections.abc import Iterator
+
+from content.formats.cuts import at_ends, found_in_slices
+from content.formats.format import Format, Mark, Sample, Shape, by_row
+from content.kind import Kind
+from content.source import Source
+from content.text import clip, count_of
+
+_CHANGES = re.compile(rb"\s*+(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )")
+_FILE = re.compile(
+    rb"^(?:diff --git [^\n]{1,300} b/([^\n]{1,300})|\+\+\+ (?:b/)?([^\n\t]{1,300}))", re.MULTILINE
+)
+_HUNK = re.compile(rb"\n(?=@@ |diff --git |Index: )")
+
+
+class Diff(Format):
+    kind = Kind.DIFF
+    noun = "a diff"
+    finds = (at_ends(_HUNK),)
+
+    def matches(self, sample: Sample) -> bool:
+        return _CHANGES.match(sample.head) is not None
+
+    def shape(self, source: Source) -> Shape:
+        counts = []
+        if source.is_whole:
+            counts.append(count_of(len({name for _, name in _files(source.data)}), "file"))
+        return Shape("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
+
+    def outline(self, source: Source) -> Iterator[tuple[int, str]]:
+        return by_row(source.data, {name: (at, name) for at, name in _files(source.data)}.values())
+
+    def marks(self, data: bytes) -> Iterator[Mark]:
+        for at, name in _files(data):
+            yield at, -1, name
+
+
+def _files(data: bytes) -> Iterator[tuple[int, str]]:
+    for found in found_in_slices(_FILE, data):
+        yield found.start(), clip(found[1] or found[2])

@@ -1,0 +1,199 @@
+"""What a format of text can do: be recognised, describe itself, be cut, complete a passage, be a value."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from content.formats.cuts import LEAST, REACH, Find, cut, cut_passage
+from content.kind import Kind
+from content.source import Source
+from content.text import cut_head
+from domain.errors import NotQueryable
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a text is. `noun` is the kind in words, `counts` how much there is of what, `names` all of its
+    columns or keys after `naming`, `facts` what else is known, `title` its title or first line."""
+
+    noun: str
+    counts: Sequence[str] = ()
+    names: Sequence[str] = ()
+    naming: str = ": "
+    facts: Sequence[str] = ()
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Bytes `start` to before `end` of the data, on its lines `line` to `last_line` (1-based). `path` is the
+    place in the structure, or "". `opened` is a place from which its brackets can be matched, -1 if
+    unknown."""
+
+    start: int
+    end: int
+    line: int
+    last_line: int
+    path: str
+    opened: int = -1
+
+
+class Place(NamedTuple):
+    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is a place, at most
+    REACH + MOST bytes before, from which the brackets of JSON can be matched; -1 if unknown."""
+
+    at: int
+    path: str
+    opened: int = -1
+
+
+Mark = tuple[int, int, str]
+"""The start of a section: offset, level, title. Only headings have a level above 0, which is shown."""
+
+
+class Whole(NamedTuple):
+    """Bytes `start` to before `end`, under `path`. `header` is the span of the lines before `start` that name
+    the columns of the table; `columns` names them where they are no lines of their own."""
+
+    start: int
+    end: int
+    path: str
+    header: tuple[int, int] | None = None
+    columns: str = ""
+
+
+_LINES = 60
+
+
+class Sample:
+    """The first 8 KiB of a source, in which its format is looked for."""
+
+    def __init__(self, source: Source) -> None:
+        self.whole_head = source.head
+        self.head = source.head.lstrip()
+        self.tool_name, self.path = source.tool_name, source.path
+        self.lines = list(filter(bytes.strip, self.head.split(b"\n", _LINES)[:_LINES]))
+        if len(source.data) > len(source.head) and len(self.lines) > 2 and len(self.lines) < _LINES:
+            # The last line is cut.
+            del self.lines[-1]
+
+    def share(self, pattern: re.Pattern[bytes]) -> float:
+        """The share of the lines that begin with a match."""
+        return len([*filter(pattern.match, self.lines)]) / max(1, len(self.lines))
+
+    def reaches(self, pattern: re.Pattern[bytes], share: float) -> bool:
+        """True if at least that share of the lines match. Ends when the first lines have decided."""
+        lines = self.lines
+        first = len(lines) - int(share * len(lines)) + 1
+        found = len([*filter(pattern.match, lines[:first])])
+        if found and found / len(lines) < share:
+            found += len([*filter(pattern.match, lines[first:])])
+        return bool(lines) and found / len(lines) >= share
+
+    @cached_property
+    def first_line(self) -> bytes:
+        return self.head.partition(b"\n")[0]
+
+
+class Format:
+    """A format of text; this is plain text in the methods that a format does not have of its own."""
+
+    kind: Kind
+    noun: str
+    """To complete "The data is …"."""
+    finds: tuple[Find, ...] = ()
+    """Where it is cut, the best places first."""
+    passage_finds: tuple[Find, ...] | None = None
+    """Where it is cut into passages, if not in all of these."""
+    has_structure = True
+    """False: its outline says nothing that helps to find a place in it again."""
+
+    def matches(self, sample: Sample) -> bool:
+        raise NotImplementedError
+
+    def shape(self, source: Source) -> Shape:
+        raise NotImplementedError
+
+    def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
+        """Lines; pairs of a 0-based row of the data and a text, which get the number of the line there."""
+        yield from ()
+
+    def marks(self, data: bytes) -> Iterable[Mark]:
+        return ()
+
+    def boundary(self, data: bytes, low: int, wished: int, high: int) -> int:
+        """A good place to cut from `low` to `high`, near `wished`."""
+        return cut(data, low, wished, high, self.finds)
+
+    def next_place(self, data: bytes, start: int) -> int:
+        """Where the passage that begins at `start` ends."""
+        finds = self.finds if self.passage_finds is None else self.passage_finds
+        return cut_passage(data, start, finds)
+
+    def places(self, data: bytes) -> Iterator[Place]:
+        """Where passages begin."""
+        at, path = 0, ""
+        around: list[tuple[int, str]] = []
+        for mark, level, title in chain(self.marks(data), ((len(data), 0, ""),)):
+            # A section that is too short is joined with the next.
+            while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
+                yield Place(at, path)
+                at = min(self.next_place(data, at), mark)
+            around = [*(outer for outer in around if outer[0] < level), (level, title)]
+            path = ("#" * level + " " if level > 0 else "") + " › ".join(name for _, name in around if name)
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        """What the passage is shown with, at most REACH bytes: its record or row, and the sentences around it
+        if `has_sentences`. Reads a few kilobytes around the passage, and at most 4 MiB before it for the
+        header of a table."""
+        start, end = lines_around(data, passage)
+        return Whole(start, end, passage.path)
+
+    def value(self, source: Source) -> object:
+        """Raises NotQueryable."""
+        raise NotQueryable(
+            f"The result is {self.noun}: only JSON, NDJSON and tables can be queried. "
+            "Search it with grep, read its lines, or ask a question about it."
+        )
+
+    def is_ascending(self, source: Source) -> bool | None:
+        """True if the oldest or first is at the beginning, False if it is at the end, None if unknown."""
+        return None
+
+
+def by_row(data: bytes, found: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The same texts with the rows of their offsets, which grow."""
+    row = done = 0
+    for at, text in found:
+        row += data.count(b"\n", done, at)
+        done = at
+        yield row, text
+
+
+def within(passage: Passage, start: int, end: int) -> tuple[int, int]:
+    return (start, end) if end - start <= REACH else (passage.start, passage.end)
+
+
+def lines_around(data: bytes, passage: Passage) -> tuple[int, int]:
+    return within(passage, line_start(data, passage.start), line_end(data, passage.end - 1))
+
+
+def line_start(data: bytes, at: int) -> int:
+    """Where the line begins; `at` if that is further than REACH bytes before."""
+    newline = data.rfind(b"\n", max(0, at - REACH), at)
+    return newline + 1 if newline >= 0 or at <= REACH else at
+
+
+def line_end(data: bytes, at: int) -> int:
+    newline = data.find(b"\n", at, at + REACH)
+    return newline + 1 if newline >= 0 else min(len(data), at + REACH)
+
+
+_COLUMNS_BYTES = 300
+
+
+def clipped_columns(text: bytes) -> str:
+    return " ".join(cut_head(text, _COLUMNS_BYTES).decode("utf-8", "replace").split())

@@ -1,0 +1,788 @@
+"""JSON and literals of Python: a walk from bracket to bracket, passages with their paths, records, values."""
+
+import json
+import re
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+from pydantic_core import from_json
+
+from content.formats import sheets
+from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
+from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
+from content.formats.log import STAMP
+from content.kind import Kind
+from content.source import Source
+from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, clip, count_of
+from domain.errors import NotQueryable
+
+_JSON = re.compile(rb'[\[{]\s*(?:["\[\]{}\d-]|true|false|null|\Z)')
+_LITERAL = re.compile(rb"\s*(?:[\[({]\s*[\[({]*\s*['\"]|[\[(]\s*[\[(]\s*-?\d)")
+_TUPLES = re.compile(rb"\s*\[\(")
+# Members are larger than lines, and shown whole.
+_MEMBERS_AIM = 300
+_HEAD = 256
+_DEEPEST = 64
+_LONGEST_KEY = 200
+_LONGEST_PATH = 200
+
+# More brackets would take too long; such data is mostly noise or numbers, which need no paths.
+_MOST_OPENINGS = 300_000
+
+
+# The text before a bracket, 1,000 strings at a time: a call of `re` holds the interpreter.
+_JSON_RUN = re.compile(rb'(?>(?:[^"{}\[\]]++|%b){0,2000})([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
+_LITERAL_RUN = re.compile(
+    rb"(?>(?:[^\"'{}\[\]()]++|%b|%b){0,2000})([{}\[\]()]?+)" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL
+)
+_STRING = re.compile(rb"%b|%b" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
+
+
+def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """The text between two brackets, from where to where, and the bracket behind it, b"" at the end."""
+    for found in run.finditer(data, start):
+        if found[1] or found.end() == len(data):
+            yield start, found.start(1), found[1]
+            start = found.end()
+
+
+# This many members without brackets, with their commas.
+_MEMBERS = rb"(?:[^%b,]*+(?>(?:(?:%b)[^%b,]*+)*),){%d}"
+
+
+_STEPS = (64, 8, 1)
+_WHOLE_DOUBLE = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
+_WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'"
+_FEW_JSON, _FEW_LITERAL = (
+    [(step, re.compile(_MEMBERS % (quotes, string, quotes, step), re.DOTALL)) for step in _STEPS]
+    for quotes, string in ((b'"', _WHOLE_DOUBLE), (b"\"'", _WHOLE_EITHER))
+)
+_LINE_END = re.compile(rb"[ \t]*\r?\n")
+_PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
+
+# The member that names an object, behind others that are short. An id is the last choice.
+_NAME_BYTES = 512
+_VALUE = rb"""(?:%b|%b|[^"'{}\[\],]++|\[[^{}\[\]]*+\]|\{[^{}\[\]]*+\})""" % (DOUBLE_QUOTED, SINGLE_QUOTED)
+_NAMED = [
+    re.compile(
+        rb"""\s*+\{\s*+(?:["'][^"'\\\\]{1,40}["']\s*+:\s*+%b\s*+,\s*+)*?["'](?:%b)["']\s*+:\s*+["']([^"'\\]{1,60})["']"""
+        % (_VALUE, keys),
+        re.DOTALL,
+    )
+    for keys in (rb"name|key|path|title", rb"id")
+]
+_OPENING = (b"{", b"[", b"(")
+_COMMA_SIGN = ord(",")
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """An open list or object that begins at byte `at`. `member` is its index in the parent, or the place of
+    its key."""
+
+    parent: "_Open | None"
+    at: int
+    member: int | tuple[int, int]
+    is_list: bool
+    index: int = 0
+    path: str | None = None
+
+
+class _Member(NamedTuple):
+    """A member that begins at byte `at`, `depth` levels deep, in `around`. `number` is its index in a
+    list."""
+
+    at: int
+    depth: int
+    around: _Open
+    number: int
+
+
+class _Walk:
+    """Walks from bracket to bracket. Places before `earliest` are too near to the start of the passage."""
+
+    def __init__(self, data: bytes) -> None:
+        self.pending: list[_Member] = []
+        self.earliest = LEAST
+        self._data = data
+        self._recent = deque([0])
+        head = data[:8]
+        is_literal = b"(" in head[:3] or b"'" in head
+        self._run = _LITERAL_RUN if is_literal else _JSON_RUN
+        self._few = _FEW_LITERAL if is_literal else _FEW_JSON
+
+    def members(self) -> Iterator[_Member]:
+        data, deeper = self._data, 0
+        stack = [_Open(None, 0, 0, is_list=False)]
+        for start, end, bracket in _walk(data, self._run):
+            top, opens = stack[-1], bracket in _OPENING
+            if end - start > AIM:
+                yield from self._long(start, end, top, len(stack))
+            elif start < end:
+                at = self._short(start, end, top, opens, len(stack))
+                if at >= self.earliest:
+                    yield _Member(at, len(stack), top, top.index)
+            if opens and len(stack) < _DEEPEST:
+                member = top.index if top.is_list else (start, end)
+                stack.append(_Open(top, end, member, bracket != b"{"))
+            elif opens:
+                deeper += 1
+            elif deeper:
+                deeper -= 1
+            elif len(stack) > 1:
+                stack.pop()
+
+    def _short(self, start: int, end: int, top: _Open, opens: bool, depth: int) -> int:
+        """Where a member begins in the run, 0 if none does: the member that opens after the run, or the one
+        after the member that closed before it."""
+        data = self._data
+        if end - start <= 2 and data[start] == _COMMA_SIGN:
+            top.index += 1
+            return end
+        if opens:
+            if top.is_list:
+                text = data[start:end]
+                top.index += (_STRING.sub(b"", text) if b'"' in text or b"'" in text else text).count(b",")
+            comma = data.rfind(b",", start, end)
+            if comma >= 0:
+                return comma + 1
+        if data[start] == _COMMA_SIGN:
+            return start + 1
+        # One document after another.
+        return data.find(b"\n", start, end) + 1 if depth == 1 else 0
+
+    def _long(self, start: int, end: int, top: _Open, depth: int) -> Iterator[_Member]:
+        """Yields members of a long run, many small ones at a time."""
+        at = start
+        while at < end:
+            for count, pattern in self._few:
+                found = pattern.match(self._data, at, end if count == 1 else min(end, at + AIM))
+                if found:
+                    break
+            else:
+                return
+            at = found.end()
+            top.index += count
+            if at >= self.earliest:
+                yield _Member(at, depth, top, top.index)
+
+    def next(self, last: Place) -> Place:
+        """The place after the `last` one."""
+        start = last.at
+        inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
+        if inside:
+            best = min(inside, key=lambda one: (one.depth, abs(one.at - start - _MEMBERS_AIM)))
+            line_end = _LINE_END.match(self._data, best.at, start + MOST)
+            at = line_end.end() if line_end else best.at
+            self.pending = [one for one in self.pending if one.at > at]
+            return Place(at, self._path(best), self._opened([best], at))
+        at = cut_passage(self._data, start)
+        passed = [one for one in self.pending if one.at <= at]
+        self.pending = [one for one in self.pending if one.at > at]
+        return Place(at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at))
+
+    def _opened(self, members: list[_Member], at: int) -> int:
+        """The first place that is known to be in no string, at most REACH + MOST bytes before `at`; or -1."""
+        recent = self._recent
+        recent.extend(member.at for member in members)
+        while recent and at - recent[0] > REACH + MOST:
+            recent.popleft()
+        return recent[0] if recent else -1
+
+    def _path(self, member: _Member) -> str:
+        path = self._around(member.around)
+        if member.around.is_list:
+            path += self._element(member.at, member.number)
+        if len(path) > _LONGEST_PATH:
+            path = "…" + path[-_LONGEST_PATH:]
+        return "$" + path if path else ""
+
+    def _around(self, around: _Open) -> str:
+        if around.path is None:
+            place = around.member
+            step = self._element(around.at, place) if isinstance(place, int) else self._key(*place)
+            around.path = self._around(around.parent) + step if around.parent else ""
+        return around.path
+
+    def _element(self, at: int, number: int) -> str:
+        """The element of a list that begins at byte `at`: by its name if it has one, else by its number."""
+        for pattern in _NAMED:
+            if named := pattern.match(self._data, at, at + _NAME_BYTES):
+                return f'["{" ".join(named[1].decode("utf-8", "replace").split())}"]'
+        return f"[{number}]"
+
+    def _key(self, start: int, end: int) -> str:
+        """The key before the colon that ends at `end`."""
+        tail = self._data[max(start, end - _LONGEST_KEY) : end].rstrip()
+        if tail[-1:] != b":":
+            return ""
+        tail = tail[:-1].rstrip()
+        key = " ".join(tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace").split())
+        return f".{key}" if _PLAIN_KEY.match(key) else f'["{key}"]'
+
+
+_TOKEN = re.compile(rb"%b|%b|[\[\](){}]" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
+_JSON_TOKEN = re.compile(rb"%b|[\[\]{}]" % DOUBLE_QUOTED, re.DOTALL)
+_STEP = re.compile(r'(?:\.[\w$-]+|\["[^"]*"\]|\[\d+\])\Z')
+_ADDRESS = re.compile(rb'"(?:address|cell|coordinate|ref)"\s*+:\s*+"\$?[A-Z]{1,3}\$?(\d{1,7})"')
+_GRID = re.compile(rb'\[\s*+\[((?:\s*+"[^"\\]{1,100}"\s*+,){1,60}\s*+"[^"\\]{1,100}"\s*+)\]')
+_GRID_BYTES = 4096
+_LEAD = 32
+_LIST = ord("[")
+
+
+class _Bracketed(NamedTuple):
+    """A list, tuple or object from its opening bracket to past its closing one. `is_element`: it stands in a
+    list."""
+
+    start: int
+    end: int
+    is_list: bool
+    is_element: bool
+
+    @property
+    def is_record(self) -> bool:
+        return self.is_element or not self.is_list
+
+
+def record_around(data: bytes, passage: Passage) -> Whole:
+    """The smallest record around all of the passage, an element of a list if there is one. Otherwise the
+    records that begin or end in it are completed."""
+    found = list(_containers(data, passage))
+    start, end = _completed(passage, found)
+    around = [one for one in found if one.start <= start and end <= one.end and one.end - one.start <= REACH]
+    if records := [one for one in around if one.is_element] or [one for one in around if one.is_record]:
+        smallest = min(records, key=lambda one: one.end - one.start)
+        start, end = smallest.start, smallest.end
+    cells = _row_of_cells(data, start, end, found)
+    start, end = within(passage, *cells)
+    is_row = data[start : start + _LEAD].lstrip()[:1] == b"["
+    # The first row of a list of rows, if it holds text alone.
+    grid = _GRID.search(data, 0, _GRID_BYTES) if is_row and start > _GRID_BYTES else None
+    return Whole(start, end, _path(passage, start, found), columns=clipped_columns(grid[1]) if grid else "")
+
+
+def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
+    """Those that begin where the passage is opened or later, and end at most REACH bytes after it, in the
+    order of their ends."""
+    pattern = _JSON_TOKEN if data[:8].find(b"(") < 0 and data[:8].find(b"'") < 0 else _TOKEN
+    opened: list[int] = []
+    for token in pattern.finditer(data, passage.opened, min(len(data), passage.end + REACH)):
+        if token[0] in (b"{", b"[", b"("):
+            opened.append(token.start())
+        elif token[0] in (b"}", b"]", b")") and opened:
+            start = opened.pop()
+            is_value = data[max(0, start - _LEAD) : start].rstrip().endswith(b":")
+            yield _Bracketed(start, token.end(), data[start] == _LIST, not is_value)
+
+
+def _completed(passage: Passage, found: list[_Bracketed]) -> tuple[int, int]:
+    short = [one for one in found if one.is_record and one.end - one.start <= MOST]
+    start = min(
+        (one.start for one in short if one.start < passage.start < one.end < passage.end),
+        default=passage.start,
+    )
+    end = max(
+        (one.end for one in short if passage.start < one.start < passage.end < one.end), default=passage.end
+    )
+    return within(passage, start, end)
+
+
+def _row_of_cells(data: bytes, start: int, end: int, found: list[_Bracketed]) -> tuple[int, int]:
+    """Records of single cells are completed to the cells of their rows."""
+    cells = {
+        (one.start, one.end): address[1]
+        for one in sorted(found)
+        if not one.is_list and (address := _ADDRESS.search(data, one.start, min(one.end, one.start + MOST)))
+    }
+    shown = [row for (at, until), row in cells.items() if start <= at and until <= end]
+    if not shown:
+        return start, end
+    before = [at for (at, until), row in cells.items() if until <= start and row == shown[0]]
+    after = [until for (at, until), row in cells.items() if at >= end and row == shown[-1]]
+    return min((start, *before)), max((end, *after))
+
+
+def _path(passage: Passage, start: int, found: list[_Bracketed]) -> str:
+    """The path of the record that begins at `start`, from the one of the first member in the passage."""
+    inside = [one for one in found if start <= one.start < passage.start < one.end]
+    path = passage.path
+    for _ in range(len(inside) - (not max(inside).is_list) if inside else 0):
+        path = _STEP.sub("", path)
+    return path
+
+
+_QUOTE = re.compile(rb'\\.|"', re.DOTALL)
+_COMMA = re.compile(rb"%b|,([ \t]*+\r?\n)?" % DOUBLE_QUOTED, re.DOTALL)
+_BEFORE_STRING, _AFTER_STRING = {b"{", b"[", b",", b":"}, {b",", b":", b"]", b"}"}
+_VOTERS = 100
+_GAP = 16
+
+
+def _member(window: bytes, low: int, wished: int, high: int) -> int:
+    """Between two members of the outermost JSON array or object that has any there."""
+    start = _out_of_string(window)
+    levels: dict[int, list[tuple[int, int]]] = {}
+    for depth, first, last in _runs(window, start) if start >= 0 else ():
+        if first > high:
+            break
+        if last >= low:
+            levels.setdefault(depth, []).append((first, last))
+    for _, runs in sorted(levels.items()):
+        places = [place for run in runs for place in _members(window, *run) if low <= place <= high]
+        if places:
+            return min(places, key=lambda place: abs(place - wished))
+    return 0
+
+
+def _runs(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
+    """The runs of text between brackets: depth, start and end."""
+    depth = 0
+    for first, last, bracket in _walk(window, _JSON_RUN, start):
+        if first < last:
+            yield depth, first, last
+        depth += 1 if bracket in _OPENING else -1
+
+
+def _members(window: bytes, first: int, last: int) -> Iterator[int]:
+    """The places in a run at which members begin, or at which a line ends between two values."""
+    if window[first - 1 : first] in (b"}", b"]") and window[last : last + 1] in (b"{", b"["):
+        between = window[first:last]
+        if b"\n" in between and between.isspace():
+            yield first + between.rfind(b"\n") + 1
+    for found in _COMMA.finditer(window, first, last):
+        if window[found.start()] == _COMMA_SIGN:
+            yield found.end()
+
+
+def _out_of_string(window: bytes) -> int:
+    """The first place outside every JSON string, -1 if unknown. Quotes open and close in turn; the characters
+    beside them show which of them open."""
+    found = islice((found.start() for found in _QUOTE.finditer(window) if found[0] == b'"'), _VOTERS)
+    quotes = list(found)
+    if not quotes:
+        return -1 if b"\\" in window else 0
+    votes = [0, 0]
+    for index, quote in enumerate(quotes):
+        before = window[max(0, quote - _GAP) : quote].rstrip()[-1:]
+        after = window[quote + 1 : quote + 1 + _GAP].lstrip()[:1]
+        votes[index % 2] += (before in _BEFORE_STRING) - (after in _AFTER_STRING)
+    return 0 if votes[0] >= votes[1] else quotes[0] + 1
+
+
+def json_places(data: bytes) -> Iterator[Place]:
+    """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
+    place = Place(0, "", 0)
+    walk = _Walk(data)
+    for found in walk.members():
+        while found.at - place.at > MOST:
+            yield place
+            place = walk.next(place)
+            walk.earliest = place.at + LEAST
+        if found.at >= walk.earliest:
+            walk.pending.append(found)
+    while len(data) - place.at > MOST:
+        yield place
+        place = walk.next(place)
+    yield place
+
+
+# What the value is.
+
+_WHOLE = 256 << 10
+_PART = 16 << 10
+_ELEMENTS = {
+    b"{": "object", b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"
+}  # fmt: skip
+_MOST_ELEMENTS = 100
+_NESTED = 12
+_INNER_BYTES = 110
+_STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
+_ADJACENT = re.compile(rb"\}\s*\{|\]\s*\[")
+_RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
+
+
+def parsed_head(data: bytes) -> tuple[object, bool]:
+    """The value of JSON that may be cut, or None, and True if it is complete."""
+    try:
+        return json.loads(data), True
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return from_json(data, allow_partial="trailing-strings", cache_strings="none"), False
+    except (ValueError, RecursionError):
+        return None, False
+
+
+class Json(Format):
+    kind = Kind.JSON
+    noun = "JSON"
+    finds: tuple[Find, ...] = (_member,)
+    # Passages of JSON with too many brackets for a walk.
+    passage_finds = ()
+
+    def matches(self, sample: Sample) -> bool:
+        # A log may begin with a bracket and a date too.
+        return _JSON.match(sample.head) is not None and STAMP.match(sample.head) is None
+
+    def shape(self, source: Source) -> Shape:
+        data = source.data
+        if source.is_whole and len(data) <= _WHOLE:
+            try:
+                return _described(msgspec.json.decode(data, type=Raw))
+            except (msgspec.DecodeError, RecursionError):
+                pass
+        value, _ = parsed_head(data[:_PART])
+        counts = _counted(data) if source.is_whole else ()
+        return _described_head(value, counts)
+
+    def outline(self, source: Source) -> Iterator[str]:
+        value, is_whole = parsed_head(source.data)
+        if value is not None:
+            yield from _lines_of("" if is_whole else "(cut off) ", value, 0)
+
+    def places(self, data: bytes) -> Iterator[Place]:
+        if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+            return super().places(data)
+        return json_places(data)
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        if passage.opened >= 0:
+            return record_around(data, passage)
+        return Whole(passage.start, passage.end, passage.path)
+
+    def value(self, source: Source) -> object:
+        found = _documents(source.take_text())
+        return found[0] if len(found) == 1 else found
+
+
+class Records(Json):
+    kind = Kind.NDJSON
+    noun = "JSON lines"
+
+    def matches(self, sample: Sample) -> bool:
+        """Records one a line, with few other lines among them, or documents one after another."""
+        if super().matches(sample) and (adjacent := _ADJACENT.search(sample.head)):
+            bare = _STRINGS.sub(b'""', sample.head)
+            if adjacent := _ADJACENT.search(bare):
+                return bare.count(b"{", 0, adjacent.start() + 1) == bare.count(b"}", 0, adjacent.start() + 1)
+        if not _JSON.match(sample.head):
+            first = next((line for line in sample.lines if line[:1] == b"{"), b"")
+            if not _RECORD.match(first):
+                return False
+        records = sum(1 for line in sample.lines if _RECORD.match(line))
+        return records >= 2 and records >= 0.8 * len(sample.lines) and not STAMP.match(sample.head)
+
+    def shape(self, source: Source) -> Shape:
+        """Records are counted by the brackets that they begin with: other lines may be among them."""
+        data = source.data
+        bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
+        keys: dict[str, Raw] = {}
+        start = max(0, data.find(bracket))
+        for value in _first_documents(data[start : start + _PART]):
+            if isinstance(value, dict):
+                keys |= value
+        counts = []
+        if source.is_whole:
+            counts.append(count_of(data.count(b"\n" + bracket) + data.startswith(bracket), "record"))
+            if b"\n" + bracket not in data[:_PART] and b"}{" in data[:_PART]:
+                counts = []
+        return Shape("JSON lines", counts, _names(keys), " with keys " if keys else "")
+
+    def outline(self, source: Source) -> Iterator[str]:
+        shape = self.shape(source)
+        yield from shape.counts
+        data = source.data
+        types: dict[str, str] = {}
+        for value in _first_documents(data[max(0, data.find(b"{")) :][:_PART]):
+            if isinstance(value, dict):
+                types |= {
+                    key: _type(msgspec.json.decode(item)) for key, item in value.items() if key not in types
+                }
+        yield from (f"  {clip(key, _KEY_CHARS)}: {kind}" for key, kind in list(types.items())[:_KEYS])
+
+    def boundary(self, data: bytes, low: int, wished: int, high: int) -> int:
+        return cut(data, low, wished, high, (line_end, _member))
+
+    def value(self, source: Source) -> object:
+        return _records(source.take_text())
+
+
+class Literal(Json):
+    """A list of tuples or another literal of Python, as clients of databases print it."""
+
+    kind = Kind.TEXT
+    noun = "plain text"
+    has_structure = False
+    finds = ()
+
+    def matches(self, sample: Sample) -> bool:
+        return _LITERAL.match(sample.head[:_HEAD]) is not None
+
+    def shape(self, source: Source) -> Shape:
+        data = source.data
+        if not _TUPLES.match(data):
+            return Shape("Python literal", title=clip(data[:80]))
+        count = f" of {count_of(data.count(b'), (') + 1, 'tuple')}" if source.is_whole else " of tuples"
+        return Shape(f"Python list{count}", title=clip(data[:80]))
+
+    def outline(self, source: Source) -> Iterator[str]:
+        yield from ()
+
+    def value(self, source: Source) -> object:
+        return Format.value(self, source)
+
+
+def _first_documents(data: bytes) -> Iterator[object]:
+    """At most five records of a beginning that may be cut; the values of their members are not decoded."""
+    lines = [line for line in data.split(b"\n", 12)[:12] if line[:1] in (b"{", b"[")][:5]
+    for line in lines:
+        try:
+            yield msgspec.json.decode(line, type=dict[str, Raw])
+        except (msgspec.DecodeError, RecursionError):
+            value, _ = parsed_head(data[: data.find(b"\n}") + 2] if line.strip() == b"{" else line)
+            if isinstance(value, dict):
+                yield {key: Raw(msgspec.json.encode(item)) for key, item in value.items()}
+            if line.strip() == b"{":
+                return
+
+
+def _described(raw: Raw) -> Shape:
+    """`248 objects with keys id, name`, or `object with keys total, items; items: 248 objects with …`."""
+    data = bytes(raw)
+    rows = sheets.rows_in(data)
+    if rows is not None:
+        names = list(rows[0]) if rows else []
+        return Shape("JSON", [count_of(len(rows), "row"), count_of(len(names), "column")], names)
+    title = _title(data)
+    if data[:1] != b"{":
+        count, names = _value(data)
+        return Shape("JSON", [count], names, " with keys " if names else "", title=title)
+    members = msgspec.json.decode(data, type=dict[str, Raw])
+    largest = max(members, key=lambda name: len(bytes(members[name])), default="")
+    inside = bytes(members[largest]) if largest else b""
+    if largest and 2 * len(inside) > len(data) and inside[:1] in (b"[", b"{"):
+        count, names = _value(inside)
+        keys = f"object with keys {_few(members)}; {clip(largest, 60)}: {count}"
+        return Shape("JSON", [keys], names, " with keys " if names else "", title=title)
+    if not members:
+        return Shape("JSON", ["empty object"])
+    return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
+
+
+def _value(data: bytes, deeper: int = 1) -> tuple[str, list[str]]:
+    """What a value is, and the keys of its first element."""
+    if data[:1] == b"[":
+        items = msgspec.json.decode(data, type=list[Raw])
+        elements = {_ELEMENTS.get(bytes(item)[:1], "number") for item in items[:_MOST_ELEMENTS]}
+        if not items:
+            return "empty array", []
+        if len(elements) != 1:
+            return f"array of {len(items):,}", []
+        counted = count_of(len(items), *elements)
+        if elements == {"object"}:
+            return counted, _names(msgspec.json.decode(items[0], type=dict[str, Raw]))
+        if deeper and elements == {"array"}:
+            first, names = _value(bytes(items[0]), 0)
+            return f"array of {counted}; first: {first}", names
+        return f"array of {counted}", []
+    if data[:1] != b"{":
+        return "a single value", []
+    members = msgspec.json.decode(data, type=dict[str, Raw])
+    return ("object", _names(members)) if members else ("empty object", [])
+
+
+def _names(members: dict[str, Raw]) -> list[str]:
+    """The keys of a record; a small object in it as the keys `outer.inner`."""
+    names = []
+    for name, raw in members.items():
+        item = bytes(raw)
+        if item[:1] == b"{" and len(item) < 16 * 1024:
+            inner = msgspec.json.decode(item, type=dict[str, Raw])
+            if 0 < len(inner) <= _NESTED and all(
+                bytes(one)[:1] not in (b"{", b"[") for one in inner.values()
+            ):
+                names += [f"{name}.{key}" for key in inner]
+                continue
+        names.append(name)
+    return names
+
+
+def _few(names: Collection[str]) -> str:
+    """The names that fit, never cut in one."""
+    shown: list[str] = []
+    room = _INNER_BYTES
+    for name in names:
+        name = clip(name, 60)
+        room -= len(name.encode("utf-8", "replace")) + 2
+        if room < 0 and shown:
+            return ", ".join((*shown, "…"))
+        shown.append(name)
+    return ", ".join(shown)
+
+
+def _title(data: bytes) -> str:
+    """The title or name of an object."""
+    if data[:1] != b"{":
+        return ""
+    members = msgspec.json.decode(data, type=dict[str, Raw])
+    named = (bytes(members[name]) for name in ("title", "name") if name in members)
+    found = (clip(msgspec.json.decode(one, type=str).encode()) for one in named if one[:1] == b'"')
+    return next(filter(None, found), "")
+
+
+def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape:
+    """The shape of a value whose beginning is known; `counts` are those of all of it, if they are known."""
+    sizes = dict(counts)
+    if isinstance(value, list):
+        rows = _rows(value)
+        many = sizes.get("", "")
+        noun = "objects" if rows else "elements"
+        count = f"{many} {noun}" if many else f"array{' of objects' if rows else ''}"
+        return Shape("JSON", [count], rows, " with keys " if rows else "")
+    if isinstance(value, dict):
+        inner = next(
+            ((key, item) for key, item in value.items() if isinstance(item, list) and _rows(item)), None
+        )
+        arrays = [
+            f"{key}: {size} items"
+            for key, size in sizes.items()
+            if key and (inner is None or key != inner[0])
+        ]
+        keys = f"object with keys {_few([*value, *(() if sizes else ('…',))])}"
+        if inner is None:
+            return Shape("JSON", [keys, *arrays[:8]])
+        size = sizes.get(inner[0])
+        count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
+        return Shape("JSON", ["; ".join((keys, *arrays[:8], count))], _rows(inner[1]), " with keys ")
+    return Shape("JSON")
+
+
+def _rows(items: list[Any]) -> list[str]:
+    """The keys of the first of a list of objects."""
+    if not items or not isinstance(items[0], dict) or not all(isinstance(item, dict) for item in items):
+        return []
+    return _names({key: Raw(msgspec.json.encode(item)) for key, item in items[0].items()})
+
+
+@dataclass(slots=True)
+class _Container:
+    """An open array or object, at most two levels deep."""
+
+    name: str
+    is_array: bool
+    commas: int = 0
+    filled: bool = False
+
+    @property
+    def members(self) -> int:
+        return self.commas + self.filled
+
+
+def _counted(data: bytes) -> list[tuple[str, str]]:
+    """The number of members of the outermost value, under "", and of each named array in it; nothing where
+    counting would take more than a second."""
+    if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+        return []
+    around: list[_Container] = []
+    arrays: list[tuple[str, str]] = []
+    depth = 0
+    for start, end, bracket in _walk(data, _JSON_RUN):
+        if 0 < depth <= 2:
+            bare = _STRINGS.sub(b'"', data[start:end])
+            around[-1].commas += bare.count(b",")
+            around[-1].filled = around[-1].filled or bool(bare.strip()) or bracket in (b"{", b"[")
+        if bracket in (b"{", b"["):
+            if depth < 2:
+                key = _STRINGS.findall(data[max(start, end - 400) : end]) if around else []
+                name = (
+                    key[-1].strip(b'"').decode("utf-8", "replace") if key and not around[0].is_array else ""
+                )
+                around.append(_Container(name, bracket == b"["))
+            depth += 1
+        elif bracket and depth:
+            ended = around.pop() if depth <= 2 else None
+            depth -= 1
+            if ended and not depth:
+                return [("", f"{ended.members:,}"), *arrays]
+            if ended and ended.name and ended.is_array:
+                arrays.append((ended.name, f"{ended.members:,}"))
+    return []
+
+
+_DEPTH = 3
+_KEYS = 24
+_KEY_CHARS = 60
+_TYPES = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+
+
+def _lines_of(label: str, value: object, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    yield f"{indent}{label}{_type(value)}"
+    if depth == _DEPTH:
+        return
+    if isinstance(value, dict):
+        for key in list(value)[:_KEYS]:
+            yield from _lines_of(f"{clip(key, _KEY_CHARS)}: ", value[key], depth + 1)
+        if len(value) > _KEYS:
+            yield f"{indent}  … {len(value) - _KEYS} more keys"
+    elif isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        yield from _lines_of("first item: ", value[0], depth + 1)
+
+
+def _type(value: object) -> str:
+    if isinstance(value, dict):
+        return f"object with {len(value)} keys"
+    if isinstance(value, list):
+        return f"array of {len(value)}"
+    return _TYPES[type(value)]
+
+
+# The value.
+
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
+
+
+def _records(text: str) -> object:
+    # Read as one array, the records share the strings of their keys: half the memory.
+    lines = list(filter(str.strip, text.split("\n")))
+    try:
+        return json.loads("[" + ",".join(lines) + "]", parse_constant=_null)
+    except (ValueError, RecursionError):
+        pass
+    # Other lines may be among the records.
+    records = [line for line in lines if line[:1] in ("{", "[")]
+    if len(records) < len(lines) and all(_RECORD.match(line.encode("utf-8", "replace")) for line in records):
+        return _documents("\n".join(records))
+    return _documents(text)
+
+
+def _documents(text: str) -> list[object]:
+    """Parses JSON documents with only white space between them."""
+    decode = json.JSONDecoder(parse_constant=_null).raw_decode
+    found: list[object] = []
+    at = 0
+    try:
+        while begin := _NO_SPACE.search(text, at):
+            value, at = decode(text, begin.start())
+            found.append(value)
+    except json.JSONDecodeError as error:
+        raise _malformed(f"is not well-formed at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise _malformed("is nested too deeply") from None
+    except ValueError:
+        raise _malformed("holds a number with too many digits") from None
+    return found
+
+
+def _null(constant: str) -> None:
+    """Reads NaN and Infinity, which JSON does not have, as null."""
+
+
+def _malformed(what: str) -> NotQueryable:
+    return NotQueryable(f"The result looks like JSON, but {what}. Read it by lines or grep.")

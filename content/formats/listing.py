@@ -1,0 +1,35 @@
+"""Lists: of files, one a line, and of literals of Python."""
+
+import re
+
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
+from content.source import Source
+
+_PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
+_ENTRY = re.compile(rb"^[-dlbcps][-rwxsStT]{9}[ .+@]", re.MULTILINE)
+_PATH = re.compile(
+    rb"\s*+[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+)\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z"
+)
+_FIRST_LINES = 24
+
+
+class Listing(Format):
+    kind = Kind.LISTING
+    noun = "a list of files"
+    has_structure = False
+
+    def matches(self, sample: Sample) -> bool:
+        lines = sample.lines[:_FIRST_LINES]
+        return len(lines) > 3 and (
+            sum(map(bool, map(_PERMISSIONS.match, lines))) > 0.6 * len(lines)
+            or sum(map(bool, map(_PATH.match, lines))) > 0.8 * len(lines)
+        )
+
+    def shape(self, source: Source) -> Shape:
+        if not _ENTRY.search(source.head):
+            return Shape("list of paths")
+        if not source.is_whole:
+            return Shape("directory listing")
+        entries = sum(1 for _ in _ENTRY.finditer(source.data))
+        return Shape("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])

@@ -1,0 +1,201 @@
+"""Logs: their times, levels and status codes; an event stays together with its trace."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from content.formats.cuts import at_ends
+from content.formats.format import Format, Sample, Shape
+from content.kind import Kind
+from content.source import Source
+
+_TIMES = (
+    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d", "%Y-%m-%d %H:%M:%S"),
+    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d", "%Y-%m-%d %H:%M"),
+    (rb"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d", "%d/%b/%Y:%H:%M:%S"),
+    (rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}", "%b %d %H:%M:%S %Y"),
+    (rb"[A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d", "%b %d %H:%M:%S"),
+    (rb"\d\d-\d\d \d\d:\d\d:\d\d", "%m-%d %H:%M:%S"),
+    (rb"\d\d:\d\d:\d\d", "%H:%M:%S"),
+)
+_TIME = re.compile(b"|".join(b"(%b)" % pattern for pattern, _ in _TIMES))
+_DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d|3[01])(?!\d)")
+# A part of every time, and how much of one may stand before it: a pattern that begins with a literal is
+# looked for ten times as fast.
+_CLOCK, _BEFORE_CLOCK = re.compile(rb":\d\d"), 14
+_END = 4096
+_FIRST_TIMES = 40
+
+_WORDS = rb"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL"
+# No pattern here begins with an optional group: one such costs more than all of these.
+STAMP = re.compile(
+    rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
+    rb"|<\d{1,3}>|[IWEF]\d{4} \d\d:\d\d|(?:time|ts|level)=\S|\[?(?:%b)\b)"
+    rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:" % _WORDS
+)
+# Lines without a time, such as a stack trace, belong to the event above them.
+EVENT = re.compile(
+    rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})|[^\w\s]?(?:%b)\b)" % _WORDS
+)
+_UNINDENTED = re.compile(rb"\n(?=\S)")
+
+# A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
+# literal, so that the search skips what begins none of them, and none with a space, which is frequent.
+_TAG = rb"(?<= .)(?= [\w.$-]{1,60} *:)"
+_LEVEL = re.compile(
+    rb"T(?<!\wT)RACE\b|D(?:(?<!\wD)EBUG\b|%b)|I(?:(?<!\wI)NFO\b|%b)|N(?<!\wN)OTICE\b"
+    rb"|W(?:(?<!\wW)ARN(?:ING)?\b|%b)|E(?:(?<!\wE)RROR\b|%b)|F(?:(?<!\wF)ATAL\b|%b)|V%b"
+    rb"|C(?<!\wC)RITICAL\b|level=\"?(\w{1,12})"
+    rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]" % ((_TAG,) * 6)
+)
+_LEVEL_STARTS = 80
+_LEVEL_ENDS = 160
+_SAMPLED = 4 << 10
+_COUNTED = 16 << 10
+_LETTERS = {
+    b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
+}  # fmt: skip
+_BY_WEIGHT = [
+    "EMERG",
+    "ALERT",
+    "FATAL",
+    "CRITICAL",
+    "CRIT",
+    "ERROR",
+    "WARNING",
+    "WARN",
+    "NOTICE",
+    "INFO",
+    "DEBUG",
+    "VERBOSE",
+    "TRACE",
+]
+_NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
+# Words of levels in which no other is contained.
+_CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
+_STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
+_MOST = 12
+
+
+def levels(source: Source) -> list[tuple[str, int]]:
+    """The levels, the gravest first, and how many lines of a whole source have each; 0 where they are not
+    counted: of a part, and of a longer log whose levels are no words in capitals."""
+    data = source.data
+    sample = _levels_of(data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
+    if not sample:
+        return []
+    if source.is_whole and (counts := _counted(data, sample)):
+        return _by_weight(counts)
+    if source.is_whole and len(data) <= _COUNTED:
+        return _by_weight(_levels_of(data))
+    return [(name, 0) for name, _ in _by_weight(sample)]
+
+
+def _counted(data: bytes, sample: Counter[str]) -> Counter[str] | None:
+    """The levels of a log whose levels are words in capitals; None if others are, or if words of a message
+    look like one."""
+    found = data[:_SAMPLED] + data[-_SAMPLED:]
+    if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
+        return None
+    if not all(name.encode() in found for name in sample):
+        return None
+    capitals = data.translate(None, _NO_CAPITALS)
+    counts = Counter({word.decode(): count for word in _CAPITALS if (count := capitals.count(word))})
+    if "WARNING" in sample and "WARN" not in sample:
+        counts["WARNING"] = counts.pop("WARN", 0)
+    return counts if sum(counts.values()) <= data.count(b"\n") + 1 else None
+
+
+def _levels_of(data: bytes) -> Counter[str]:
+    """The first level of each line."""
+    found = (_LEVEL.search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
+    names = (match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS)
+    return Counter(_LETTERS.get(name) or name.decode("ascii", "replace").upper() for name in names)
+
+
+def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
+    weight = {name: place for place, name in enumerate(_BY_WEIGHT)}
+    return sorted(counts.items(), key=lambda one: (weight.get(one[0], len(weight)), -one[1]))[:_MOST]
+
+
+def _first_time(data: bytes) -> re.Match[bytes] | None:
+    clock = _CLOCK.search(data)
+    return clock and _TIME.search(data, max(0, clock.start() - _BEFORE_CLOCK))
+
+
+def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
+    """The first time of the first line, and of the last, that has one of that form, and the time between:
+    None if a time is not valid, or a time without a date starts again at midnight."""
+    first = _first_time(source.data[:_END])
+    if first is None or first.lastindex is None:
+        return None
+    pattern, form = _TIMES[first.lastindex - 1]
+    same = re.compile(pattern)
+    last = next(filter(None, map(same.search, reversed(source.tail[-_END:].split(b"\n")))), None)
+    if last is None:
+        return None
+    times = first[0].decode(), last[0].decode()
+    return *times, _between(*times, form)
+
+
+def _between(first: str, last: str, form: str) -> timedelta | None:
+    times = [one.replace("/", "-").replace("T", " ") for one in (first, last)]
+    form = form.replace("/", "-")
+    if "%Y" not in form:
+        # A leap year, so that 29 February is a date.
+        times, form = [f"2000 {one}" for one in times], f"%Y {form}"
+    try:
+        start, end = (datetime.strptime(one, form) for one in times)
+    except ValueError:
+        return None
+    return end - start
+
+
+def span(source: Source) -> str:
+    """For example `from 10:00:01 to 10:04:59 (0:04:58)`; "" without times."""
+    found = ends(source)
+    if found is None:
+        return ""
+    first, last, between = found
+    return f"from {first} to {last}" + (f" ({between})" if between and between > timedelta(0) else "")
+
+
+def times_ascend(source: Source) -> bool | None:
+    """True if dates or times of the first lines and of the last grow, False if they fall."""
+    found = ends(source)
+    if found and found[2]:
+        return bool(found[2] > timedelta(0))
+    first, last = _DATE.search(source.data[:_END]), _DATE.findall(source.tail[-_END:])
+    if first is None or not last or first[0] == last[-1]:
+        return None
+    return bool(first[0] < last[-1])
+
+
+class Log(Format):
+    kind = Kind.LOG
+    noun = "a log"
+    finds = (at_ends(EVENT), at_ends(_UNINDENTED))
+    passage_finds = finds[:1]
+
+    def matches(self, sample: Sample) -> bool:
+        return sample.reaches(STAMP, 0.5)
+
+    def shape(self, source: Source) -> Shape:
+        facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
+        if facts and not facts[0][0].isdigit():
+            facts[0] = f"levels {facts[0]}"
+        facts += filter(None, [span(source)])
+        return Shape("log", facts=facts)
+
+    def outline(self, source: Source) -> Iterator[str]:
+        statuses = Counter(status.decode() for status in _STATUS.findall(source.data)).most_common(_MOST)
+        for name, counts in (("levels", levels(source)), ("status", statuses)):
+            if counts:
+                yield f"{name}: " + ", ".join(f"{what} {count}" if count else what for what, count in counts)
+        if times := span(source):
+            yield times
+
+    def is_ascending(self, source: Source) -> bool | None:
+        return times_ascend(source)

@@ -1,0 +1,157 @@
+"""Markup: pages of HTML and documents of XML; what a reader of a page does not see."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from content.formats.cuts import MOST, at_ends, found_in_slices
+from content.formats.format import (
+    Format,
+    Mark,
+    Passage,
+    Sample,
+    Shape,
+    Whole,
+    by_row,
+    clipped_columns,
+    within,
+)
+from content.formats.prose import sentences
+from content.kind import Kind
+from content.source import Source
+from content.text import clip
+
+TAG = re.compile(rb"<[^>]{0,300}>")
+_HTML = re.compile(
+    rb"<(?:!doctype\s+html|html|head|body|div|p|span|table|ul|script|style|h[1-6])\b", re.IGNORECASE
+)
+_XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
+_HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
+_PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
+# The number of an item is a part of it.
+_BLOCK_TAG = re.compile(
+    rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)(?<!\d[.)] )",
+    re.IGNORECASE,
+)
+_TAG_END = re.compile(rb">(?=<)")
+_ROOT = re.compile(rb"<([A-Za-z_][\w:.-]{0,60})[\s/>]")
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w:.-]{0,100})[\s/>]")
+_ELEMENTS = 24
+_TITLE = 80
+_HEAD = 16 << 10
+
+_OPENING_ROW, _CLOSING_ROW = re.compile(rb"<tr\b", re.IGNORECASE), re.compile(rb"</tr\s*>", re.IGNORECASE)
+_TABLE = re.compile(rb"<(/?)table\b", re.IGNORECASE)
+_ROW = re.compile(rb"<tr\b[^<>]{0,300}>", re.IGNORECASE)
+_ROW_BYTES = 4000
+_END_OF_CELL = re.compile(rb"</t[hd]\s*>", re.IGNORECASE)
+_TABLE_BYTES = 256 << 10
+_TAGS_BETWEEN = re.compile(
+    rb"</?(?:h[1-6]|p|div|section|article|table|tr|td|th|ul|ol|li|pre|form|br|main|header|nav|body)\b[^<>]{0,300}>",
+    re.IGNORECASE,
+)
+
+
+class Html(Format):
+    kind = Kind.HTML
+    noun = "an HTML page"
+    finds = (at_ends(_BLOCK_TAG),)
+
+    def matches(self, sample: Sample) -> bool:
+        return _HTML.match(sample.head) is not None
+
+    def shape(self, source: Source) -> Shape:
+        """The title is that of the page, else its first heading."""
+        head = source.data[:_HEAD]
+        found = sorted(_PAGE_TITLE.finditer(head), key=lambda tag: tag[0][1:2] not in b"tT")
+        ends = ((tag.end(), head.find(b"</", tag.end(), tag.end() + 600)) for tag in found)
+        titles = (html.unescape(clip(TAG.sub(b" ", head[start:end]))) for start, end in ends if end > 0)
+        return Shape("HTML page", title=next(filter(None, titles), ""))
+
+    def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
+        data = source.data
+        found = (
+            (tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}")
+            for tag in _HEADING.finditer(data)
+        )
+        return by_row(data, found) if _HEADING.search(data) else _elements(data)
+
+    def marks(self, data: bytes) -> Iterator[Mark]:
+        for tag in found_in_slices(_HEADING, data):
+            level = 1 if tag[1].lower() == b"title" else int(tag[1][1:])
+            if data.find(b"</", tag.end(), tag.end() + 4 * _TITLE) > 0:
+                yield tag.start(), level, clip(_text_of(data, tag, 4 * _TITLE), _TITLE)
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        start, end = within(passage, *_table_row(data, passage.start, passage.end))
+        if has_sentences:
+            start, end = within(passage, *sentences(data, start, end, _TAGS_BETWEEN))
+        return Whole(start, end, passage.path, columns=_heads_of_cells(data, start))
+
+
+class Xml(Format):
+    kind = Kind.XML
+    noun = "XML"
+    finds = (at_ends(_TAG_END),)
+
+    def matches(self, sample: Sample) -> bool:
+        return _XML.match(sample.head) is not None
+
+    def shape(self, source: Source) -> Shape:
+        root = _ROOT.search(_without_comments(source.data[:_HEAD]))
+        return Shape("XML", [f"root element {root[1].decode()}"] if root else [])
+
+    def outline(self, source: Source) -> Iterator[str]:
+        return _elements(source.data)
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        return Whole(passage.start, passage.end, passage.path)
+
+
+def _text_of(data: bytes, tag: re.Match[bytes], most: int) -> bytes:
+    """The text of the element that a tag opens."""
+    return TAG.sub(b" ", data[tag.end() : tag.end() + most].partition(b"</")[0])
+
+
+def _elements(data: bytes) -> Iterator[str]:
+    """The root element, and the count of each other element."""
+    names = _ELEMENT.findall(_without_comments(data))
+    if not names:
+        return
+    yield f"root element: {names[0].decode()}"
+    for name, count in Counter(names[1:]).most_common(_ELEMENTS):
+        yield f"  {name.decode()}: {count}"
+
+
+def _without_comments(xml: bytes) -> bytes:
+    """Linear, unlike a pattern, also where no comment ends."""
+    first, *rest = xml.split(b"<!--")
+    return b"".join((first, *(piece.partition(b"-->")[2] for piece in rest)))
+
+
+def _table_row(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Completes the rows that begin or end in the passage."""
+    before = [found.start() for found in _OPENING_ROW.finditer(data, max(0, start - MOST), start)]
+    if before and not _CLOSING_ROW.search(data, before[-1], start):
+        start = before[-1]
+    inside = [found.start() for found in _OPENING_ROW.finditer(data, start, end)]
+    if inside and not _CLOSING_ROW.search(data, inside[-1], end):
+        closing = _CLOSING_ROW.search(data, end, end + MOST)
+        end = closing.end() if closing else end
+    return start, end
+
+
+def _heads_of_cells(data: bytes, start: int) -> str:
+    """The first row of the table around `start`, if it holds `th` and ends before."""
+    tables = list(_TABLE.finditer(data, max(0, start - _TABLE_BYTES), start))
+    if not tables or tables[-1][1]:
+        return ""
+    row = _ROW.search(data, tables[-1].start(), start)
+    closing = row and _CLOSING_ROW.search(data, row.end() + 1, min(start, row.end() + _ROW_BYTES))
+    if row is None or closing is None:
+        return ""
+    cells = data[row.end() : closing.start()]
+    if b"<th" not in cells.lower():
+        return ""
+    return clipped_columns(TAG.sub(b" ", _END_OF_CELL.sub(b" | ", cells)).strip().removesuffix(b"|"))

@@ -1,0 +1,246 @@
+"""Prose: plain text and Markdown, with headings, items, paragraphs and sentences."""
+
+import re
+from collections.abc import Iterator
+
+from content.formats.cuts import at_ends, found_in_slices
+from content.formats.format import (
+    Format,
+    Mark,
+    Passage,
+    Sample,
+    Shape,
+    Whole,
+    by_row,
+    line_end,
+    line_start,
+    lines_around,
+    within,
+)
+from content.formats.log import EVENT, times_ascend
+from content.formats.table import RULE, is_over
+from content.kind import Kind
+from content.source import Source
+from content.text import clip, count_of
+
+_BLOCK = 256 << 10
+_TITLE = 80
+_HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
+_MARKDOWN = re.compile(
+    rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]{1,200}\]\([^)\s]+\)"
+)
+_HEADS = re.compile(rb"#{1,6} \S|```")
+# Lines of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
+_SETTING = re.compile(
+    rb"\s*(?:- )?[\w.\-/$()\"']{1,80}\s*(?:[:?+]?=|:(?:\s|\Z))|\s*\[[^\]]*\]\s*\Z|\t\S"
+    rb"|(?:FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|export|include) "
+    rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]* \S+\s*\Z"
+)
+_FIRST = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
+_TUPLES = re.compile(rb"\s*\[\(")
+
+_PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+_UNINDENTED = re.compile(rb"\n(?=\S)")
+# Items and indented lines belong to the line above them.
+_STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
+_ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
+_NUMBERED = re.compile(rb"^[ \t]{0,8}(?:#|\(|\[)?(\d{1,4})[.)\]:] ", re.MULTILINE)
+_COMMIT = re.compile(rb"\s*commit [0-9a-f]{7,64}\b")
+
+
+def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
+    """Headings of Markdown outside code fences: the group 1 is the marks, the group 2 the text."""
+    fenced = False
+    for found in found_in_slices(_HEADING, data):
+        if found[3]:
+            fenced = not fenced
+        elif not fenced:
+            yield found
+
+
+def is_markdown(sample: Sample) -> bool:
+    """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
+    lines = sample.lines
+    if not any(map(_HEADS.match, lines)) or sample.share(_MARKDOWN) < 0.15:
+        return False
+    levels = heading_levels(sample)
+    rest = [line for line in lines if not line.lstrip().startswith(b"#")]
+    settings = sum(map(bool, map(_SETTING.match, rest)))
+    return len(levels) > 2 or 0 in levels or not rest or settings < 0.5 * len(rest)
+
+
+def heading_levels(sample: Sample) -> set[int]:
+    """0 is a code fence."""
+    return {len(line) - len(line.lstrip(b"#")) for line in sample.lines if _HEADS.match(line)}
+
+
+class _Prose(Format):
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        start, end = lines_around(data, passage)
+        start, end = within(passage, *_cells(data, start, end))
+        if has_sentences:
+            start, end = within(passage, *sentences(data, start, end, _LINES_BETWEEN))
+        return Whole(start, end, passage.path, header_above(data, start))
+
+    def is_ascending(self, source: Source) -> bool | None:
+        numbers = [int(one) for one in _NUMBERED.findall(source.head)]
+        last = [int(one) for one in _NUMBERED.findall(source.tail)]
+        if len(numbers) > 1 and last and numbers[0] != last[-1]:
+            return numbers[0] < last[-1]
+        return times_ascend(source)
+
+
+class Markdown(_Prose):
+    kind = Kind.MARKDOWN
+    noun = "Markdown"
+    finds = (at_ends(_ITEM), at_ends(_PARAGRAPH))
+
+    def matches(self, sample: Sample) -> bool:
+        return is_markdown(sample)
+
+    def shape(self, source: Source) -> Shape:
+        found = [heading[2] for heading in markdown_headings(source.data)]
+        counts = [count_of(len(found), "heading")] if found and source.is_whole else []
+        return Shape("Markdown", counts, title=clip(found[0]) if found else "")
+
+    def outline(self, source: Source) -> Iterator[tuple[int, str]]:
+        found = ((one.start(), f"{one[1].decode()} {clip(one[2])}") for one in markdown_headings(source.data))
+        return by_row(source.data, found)
+
+    def marks(self, data: bytes) -> Iterator[Mark]:
+        for found in markdown_headings(data):
+            yield found.start(), len(found[1]), clip(found[2].rstrip(b" #\r"), _TITLE)
+
+
+class Text(_Prose):
+    kind = Kind.TEXT
+    noun = "plain text"
+    # Also a log whose traces are longer than all the rest.
+    finds = (at_ends(_STANZA), at_ends(EVENT), at_ends(_UNINDENTED))
+    passage_finds = finds[:1]
+    has_structure = False
+
+    def matches(self, sample: Sample) -> bool:
+        return True
+
+    def shape(self, source: Source) -> Shape:
+        data = source.data
+        first = clip(next(filter(bytes.strip, data[:8192].split(b"\n")), b""))
+        if _COMMIT.match(data):
+            return Shape("log of commits", title=first)
+        return Shape("plain text", title=first)
+
+    def outline(self, source: Source) -> Iterator[tuple[int, str]]:
+        return paragraphs(source.data)
+
+
+def paragraphs(data: bytes) -> Iterator[tuple[int, str]]:
+    """The first line of each paragraph."""
+    return by_row(data, ((match.start(1), clip(match[1])) for match in _FIRST.finditer(data)))
+
+
+# Lines of single cells, such as `B7: 12`, and tables within text.
+
+_CELL = re.compile(rb'[ \t"\'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?(\d{1,7})["\'\])*]{0,3}[ \t]*[:=|\t]')
+_TABLE_BEFORE = 4 << 20
+_ABOVE = 6
+_ROWS = 4
+_REACH = 1200
+
+
+def _cells(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Lines of single cells are completed to the cells of their rows."""
+    first = _CELL.match(data, start, end)
+    while first and start > 0:
+        before = line_start(data, start - 1)
+        cell = _CELL.match(data, before, start)
+        if before == start or cell is None or cell[1] != first[1]:
+            break
+        start = before
+    last = _CELL.match(data, line_start(data, end - 1), end)
+    while last and end < len(data):
+        cell = _CELL.match(data, end)
+        if cell is None or cell[1] != last[1]:
+            break
+        end = line_end(data, end)
+    return start, end
+
+
+def header_above(data: bytes, start: int) -> tuple[int, int] | None:
+    """The header of the table whose rows are from `start` on: the line above a rule, or the first line after
+    an empty one if its words stand over the cells."""
+    rows = data[start : start + _REACH].partition(b"\n\n")[0].split(b"\n")[:_ROWS]
+    block = max(data.rfind(b"\n\n", max(0, start - _TABLE_BEFORE), start) + 2, 0)
+    if block < 2:
+        block = 0 if start <= _TABLE_BEFORE else start
+    at, above = block, b""
+    for _ in range(_ABOVE):
+        until = data.find(b"\n", at, min(start, at + _REACH)) + 1
+        if not until:
+            return None
+        line = data[at : until - 1]
+        if RULE.match(line) and above.count(b"|") == rows[0].count(b"|") > 1:
+            return at - len(above) - 1, until
+        if b"  " in line.strip() and all(is_over(line, row) for row in rows):
+            return at, until
+        at, above = until, line
+    return None
+
+
+# Sentences.
+
+_SENTENCE_END = r"(?:[.!?][\"')\]*_]{0,3}\s+(?=[\"'(\[*_]{0,3}[^\W\d_a-z])|[。！？][」』”]?\s*)"
+_LINES_BETWEEN = re.compile(rb"\n[ \t\r]*\n|\n(?=[ \t]{0,12}(?:[-*+>|#]|\d{1,3}[.)]) )")
+_SENTENCES = re.compile(_SENTENCE_END)
+_GOES_ON = re.compile(rb"[ \t]{0,8}[a-z]")
+_NEAR = 300
+
+
+def sentences(data: bytes, start: int, end: int, between: re.Pattern[bytes]) -> tuple[int, int]:
+    """A paragraph that is cut is completed by the rest of a sentence, or by one more."""
+    if _is_cut(data, start):
+        start = _sentence_start(data, start, between)
+    if _is_cut(data, end):
+        end = _sentence_end(data, end, between)
+    return start, end
+
+
+def _is_cut(data: bytes, at: int) -> bool:
+    """True within a line, and before a line that goes on with a small letter."""
+    if not 0 < at < len(data):
+        return False
+    return data[at - 1 : at] != b"\n" or _GOES_ON.match(data, at) is not None
+
+
+def _sentence_start(data: bytes, start: int, between: re.Pattern[bytes]) -> int:
+    first = max(0, start - _NEAR)
+    breaks = [found.end() for found in between.finditer(data, first, min(len(data), start + 1))]
+    if start in breaks or start + 1 in breaks:
+        return start
+    begin = breaks[-1] if breaks else first
+    cuts = _ends_of_sentences(data, begin, start)
+    if breaks or not first:
+        cuts = [begin, *cuts]
+    earlier = [cut for cut in cuts if cut < start]
+    return earlier[-1] if earlier else start
+
+
+def _sentence_end(data: bytes, end: int, between: re.Pattern[bytes]) -> int:
+    last = min(len(data), end + _NEAR)
+    stop = between.search(data, max(0, end - 1), last)
+    limit = stop.start() if stop else last
+    if limit <= end:
+        return end
+    cuts = _ends_of_sentences(data, end, limit)
+    if stop or last == len(data):
+        cuts = [*cuts, limit]
+    return cuts[0] if cuts else end
+
+
+def _ends_of_sentences(data: bytes, start: int, end: int) -> list[int]:
+    """The places after the ends of sentences."""
+    while start < end and data[start] & 0xC0 == 0x80:
+        start += 1
+    text = data[start:end].decode("utf-8", "ignore")
+    found = (found.end() for found in _SENTENCES.finditer(text))
+    return [start + len(text[:at].encode()) for at in found]

@@ -1,0 +1,491 @@
+"""Tables of lines: cells between separators or bars, or in columns under a header of words."""
+
+import csv
+import re
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice, pairwise
+from typing import Literal, NamedTuple
+
+from content.formats.cuts import AIM, LEAST, MOST, cut_passage
+from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
+from content.kind import Kind
+from content.source import Source
+from content.text import clip, count_of
+from domain.errors import NotQueryable
+
+_MARKS = (b"\t", b",", b";")
+_QUOTED = re.compile(rb'"[^"]*"')
+_CODE = re.compile(
+    rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*])"
+)
+# Messages of compilers, lines of code and sentences have commas too.
+_UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|[:.]\Z|\(\d+,|\);")
+RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
+_WORDS = re.compile(rb"\S+")
+_ROWS = 8
+_LEAST_ROWS = 3
+_LEAST_COLUMNS = 3
+_ALIGNED = 0.7
+_HEAD = 64 << 10
+_SNIFFED = 8 << 10
+_MANY = 50
+_LONGEST_HEADER = 1 << 20
+_BLOCK = 256 << 10
+_HEADER_BYTES = 300
+_FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
+
+
+class Dialect(NamedTuple):
+    """How rows are cells. `mark` separates them; "|" stands around them too, "" is white space under
+    `header`. `first` is the number of lines up to the end of the header and its rule, 0 without a header of
+    words."""
+
+    mark: bytes
+    first: int = 1
+    header: bytes = b""
+    rows: tuple[bytes, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return {b"\t": "TSV", b",": "CSV", b";": "CSV"}.get(self.mark, "table")
+
+
+@lru_cache(maxsize=8)
+def dialect_of(head: bytes) -> Dialect | None:
+    """The dialect of a table whose first 8 KiB are these; None if it is none."""
+    is_cut = len(head) >= _SNIFFED
+    every = head.strip(b"\r\n").split(b"\n", 60)[:60]
+    if is_cut and len(every) > 2 and len(every) < 60:
+        every.pop()
+    every = [line.rstrip(b"\r") for line in every]
+    lines = list(filter(bytes.strip, every))
+    if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
+        return Dialect(mark)
+    if len(lines) < 2 or _CODE.match(lines[0]):
+        return None
+    if mark := _separator(lines):
+        return Dialect(mark)
+    return _columns(every)
+
+
+def _wide(header: bytes) -> bytes:
+    """The separator of a header longer than all that is looked at; b"" if it is none."""
+    bare = _QUOTED.sub(b"", header)
+    mark = max(_MARKS, key=bare.count)
+    return mark if bare.count(mark) >= _MANY and not _UNLIKE_A_HEADER.search(bare) else b""
+
+
+def _separator(lines: list[bytes]) -> bytes:
+    """The separator that occurs as often outside quotes in nearly every line; b"" if none does. The last line
+    may be cut, and quoted cells may hold newlines."""
+    header = _QUOTED.sub(b"", lines[0])
+    # With a quote left, a cell of the header goes on in the next line.
+    if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
+        return b""
+    text = b"\n".join(lines)
+    ways = [lines]
+    if b'"' in text:
+        ways = [[_QUOTED.sub(b"", line) for line in lines], _QUOTED.sub(b"", text).split(b"\n")]
+    for rows in (_whole(rows) for rows in ways):
+        agreeing = [(rows[0].count(mark), mark) for mark in _MARKS if _is_separator(mark, rows)]
+        if agreeing:
+            return max(agreeing)[1]
+    return b""
+
+
+def _whole(lines: list[bytes]) -> list[bytes]:
+    return lines[:-1] if len(lines) > 2 else lines
+
+
+def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
+    if not _may_separate(mark, lines[0], len(lines)):
+        return False
+    counts = [line.count(mark) for line in lines]
+    return counts.count(counts[0]) >= 0.9 * len(lines)
+
+
+def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:
+    count = header.count(mark)
+    return count >= (1 if rows >= 5 else 2) and not _UNLIKE_A_HEADER.search(header)
+
+
+def _columns(every: list[bytes]) -> Dialect | None:
+    """A table with `|` between its cells, or with a header of words over its rows."""
+    first = every[:_ROWS]
+    lines = [line for line in first if not RULE.match(line) and not _FOOTER.match(line)]
+    if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
+        return None
+    header, *rows = lines
+    bars = header.count(b"|")
+    # Without a rule, one bar may stand between a program and what it says, two around the text of a dump.
+    has_names = len(lines) < len(first) or (bars > 1 and not header[:1].isdigit())
+    above = next(at for at, line in enumerate(every) if line is header) + 1
+    while above < len(every) and RULE.match(every[above]):
+        above += 1
+    if bars and has_names and all(row.count(b"|") == bars for row in rows):
+        every_row = [line for line in every[above:] if line.strip() and not _FOOTER.match(line)]
+        fits = sum(row.count(b"|") == bars or RULE.match(row) is not None for row in every_row)
+        return Dialect(b"|", above, header) if fits >= 0.9 * len(every_row) else None
+    if b"  " in header.strip() and all(is_over(header, row) for row in rows):
+        return Dialect(b"", above, header, tuple(rows))
+    return None
+
+
+def is_over(header: bytes, row: bytes) -> bool:
+    """True if most words of the header begin or end where words of the row do, and none is a word of the row
+    or begins with a digit."""
+    words, cells = list(_WORDS.finditer(header)), list(_WORDS.finditer(row))
+    if len(words) < _LEAST_COLUMNS or any(word[0][:1].isdigit() for word in words):
+        return False
+    starts, ends = {cell.start() for cell in cells}, {cell.end() for cell in cells}
+    if {word[0] for word in words} & {cell[0] for cell in cells}:
+        return False
+    aligned = sum(word.start() in starts or word.end() in ends for word in words)
+    return aligned >= _ALIGNED * len(words)
+
+
+def columns_over(header: bytes, rows: Sequence[bytes]) -> list[tuple[int, int]]:
+    """The spans of the names of the columns. A single space ends one if each row has a cell under both words,
+    and a space between."""
+    words = [word.span() for word in _WORDS.finditer(header)]
+    spans = [words[0]]
+    for (_, end), (following, last) in pairwise(words):
+        start = spans[-1][0]
+        is_within = following == end + 1 and not all(
+            row[start:end].strip() and row[end:following] == b" " and row[following:last].strip()
+            for row in rows
+        )
+        spans[-1:] = [(start, last)] if is_within else [spans[-1], (following, last)]
+    return spans
+
+
+def filled_lines(data: bytes, *, has_quotes: bool = False) -> int:
+    """Counts lines that are not blank. With `has_quotes`, newlines within quotes end no line."""
+    found = is_inside = 0
+    is_filled = False
+    for at in range(0, len(data), _BLOCK):
+        block = data[at : at + _BLOCK]
+        if has_quotes:
+            parts = block.split(b'"')
+            block = (b"_" if is_inside else b"") + b"_".join(parts[is_inside::2])
+            is_inside = (is_inside + len(parts) - 1) % 2
+            block += b"_" if is_inside else b""
+        filled = list(map(bool, map(bytes.strip, block.split(b"\n"))))
+        filled[0] = filled[0] or is_filled
+        found += sum(filled[:-1])
+        is_filled = filled[-1]
+    return found + is_filled
+
+
+# Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
+_CELL_QUOTE = re.compile(
+    rb'((?:(?<=[,;\t|\r\n])|(?<=[,;\t|\r\n] ))"(?>(?:"")*)(?![",;\t|\r\n]))'
+    rb'|(?<![",;\t|\r\n\\])"(?>(?:"")*)(?=[,;\t|\r\n])'
+)
+_WINDOW = 4 << 10
+
+
+def _row_end(data: bytes, low: int, wished: int, high: int) -> int:
+    """A newline that is not within quotes, as far as the text around shows."""
+    start, end = max(0, low - _WINDOW), min(len(data), high + _WINDOW)
+    quotes = []
+    if data.find(b'"', start, end) >= 0:
+        quotes = [(at.start(), at[1] is not None) for at in _CELL_QUOTE.finditer(data, start, end)]
+    if not quotes:
+        return 0
+    places, at = [], low - 1
+    while (at := data.find(b"\n", at, high) + 1) > 0:
+        places.append(at)
+    doubtful = 0
+    for place in sorted(places, key=lambda place: abs(place - wished)):
+        after = bisect(quotes, (place,))
+        opened = after > 0 and quotes[after - 1][1]
+        closes = after < len(quotes) and not quotes[after][1]
+        if not opened and not closes:
+            return place
+        if not doubtful and opened != closes:
+            doubtful = place
+    return doubtful
+
+
+class Table(Format):
+    kind = Kind.CSV
+    noun = "a table"
+    finds = (_row_end,)
+
+    def matches(self, sample: Sample) -> bool:
+        return dialect_of(sample.whole_head) is not None
+
+    def shape(self, source: Source) -> Shape:
+        dialect = dialect_of(source.head)
+        # Chosen by the path, or changed since.
+        if dialect is None:
+            return Shape("table")
+        names, body = _header(source, dialect)
+        has_names = any(names)
+        counts = []
+        if (rows := _count(source, dialect, 1 if has_names else 0)) is not None:
+            counts.append(count_of(rows, "row"))
+        if b"\n" in source.data.lstrip(b"\r\n"):
+            counts.append(count_of(len(names) if has_names else body, "column"))
+        naming = ": " if has_names else " without names"
+        return Shape(dialect.name, counts, names if has_names else (), naming)
+
+    def outline(self, source: Source) -> Iterator[str]:
+        shape = self.shape(source)
+        *rows, columns = shape.counts or ("columns",)
+        yield f"{columns}{shape.naming}{clip(', '.join(shape.names))}"
+        yield from rows
+
+    def next_place(self, data: bytes, start: int) -> int:
+        """A newline outside of quotes: `start` is the beginning of a row."""
+        wished, high = start + AIM, min(start + MOST, len(data))
+        best = quotes = 0
+        done, place = start, data.find(b"\n", start + LEAST, high) + 1
+        while place and not (best and place > wished):
+            quotes += data.count(b'"', done, place)
+            done = place
+            if quotes % 2 == 0 and (not best or abs(place - wished) < abs(best - wished)):
+                best = place
+            place = data.find(b"\n", place, high) + 1
+        is_last = len(data) - start <= AIM + LEAST
+        return cut_passage(data, start) if is_last or not best else best
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        start, end = lines_around(data, passage)
+        dialect = dialect_of(data[:8192])
+        if dialect is None or not dialect.first:
+            return Whole(start, end, passage.path)
+        above = 0
+        for _ in range(
+            dialect.first + (len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0)
+        ):
+            above = data.find(b"\n", above, _HEAD) + 1
+        if not 0 < above <= start:
+            return Whole(start, end, passage.path)
+        if above > _HEADER_BYTES:
+            return Whole(start, end, passage.path, columns=clipped_columns(data[:above]))
+        return Whole(start, end, passage.path, (0, above))
+
+    def value(self, source: Source) -> list["Row"]:
+        dialect = dialect_of(source.head)
+        return read_table(source.take_text(), dialect)
+
+    def is_ascending(self, source: Source) -> bool | None:
+        from content.formats.log import times_ascend
+
+        return times_ascend(source)
+
+
+def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
+    """The names of the columns, none for a table without a header, and how many columns there are."""
+    if dialect.mark not in _MARKS:
+        names = _names_of(dialect)
+        return names, len(names)
+    data = source.data
+    head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
+    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    if not rows:
+        return [], 0
+    names = [" ".join(cell.split()) for cell in rows[0]]
+    return (names if is_header(rows[0], rows[1:]) else []), len(rows[0])
+
+
+def _names_of(dialect: Dialect) -> list[str]:
+    if dialect.mark == b"|":
+        cells = dialect.header.strip().strip(b"|").split(b"|")
+    else:
+        spans = columns_over(dialect.header, dialect.rows)
+        cells = [dialect.header[start:end] for start, end in spans]
+    return [clip(cell) for cell in cells]
+
+
+def _count(source: Source, dialect: Dialect, names: int) -> int | None:
+    """The rows; None where blank lines or quotes may not be counted without all of the text."""
+    data = source.data
+    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data
+    if dialect.mark in _MARKS:
+        if b'"' not in data and not has_blanks:
+            return source.lines - names
+        if not source.is_whole:
+            return None
+        return filled_lines(data, has_quotes=data.count(b'"') % 2 == 0) - names
+    lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
+    ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))
+    footer = bool(ends) and _FOOTER.match(ends[-1]) is not None
+    below = len(ends) > 1 and RULE.match(ends[-1 - footer]) is not None
+    return max(0, lines - dialect.first - footer - below)
+
+
+def _separated(text: str, dialect: Dialect) -> Iterator[list[str]]:
+    """The rows of a beginning; none where a quote in it is not closed."""
+    try:
+        yield from _split(text.lstrip("\r\n"), dialect.mark.decode(), csv.QUOTE_MINIMAL, strict=False)
+    except csv.Error:
+        return
+
+
+Cell = str | int | float | None
+Quoting = Literal[0, 3]
+Row = dict[str, Cell | list[str]]
+
+MORE = "_more"
+"""The key of the cells that a row has beyond the header."""
+
+_SAMPLED = 60
+# Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
+_NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_GAP = re.compile(r"\s{2,}|\t")
+_RULE_TEXT = re.compile(RULE.pattern.decode())
+_FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    names: list[str]
+    numeric: list[bool]
+    has_header: bool
+
+
+def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
+    """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
+    since the rows after it would be lost in one cell."""
+    text = text.removeprefix("\ufeff")
+    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
+    mark = dialect.mark.decode()
+    if dialect.mark not in _MARKS:
+        return rows_of([_names_of(dialect), *_cells(text, dialect)], has_header=True)
+    quoting: Quoting = csv.QUOTE_MINIMAL
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    try:
+        columns = _typed(_split(text, mark, quoting))
+    except csv.Error:
+        if mark != "\t":
+            raise NotQueryable(
+                "The result looks like CSV, but a quote in it is not closed, or text follows one that is. "
+                "Read it by lines or grep."
+            ) from None
+        # Databases print tabs between cells and leave quotes as they are.
+        quoting = csv.QUOTE_NONE
+        columns = _typed(_split(text, mark, quoting))
+    rows = islice(_split(text, mark, quoting), int(columns.has_header), None)
+    return [_row(columns, cells) for cells in rows]
+
+
+def _likely(text: str) -> bytes:
+    """The separator that the header has most of."""
+    header = _QUOTED.sub(b"", text.partition("\n")[0].encode("utf-8", "replace"))
+    return max(_MARKS, key=header.count)
+
+
+def rows_of(rows: Sequence[Sequence[str]], *, has_header: bool) -> list[Row]:
+    """The rows under the names of the first."""
+    columns = _typed(iter(rows), has_header=has_header)
+    return [_row(columns, cells) for cells in rows[int(columns.has_header) :]]
+
+
+def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
+    """The cells of the rows below the header."""
+    spans = columns_over(dialect.header, dialect.rows) if not dialect.mark else []
+    starts = [0, *(len(dialect.header[:start].decode("utf-8", "ignore")) for start, _ in spans[1:])]
+    for line in text.split("\n")[dialect.first :]:
+        bare = line.strip()
+        if not bare or _RULE_TEXT.match(line) or _FOOTER_TEXT.match(bare):
+            continue
+        if dialect.mark:
+            yield [cell.strip() for cell in bare.removeprefix("|").removesuffix("|").split("|")]
+            continue
+        cells = _GAP.split(bare)
+        if len(cells) != len(spans):
+            cells = bare.split(None, len(spans) - 1)
+        if len(cells) != len(spans):
+            cells = [line[start:end].strip() for start, end in pairwise([*starts, len(line)])]
+        yield cells
+
+
+def _split(text: str, mark: str, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
+    """Rows of cells. Raises csv.Error."""
+    lines = (line[0] for line in _LINE.finditer(text))
+    return filter(None, csv.reader(lines, delimiter=mark, quoting=quoting, strict=strict))
+
+
+def _typed(rows: Iterator[Sequence[str]], *, has_header: bool | None = None) -> _Columns:
+    first = next(rows, [])
+    sample = list(islice(rows, _SAMPLED))
+    if has_header is None:
+        has_header = is_header(first, sample)
+    names = unique_names(first if has_header else [""] * len(first))
+    body = chain([] if has_header else [first], sample, rows)
+    return _Columns(names, _numeric(body, len(first)), has_header)
+
+
+def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
+    """False if the first row is data: it has numbers, and no text above a column of numbers."""
+    numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
+    if all(_is_year_above(first, column, sample) for column in numbers):
+        return True
+    numeric = _numeric(sample, len(first))
+    return any(
+        is_number and cell.strip() and not _NUMBER.fullmatch(cell)
+        for cell, is_number in zip(first, numeric, strict=True)
+    )
+
+
+def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:
+    """True for a year as the name of a column: the cells below are no years."""
+    below = [cells[column] for cells in sample if column < len(cells)]
+    return bool(_YEAR.fullmatch(first[column].strip())) and any(not _YEAR.fullmatch(cell) for cell in below)
+
+
+def unique_names(header: Sequence[str]) -> list[str]:
+    """A unique name for each column. A repeated name gets the number of its column."""
+    names: list[str] = []
+    taken = {MORE}
+    for number, cell in enumerate(header, 1):
+        name = " ".join(cell.split()) or f"column_{number}"
+        while name in taken:
+            name = f"{name}_{number}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
+    """For each column: True if every cell is a number or empty, and at least one is a number."""
+    possible, seen = set(range(width)), set[int]()
+    for cells in rows:
+        for column in tuple(possible):
+            if column < len(cells) and cells[column]:
+                if _NUMBER.fullmatch(cells[column]):
+                    seen.add(column)
+                else:
+                    possible.remove(column)
+    return [column in possible & seen for column in range(width)]
+
+
+def _row(columns: _Columns, cells: Sequence[str]) -> Row:
+    names = columns.names
+    row: Row = {
+        name: _number(cell) if is_number else cell
+        for name, is_number, cell in zip(names, columns.numeric, cells, strict=False)
+    }
+    if len(cells) > len(names):
+        row[MORE] = list(cells[len(names) :])
+    for name in names[len(cells) :]:
+        row[name] = None
+    return row
+
+
+def _number(cell: str) -> int | float | None:
+    if not cell:
+        return None
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)

@@ -1,1 +1,0 @@
-"""Outlines of texts: what a result is, how much it holds, and where its parts begin."""

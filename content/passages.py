@@ -1,0 +1,23 @@
+"""Passages: all of a text in pieces that follow its structure, each with its lines and its path."""
+
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
+from content.formats.format import Passage, Place, Whole
+from content.source import Source
+
+
+def split(source: Source) -> Iterator[Passage]:
+    """Yields passages in order. Every byte of the data is in exactly one passage, and no valid character is
+    cut. Linear in the size of any data."""
+    data, line = source.data, 1
+    for place, following in pairwise(chain(source.format.places(data), (Place(len(data), ""),))):
+        if place.at < following.at:
+            breaks = data.count(b"\n", place.at, following.at - 1)
+            yield Passage(place.at, following.at, line, line + breaks, place.path, place.opened)
+            line += breaks + data.endswith(b"\n", place.at, following.at)
+
+
+def whole(source: Source, passage: Passage, *, has_sentences: bool = True) -> Whole:
+    """What the passage is shown with: its record or row, the sentences around it, the header of its table."""
+    return source.format.around(source.data, passage, has_sentences=has_sentences)

@@ -1,1 +1,0 @@
-"""Passages: the pieces of a result that `retrieve` ranks, by its structure."""

@@ -1,0 +1,59 @@
+"""The handle message, /extract and /query say the same of a text, plain, wrapped and numbered."""
+
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.conftest import Serve
+from tests.content.ordinary_texts import SHAPES, WRAPS
+
+pytestmark = pytest.mark.anyio
+
+EXTENT = re.compile(r"The data: (.*?); [\d,]+ bytes")
+HOW_MUCH = "How many lines, rows and columns are there?"
+
+
+@pytest.fixture
+async def client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
+    async with serve() as client:
+        (await client.put("/sessions/formats", json={"policy": {"max_bytes": 400}})).raise_for_status()
+        yield client
+
+
+@pytest.mark.parametrize("wrap", ["plain", "cat -n", "file", "block", "colours"])
+async def test_handle_message_extract_and_query_say_the_same(client: httpx.AsyncClient, wrap: str) -> None:
+    for name, (text, said, rows) in SHAPES.items():
+        sent = {"session_id": "formats", "tool_name": "fetch", "content": WRAPS[wrap](text)}
+        kept = (await client.post("/results", json=sent)).json()
+        about = kept["content"].split("\n\n", 1)[1]
+        assert about.split("\n")[0] == said, name
+        asked = {"handle": kept["handle"], "extract": HOW_MUCH, "mode": "retrieve"}
+        extent = EXTENT.search((await client.post("/extract", json=asked)).json()["body"])
+        assert extent is not None, name
+        assert extent[1].startswith(said), name
+        if rows or wrap == "plain":
+            query = await client.get(
+                f"/results/{kept['handle']}/query", params={"expression": "[].keys(@) | length(@)"}
+            )
+            assert query.status_code == (200 if rows else 422), name
+            assert query.json().get("result", 0) == rows, name
+            assert rows or query.json()["code"] == "not_queryable", name
+
+
+async def test_a_path_that_decides_the_format_decides_it_for_all(client: httpx.AsyncClient) -> None:
+    text = "replicas: 2\n\n# Image\n\nname: shop\n\n## Tag\n\ntag: 1\n" * 20
+    for path, said in (("docs/a.md", "Markdown, 40 headings"), ("deploy/a.yaml", "plain text")):
+        sent = {
+            "session_id": "formats",
+            "tool_name": "read_file",
+            "tool_arguments": {"path": path},
+            "content": text,
+        }
+        kept = (await client.post("/results", json=sent)).json()
+        assert kept["content"].split("\n\n", 1)[1].startswith(said)
+        asked = {"handle": kept["handle"], "extract": HOW_MUCH, "mode": "retrieve"}
+        extent = EXTENT.search((await client.post("/extract", json=asked)).json()["body"])
+        assert extent is not None
+        assert extent[1].startswith(said)

@@ -1,0 +1,102 @@
+"""Text that is cut, mixed, huge or hostile: described alike by all, in bounded time, without an exception."""
+
+import json
+import time
+from contextlib import suppress
+
+import pytest
+
+from content.describe import about, extent, outline, structure
+from content.kind import Kind
+from content.passages import split
+from content.source import Source
+from content.values import read_value
+from domain.errors import NotQueryable
+from tests.content.ordinary_texts import SHAPES, WRAPS
+
+WIDE = ",".join(f"column_{n}" for n in range(10_000))
+BAD = {
+    "half a document": json.dumps([{"id": n, "text": "a b"} for n in range(500)])[:7000],
+    "a cut cell": "id,name,city\n" + "1,Ann,Rome\n" * 40 + '2,"Bo',
+    "mixed separators": "a,b,c\n" + "1,2,3\n4;5;6\n7\t8\t9\n" * 30,
+    "ten thousand columns": f"{WIDE}\n" + "1," * 9_999 + "2\n" + "3," * 9_999 + "4\n",
+    "a header alone": "id,name,city\n",
+    "a header and a rule": "| id | name |\n|----|------|\n",
+    "numbers that skip": "".join(f"{n * n:6d}\tline {n}\n" for n in range(1, 80)),
+    "numbers that restart": "".join(f"{n % 7:6d}\tline {n}\n" for n in range(1, 80)),
+    "a mark in the middle": "a,b,c\n1,2,\ufeff3\n" * 40,
+    "NULs": "id,name\n" + "1,\0\n" * 90,
+    "NUL later": "id,name,x\n" + "1,2,3\n" * 9000 + "\0",
+    "lone surrogates": json.dumps({"a": "\ud800", "b": ["\udfff"] * 90}),
+    "brackets": "[" * 100_000,
+    "objects": '{"a":' * 20_000,
+    "closing brackets": "[]" + "]" * 100_000,
+    "a block cut in an escape": '{"type": "text", "text": "' + "a\\n" * 5000 + "\\u00",
+    "escapes without end": "\x1b]" * 30_000,
+    "backslashes": '{"type": "text", "text": "' + "\\" * 60_001,
+    "numbers alone": "".join(f"{n:6d}\t\n" for n in range(1, 900)),
+    "quotes": '"' * 60_001,
+    "blank": " \n" * 30_000,
+    "one line": "x" * 100_000,
+}
+
+
+def describe_all(data: bytes, tool: str = "") -> tuple[str, str, Kind]:
+    """All that is said of a text; fails where two describers name different kinds."""
+    said = about(data, data[-4096:], len(data), data.count(b"\n") + 1, tool)
+    source = Source(data, tool)
+    told = extent(source)
+    noun = source.format.shape(source).noun
+    assert said.startswith(noun[:40])
+    assert told.startswith(noun[:40])
+    assert len(said.encode()) <= 300
+    assert said.count("\n") <= 2
+    shown = outline(data, 400, tool_name=tool)
+    assert len(shown.encode()) <= 400
+    assert source.format.kind in (Kind.CODE, Kind.TEXT) or shown == "" or f"({source.format.kind}" in shown
+    structure(None, data)
+    passages = list(split(source))
+    assert b"".join(source.data[one.start : one.end] for one in passages) == source.data
+    with suppress(NotQueryable):
+        assert read_value(data, tool)[0] is source.format.kind
+    return said, told, source.format.kind
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("wrap", ["plain", "cat -n", "block", "file"])
+def test_bad_input_is_described_alike_and_raises_nothing(name: str, wrap: str) -> None:
+    data = WRAPS[wrap](BAD[name]).encode("utf-8", "replace")
+    began = time.thread_time()
+    describe_all(data)
+    # Ordinary text of this size takes a tenth of a second.
+    assert time.thread_time() - began < 8
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_text_that_is_cut_anywhere_is_described_alike(name: str) -> None:
+    data = SHAPES[name][0].encode()
+    for share in (0.1, 0.35, 0.5, 0.77, 0.98):
+        describe_all(data[: int(len(data) * share)])
+
+
+def test_a_name_is_never_cut_and_columns_that_do_not_fit_are_left_out() -> None:
+    said, _, kind = describe_all(BAD["ten thousand columns"].encode())
+    assert kind is Kind.CSV
+    assert said.startswith("CSV, 2 rows, 10,000 columns: column_0, column_1, ")
+    assert said.endswith(", …")
+    assert set(said.partition(": ")[2].removesuffix(", …").split(", ")) <= set(WIDE.split(","))
+    keys = [f"key_of_a_record_{n}" for n in range(11)]
+    told = about(*(json.dumps([dict.fromkeys(keys, 1)] * 9).encode(),) * 2, 9999, 1)
+    assert told.endswith(", ".join(keys))
+
+
+def test_sixty_megabytes_on_one_line_are_described_by_their_beginning() -> None:
+    data = b'{"rows": [' + b'{"id": 1, "name": "a b c"}, ' * 2_200_000 + b"{}]}"
+    assert len(data) > 60_000_000
+    began = time.thread_time()
+    said = about(data[:16_384], data[-4096:], len(data), 1)
+    assert said == "JSON, object with keys rows, …; rows: array of objects with keys id, name"
+    source = Source(data)
+    assert extent(source).endswith("; 61,600,014 bytes in 1 line")
+    assert len(outline(data, 400).encode()) <= 400
+    assert time.thread_time() - began < 20
