@@ -1,0 +1,140 @@
+"""The figures of replayed runs, which are added up."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from replay.bill import Money, Offer, Volume
+
+LEAST_USES = 50
+"""Of fewer uses no percentage is given."""
+
+
+class Sums:
+    """Adds up field by field."""
+
+    def __iadd__(self, other: Self) -> Self:
+        for one in fields(self):  # type: ignore[arg-type]
+            setattr(self, one.name, _sum(getattr(self, one.name), getattr(other, one.name)))
+        return self
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict) and not isinstance(one, Counter):
+        for key, value in other.items():
+            one[key] = _sum(one[key], value) if key in one else value
+        return one
+    one += other
+    return one
+
+
+@dataclass(slots=True)
+class ToolFigures(Sums):
+    """Of one tool under one policy. `cost` is what the policy adds to the bill, without definitions: negative
+    is saved. Relative, see Money."""
+
+    replaced: int = 0
+    uses: int = 0
+    follow_ups: int = 0
+    cost: Money = field(default_factory=Money)
+
+
+@dataclass(slots=True)
+class PolicyFigures(Sums):
+    """Of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken` are
+    quotes of files that the model no longer sees. `dearer` are runs that cost more than as recorded."""
+
+    replaced: int = 0
+    bytes_shown: int = 0
+    visible: int = 0
+    one_call: int = 0
+    findable: int = 0
+    lost: int = 0
+    quotes_broken: int = 0
+    follow_ups: int = 0
+    bills: dict[Offer, Money] = field(default_factory=lambda: {offer: Money() for offer in Offer})
+    dearer: dict[Offer, int] = field(default_factory=lambda: dict.fromkeys(Offer, 0))
+    tools: dict[str, ToolFigures] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Outcomes(Sums):
+    """Of the runs with the same end: those that passed, that failed, or whose transcript does not say."""
+
+    runs: int = 0
+    priced_runs: int = 0
+    turns: int = 0
+    results: int = 0
+    bytes: int = 0
+    tokens: int = 0
+    cut_results: int = 0
+    uses: int = 0
+    quotes: int = 0
+    recorded: Money = field(default_factory=Money)
+    policies: dict[str, PolicyFigures] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ToolSizes(Sums):
+    """The results of one tool. `uses` are those of its results."""
+
+    results: int = 0
+    bytes: int = 0
+    uses: int = 0
+    largest: list[int] = field(default_factory=list)
+
+
+MOST_LARGEST = 5
+
+
+@dataclass(slots=True)
+class Shared(Sums):
+    """What the bill's model says of runs whose usage was billed, beside what was billed."""
+
+    runs: int = 0
+    counted: Volume = field(default_factory=Volume)
+    billed: Volume = field(default_factory=Volume)
+    counted_bill: Money = field(default_factory=Money)
+    billed_bill: Money = field(default_factory=Money)
+    uncached_runs: int = 0
+
+
+@dataclass(slots=True)
+class Figures(Sums):
+    """All that is known of the runs so far."""
+
+    by_end: dict[str, Outcomes] = field(default_factory=dict)
+    tools: dict[str, ToolSizes] = field(default_factory=dict)
+    models: Counter[str] = field(default_factory=Counter)
+    clients: Counter[str] = field(default_factory=Counter)
+    runs_without_results: int = 0
+    runs_with_two_models: int = 0
+    billed: Shared = field(default_factory=Shared)
+    literals: list[tuple[str, str, str, str]] = field(default_factory=list)
+    """With --show: policy, tool, where it was found, literal."""
+
+    @property
+    def total(self) -> Outcomes:
+        whole = Outcomes()
+        for one in self.by_end.values():
+            whole += _copy(one)
+        return whole
+
+
+def _copy(outcomes: Outcomes) -> Outcomes:
+    from copy import deepcopy
+
+    return deepcopy(outcomes)
+
+
+PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
+
+
+def end_of(passed: bool | None) -> str:
+    return UNKNOWN if passed is None else PASSED if passed else FAILED
+
+
+def merged_tools(figures: PolicyFigures) -> dict[str, ToolFigures]:
+    found: dict[str, ToolFigures] = defaultdict(ToolFigures)
+    found.update(figures.tools)
+    return found
