@@ -30,7 +30,10 @@ def claude_code(text: str) -> Cut | None:
         return None
     preview = cut_head(text.encode(), CLAUDE_CODE_PREVIEW_BYTES).decode()
     said = f"Output too large ({len(text) / 1024:.1f}KB). Full output saved to: /tmp/tool-results/output.txt"
-    return Cut(f"<persisted-output>\n{said}\n\nPreview (first 2KB):\n{preview}\n...\n</persisted-output>", has_file=True)
+    return Cut(
+        f"<persisted-output>\n{said}\n\nPreview (first 2KB):\n{preview}\n...\n</persisted-output>",
+        has_file=True,
+    )
 
 
 def codex(text: str) -> Cut | None:

@@ -71,7 +71,9 @@ def stands_in(literal: str, text: str) -> bool:
     while start >= 0:
         end = start + len(literal)
         before, after = text[start - 1 : start], text[end : end + 1]
-        if not (_is_word(before) and _is_word(literal[0])) and not (_is_word(after) and _is_word(literal[-1])):
+        if not (_is_word(before) and _is_word(literal[0])) and not (
+            _is_word(after) and _is_word(literal[-1])
+        ):
             return True
         start = text.find(literal, start + 1)
     return False

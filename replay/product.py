@@ -53,15 +53,20 @@ class Product:
         self._rt = rt
         self._sessions: dict[str, SessionKey] = {}
         self._number = 0
+        self._definitions: dict[str, int] = {}
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         return self._rt.known_models.tokenizer(model)
 
     def definition_tokens(self, plan: Plan) -> int:
         """Tokens of the tools that the plan offers, and of the instructions for the system prompt."""
-        offered = offered_tools(self._rt.policies.policy("", plan.policy))
-        listed = definitions(offered, self._rt.modes, ToolFormat.OPENAI)
-        return self.tokenizer(None).count(json.dumps(listed) + instructions(offered)) if offered else 0
+        found = self._definitions.get(plan.label)
+        if found is None:
+            offered = offered_tools(self._rt.policies.policy("", plan.policy))
+            listed = json.dumps(definitions(offered, self._rt.modes, ToolFormat.OPENAI))
+            found = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
+            self._definitions[plan.label] = found
+        return found
 
     async def replaced(self, result: Result, plan: Plan, client: str) -> Replaced | None:
         """None if the result passes."""
@@ -112,10 +117,14 @@ class Product:
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
         if key is None:
-            key = self._sessions[plan.label] = SessionKey(_TENANT, f"run-{self._number}-{len(self._sessions)}")
+            key = self._sessions[plan.label] = SessionKey(
+                _TENANT, f"run-{self._number}-{len(self._sessions)}"
+            )
             if plan.policy is not None:
                 self._rt.policies.check_override(plan.policy)
-                await self._rt.ledger.put_session(key, SessionChange(frozenset({"policy"}), policy=plan.policy))
+                await self._rt.ledger.put_session(
+                    key, SessionChange(frozenset({"policy"}), policy=plan.policy)
+                )
         return key
 
 

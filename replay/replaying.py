@@ -26,6 +26,8 @@ IN_A_FILE = Plan("in a file", (("on_oversize", "store"), ("max_bytes", 12_288), 
 
 MOST_SHOWN_LITERALS = 200
 
+WHOLE = "whole"
+
 
 @dataclass(slots=True)
 class _View:
@@ -129,7 +131,9 @@ class _OneRun:
             sizes.bytes += size
             sizes.largest = sorted((*sizes.largest, size), reverse=True)[:MOST_LARGEST]
             sizes.uses += sum(
-                use.result == number and not use.is_quote for uses in self._uses.by_step.values() for use in uses
+                use.result == number and not use.is_quote
+                for uses in self._uses.by_step.values()
+                for use in uses
             )
 
     def _billed(self, recorded: Money, volume: Volume) -> None:
@@ -200,7 +204,7 @@ class _OneRun:
                 views.append(_View())
             else:
                 views.append(_View(plain(text), self._tokenizer.count(text), len(text.encode())))
-        return _Way("whole", views)
+        return _Way(WHOLE, views)
 
     async def _judged(self, way: _Way, recorded: Money) -> PolicyFigures:
         found = PolicyFigures()

@@ -81,7 +81,9 @@ def uses_of(run: Run) -> Uses:
                 seen.add(text, number)
                 number += 1
             case Turn():
-                action = plain("\n".join((part.text, *(one for call in part.calls for one in strings(call.arguments)))))
+                action = plain(
+                    "\n".join((part.text, *(one for call in part.calls for one in strings(call.arguments))))
+                )
                 used = []
                 for literal in literals(action) if number else ():
                     results = seen.results_with(literal)

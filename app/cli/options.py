@@ -88,6 +88,12 @@ def _add_try(trial: argparse.ArgumentParser) -> None:
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    from replay.command import add_arguments
+
+    add_arguments(replay)
+
+
 def _add_keys(keys: argparse.ArgumentParser) -> None:
     from pathlib import Path
 
@@ -200,6 +206,7 @@ COMMANDS = {
     "healthcheck": Command("exit 0 if a running service is ready, else 1", _add_address),
     "check-config": Command("show the settings and policy in force", _add_check, "app.cli.check_config"),
     "try": Command("show what each outcome would hand to the model", _add_try, "app.cli.try_out"),
+    "replay": Command("show what a policy would have done to recorded runs", _add_replay, "replay.command"),
     "openapi": Command("print the OpenAPI document", _add_nothing),
     "keys": Command("make, list, revoke and rotate API keys", _add_keys, "app.cli.keys"),
     "pipe": Command("govern stdin as a tool's result: print what the model is to read", _add_pipe, _SHELL),

@@ -10,7 +10,14 @@ NAME = "messages"
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _ENDS = {
-    "judge": {"success": True, "pass": True, "passed": True, "failure": False, "fail": False, "failed": False},
+    "judge": {
+        "success": True,
+        "pass": True,
+        "passed": True,
+        "failure": False,
+        "fail": False,
+        "failed": False,
+    },
 }
 _FLAGS = ("passed", "resolved", "success")
 
@@ -25,7 +32,11 @@ def recognises(records: Sequence[Any]) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("role") in _ROLES and ("content" in value or "tool_calls" in value)
+    return (
+        isinstance(value, dict)
+        and value.get("role") in _ROLES
+        and ("content" in value or "tool_calls" in value)
+    )
 
 
 def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
@@ -119,7 +130,9 @@ def text_of(content: Any) -> str:
     if not isinstance(content, list):
         return ""
     texts = [
-        block if isinstance(block, str) else block.get("text") for block in content if isinstance(block, str | dict)
+        block if isinstance(block, str) else block.get("text")
+        for block in content
+        if isinstance(block, str | dict)
     ]
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
