@@ -1,10 +1,12 @@
 """The product, in this process and on memory storage: what it shows instead of a result, and its answers."""
 
+import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from app.doors.hooks import DOORS, OWN_TOOL
 from app.governing.governor import govern
@@ -12,8 +14,10 @@ from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from app.tools.call import call_tool
 from app.tools.definitions import ToolFormat, definitions, instructions, offered_tools
+from content import MAX_PATTERN_CHARS
 from content.grep import Grep
 from domain.budget import SessionChange
+from domain.decisions import Outcome
 from domain.handles import Handle, SessionKey
 from domain.ports import Tokenizer
 from domain.results import ToolResult
@@ -38,22 +42,73 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """What the model reads instead of a result. `handle` is None if nothing was stored."""
+class Text:
+    """A text that the model reads: as literals are looked for in it, with its size as it was written.
+    `is_stored`: the whole result is stored, and can be asked about."""
 
-    text: str
+    plain: str
     tokens: int
-    handle: Handle | None
+    bytes: int
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A result, and the door through which it comes. `digest` is the same for the same result in every run."""
+
+    result: Result
+    client: str
+    digest: bytes
+
+
+def subject_of(result: Result, client: str) -> Subject:
+    digest = hashlib.sha256()
+    for part in (client, result.tool, arguments_text(result) or "", result.text):
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return Subject(result, client, digest.digest())
+
+
+Found = TypeVar("Found")
+
+_REMEMBERED_CHARS = 16 << 20
+_ENTRY_CHARS = 200
+
+
+class _Memory(Generic[Found]):
+    """What the product made of results. Forgets all of it after 16 Mi characters."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], Found] = {}
+        self._chars = 0
+
+    def __contains__(self, key: tuple[object, ...]) -> bool:
+        return key in self._found
+
+    def __getitem__(self, key: tuple[object, ...]) -> Found:
+        return self._found[key]
+
+    def keep(self, key: tuple[object, ...], found: Found, chars: int = 0) -> Found:
+        self._chars += chars + _ENTRY_CHARS
+        if self._chars > _REMEMBERED_CHARS:
+            self._found.clear()
+            self._chars = 0
+        self._found[key] = found
+        return found
 
 
 class Product:
-    """One runtime. `sessions` are emptied after each run."""
+    """One runtime. What a run stored is deleted after it. The same result comes in many runs: each is governed
+    once under each plan, and each question about it is asked once."""
 
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
         self._sessions: dict[str, SessionKey] = {}
+        self._handles: dict[tuple[str, bytes], Handle] = {}
         self._number = 0
         self._definitions: dict[str, int] = {}
+        self._texts: _Memory[Text | None] = _Memory()
+        self._answers: _Memory[Text] = _Memory()
+        self._held: _Memory[bool] = _Memory()
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         return self._rt.known_models.tokenizer(model)
@@ -68,42 +123,43 @@ class Product:
             self._definitions[plan.label] = found
         return found
 
-    async def replaced(self, result: Result, plan: Plan, client: str) -> Replaced | None:
-        """None if the result passes."""
-        if not result.text or OWN_TOOL.fullmatch(result.tool):
-            return None
-        given = ToolResult(
-            await self._session(plan),
-            result.tool[:_MAX_NAME] or "tool",
-            tool_arguments=arguments_text(result),
-            is_error=result.is_error,
-            door=DOORS.get(client),
-        )
-        outcome = (await govern(given, result.text, self._rt)).outcome
+    async def shown(self, subject: Subject, plan: Plan) -> Text | None:
+        """What the model reads instead of the result; None if it passes."""
+        key = (plan.label, subject.digest)
+        if key in self._texts:
+            return self._texts[key]
+        if not subject.result.text or OWN_TOOL.fullmatch(subject.result.tool):
+            return self._texts.keep(key, None)
+        outcome = await self._govern(subject, plan)
         if outcome.text is None:
-            return None
-        return Replaced(outcome.text, self.tokenizer(None).count(outcome.text), outcome.handle)
+            return self._texts.keep(key, None)
+        text = self._text(outcome.text, is_stored=outcome.handle is not None)
+        return self._texts.keep(key, text, len(text.plain))
 
-    async def answer(self, handle: Handle, question: str, plan: Plan) -> str:
+    async def answer(self, subject: Subject, question: str, plan: Plan) -> Text:
         """The product's first answer to a question about a stored result."""
-        asked = {"handle": str(handle), "extract": question}
-        return (await call_tool(await self._session(plan), _ASK, asked, self._rt)).text
+        key = (plan.label, subject.digest, question)
+        if key in self._answers:
+            return self._answers[key]
+        asked = {"handle": str(await self._handle(subject, plan)), "extract": question}
+        text = self._text((await call_tool(await self._session(plan), _ASK, asked, self._rt)).text)
+        return self._answers.keep(key, text, len(text.plain) + len(question))
 
-    async def holds(self, handle: Handle, literal: str, *, is_quote: bool) -> bool:
+    async def holds(self, subject: Subject, literal: str, plan: Plan, *, is_quote: bool) -> bool:
         """True if the stored bytes hold the literal: the product's grep finds it, or it stands there across
         escapes, lines or line numbers."""
-        stored = await self._rt.store.find(_TENANT, handle)
-        if stored is None:
-            return False
-        grep = Grep(literal, literal=True, limit=1)
-        body = b""
-        async for chunk in self._rt.store.read(stored):
-            grep.feed(chunk)
-            body += chunk
-        if "\n" not in literal and grep.finish().total_matches:
-            return True
-        text = plain(body.decode())
-        return literal in without_line_numbers(text) if is_quote else stands_in(literal, text)
+        key = (plan.label, subject.digest, literal)
+        if key in self._held:
+            return self._held[key]
+        stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
+        found = False
+        if stored is not None:
+            body = b"".join([chunk async for chunk in self._rt.store.read(stored)])
+            found = _grep_finds(literal, body)
+            if not found:
+                text = plain(body.decode())
+                found = literal in without_line_numbers(text) if is_quote else stands_in(literal, text)
+        return self._held.keep(key, found)
 
     async def end_run(self) -> None:
         """Deletes what the run stored."""
@@ -111,8 +167,35 @@ class Product:
             ended = await self._rt.ledger.end(key)
             if ended is not None:
                 await self._rt.store.delete_session(key, ended.first_live_epoch)
+        await self._rt.indexes.sweep(self._rt.store)
         self._sessions.clear()
+        self._handles.clear()
         self._number += 1
+
+    async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
+        result = subject.result
+        given = ToolResult(
+            await self._session(plan),
+            result.tool[:_MAX_NAME] or "tool",
+            tool_arguments=arguments_text(result),
+            is_error=result.is_error,
+            door=DOORS.get(subject.client),
+        )
+        outcome = (await govern(given, result.text, self._rt)).outcome
+        if outcome.handle is not None:
+            self._handles[plan.label, subject.digest] = outcome.handle
+        return outcome
+
+    async def _handle(self, subject: Subject, plan: Plan) -> Handle:
+        """That of this run: the text may be remembered from another."""
+        found = self._handles.get((plan.label, subject.digest))
+        if found is None:
+            found = (await self._govern(subject, plan)).handle
+            assert found is not None
+        return found
+
+    def _text(self, text: str, *, is_stored: bool = False) -> Text:
+        return Text(plain(text), self.tokenizer(None).count(text), len(text.encode()), is_stored)
 
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
@@ -122,10 +205,17 @@ class Product:
             )
             if plan.policy is not None:
                 self._rt.policies.check_override(plan.policy)
-                await self._rt.ledger.put_session(
-                    key, SessionChange(frozenset({"policy"}), policy=plan.policy)
-                )
+                change = SessionChange(frozenset({"policy"}), policy=plan.policy)
+                await self._rt.ledger.put_session(key, change)
         return key
+
+
+def _grep_finds(literal: str, body: bytes) -> bool:
+    if "\n" in literal or len(literal) > MAX_PATTERN_CHARS:
+        return False
+    grep = Grep(literal, literal=True, limit=1)
+    grep.feed(body)
+    return grep.finish().total_matches > 0
 
 
 def arguments_text(result: Result) -> str | None:

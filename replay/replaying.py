@@ -1,9 +1,8 @@
 """Replays one run under each policy and baseline: what would have been shown, asked, found and paid."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from domain.handles import Handle
 from replay import baselines
 from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, Offer, Shown, Volume, bill, counted
 from replay.figures import (
@@ -17,29 +16,30 @@ from replay.figures import (
     end_of,
 )
 from replay.literals import plain, stands_in, without_line_numbers
-from replay.product import Plan, Product, Replaced
+from replay.product import Plan, Product, Text, subject_of
 from replay.runs import Result, Run, Turn
 from replay.uses import Use, Uses, uses_of
 
 IN_A_FILE = Plan("in a file", (("on_oversize", "store"), ("max_bytes", 12_288), ("preview", "none")))
 """How the product stores what Claude Code leaves in a file: a question to it stands for a search of the file."""
 
+Cutting = Callable[[str], baselines.Cut | None]
+
 MOST_SHOWN_LITERALS = 200
 
 WHOLE = "whole"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _View:
-    """How one policy shows one result. `text` is plain, None if the result passes. `asks`: what is not shown
-    can be asked for, under `handle` if the product stores it by `plan`."""
+    """How one policy shows one result: the `text`, None if the result passes. `plan`: what is not shown can be
+    asked for as the product stores it under this plan."""
 
-    text: str | None = None
-    tokens: int = 0
-    size: int = 0
-    asks: bool = False
+    text: Text | None = None
     plan: Plan | None = None
-    handle: Handle | None = None
+
+
+_PASSES = _View()
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class _OneRun:
             if isinstance(step, Result)
         ]
         self._result_steps = [at for at, step in enumerate(run.steps) if isinstance(step, Result)]
-        self._answers: dict[tuple[str, int, str], str] = {}
+        self._subjects = [subject_of(result, run.client) for result in self._results]
         self._figures = Figures()
 
     async def figures(self) -> Figures:
@@ -156,7 +156,7 @@ class _OneRun:
     async def _ways(self) -> list[_Way]:
         replaying = self._replaying
         ways = [await self._baseline(label, cut) for label, cut in baselines.BASELINES.items()]
-        kept = [_View() for _ in self._results]
+        kept = [_PASSES] * len(self._results)
         ways.append(_Way(f"last {baselines.KEPT_RESULTS} results", kept, last_results=baselines.KEPT_RESULTS))
         if any(result.whole for result in self._results):
             ways.append(self._whole())
@@ -172,55 +172,50 @@ class _OneRun:
         passing = [False] * len(self._results)
         for plan in plans:
             views = []
-            for number, result in enumerate(self._results):
-                replaced = None
-                if not passing[number]:
-                    replaced = await self._product.replaced(result, plan, self._run.client)
-                    passing[number] = replaced is None
-                views.append(_View() if replaced is None else _view_of(replaced, plan))
+            for number, subject in enumerate(self._subjects):
+                text = None if passing[number] else await self._product.shown(subject, plan)
+                passing[number] = text is None
+                views.append(_PASSES if text is None else _View(text, plan if text.is_stored else None))
             ways.append(_Way(plan.label, views, self._product.definition_tokens(plan)))
         return ways
 
-    async def _baseline(self, label: str, cut: baselines.Callable[[str], baselines.Cut | None]) -> _Way:
+    async def _baseline(self, label: str, cut: Cutting) -> _Way:
         views = []
-        for result in self._results:
-            part = cut(result.text)
-            view = _View()
+        for result, subject in zip(self._results, self._subjects, strict=True):
+            part, view = cut(result.text), _PASSES
             if part is not None:
-                view = _View(plain(part.text), self._tokenizer.count(part.text), len(part.text.encode()))
-                if part.has_file:
-                    stored = await self._product.replaced(result, IN_A_FILE, "")
-                    view.asks, view.plan = True, IN_A_FILE
-                    view.handle = None if stored is None else stored.handle
+                stored = await self._product.shown(subject, IN_A_FILE) if part.has_file else None
+                is_stored = stored is not None and stored.is_stored
+                view = _View(self._text(part.text), IN_A_FILE if is_stored else None)
             views.append(view)
         return _Way(label, views)
 
     def _whole(self) -> _Way:
         """The results without the cuts of the client, where the transcript has both."""
-        views = []
-        for result in self._results:
-            text = result.whole
-            if text is None:
-                views.append(_View())
-            else:
-                views.append(_View(plain(text), self._tokenizer.count(text), len(text.encode())))
-        return _Way(WHOLE, views)
+        texts = (result.whole for result in self._results)
+        return _Way(WHOLE, [_PASSES if text is None else _View(self._text(text)) for text in texts])
+
+    def _text(self, text: str) -> Text:
+        return Text(plain(text), self._tokenizer.count(text), len(text.encode()))
 
     async def _judged(self, way: _Way, recorded: Money) -> PolicyFigures:
         found = PolicyFigures()
         for number, (result, view) in enumerate(zip(self._results, way.views, strict=True)):
-            found.bytes_shown += len(result.text.encode()) if view.text is None else view.size
-            if view.text is not None:
+            text = view.text
+            found.bytes_shown += len(result.text.encode()) if text is None else text.bytes
+            if text is not None:
                 found.replaced += 1
                 tool = found.tools.setdefault(result.tool, ToolFigures())
                 tool.replaced += 1
-                self._charge(tool, view.tokens - self._result_tokens[number], self._result_steps[number])
+                self._charge(tool, text.tokens - self._result_tokens[number], self._result_steps[number])
         asked = await self._asked(way, found)
         tokens = [
-            view.tokens if view.text is not None else tokens
+            tokens if view.text is None else view.text.tokens
             for view, tokens in zip(way.views, self._result_tokens, strict=True)
         ]
-        stored = next((number for number, view in enumerate(way.views) if view.plan and view.handle), None)
+        stored = next(
+            (number for number, view in enumerate(way.views) if view.plan and way.definitions), None
+        )
         cleared = self._tokenizer.count(baselines.CLEARED)
         shown = Shown(tokens, asked, stored, way.last_results, cleared)
         for offer in Offer:
@@ -258,14 +253,16 @@ class _OneRun:
     ) -> list[list[int]]:
         """One question for each result that something is needed of, all in one turn; a second turn for those
         whose answer does not hold all of it."""
-        results = [one for one in dict.fromkeys(use.result for use in needed) if way.views[one].asks]
+        results = [one for one in dict.fromkeys(use.result for use in needed) if way.views[one].plan]
         if not results:
             return []
         first = {}
         for result in results:
-            text = await self._answer(way.views[result], result, self._uses.questions[step])
-            answers.setdefault(result, []).append(plain(text))
-            first[result] = self._tokenizer.count(text)
+            plan = way.views[result].plan
+            assert plan is not None
+            answer = await self._product.answer(self._subjects[result], self._uses.questions[step], plan)
+            answers.setdefault(result, []).append(answer.plain)
+            first[result] = answer.tokens
         again = {
             use.result for use in needed if use.result in first and not _in_any(use, answers[use.result])
         }
@@ -297,7 +294,9 @@ class _OneRun:
         view = way.views[use.result]
         if _in_any(use, answers.get(use.result, ())):
             where = "one call"
-        elif view.asks and await self._is_findable(view, use):
+        elif view.plan and await self._product.holds(
+            self._subjects[use.result], use.literal, view.plan, is_quote=use.is_quote
+        ):
             where = "findable"
         else:
             where = "lost"
@@ -309,36 +308,12 @@ class _OneRun:
         if self._replaying.shows and len(shown) < MOST_SHOWN_LITERALS:
             shown.append((way.label, self._results[use.result].tool, where, use.literal))
 
-    async def _is_findable(self, view: _View, use: Use) -> bool:
-        if view.handle is None:
-            return view.plan is IN_A_FILE
-        return await self._product.holds(view.handle, use.literal, is_quote=use.is_quote)
-
     def _is_visible(self, way: _Way, use: Use, step: int) -> bool:
         if way.last_results:
             before = sum(at < step for at in self._result_steps)
             return any(number >= before - way.last_results for number in use.results or (use.result,))
         views = [way.views[number] for number in use.results or (use.result,)]
-        return any(view.text is None or _holds(use, view.text) for view in views)
-
-    async def _answer(self, view: _View, result: int, question: str) -> str:
-        if view.handle is None or view.plan is None:
-            return ""
-        key = (view.plan.label, result, question)
-        if key not in self._answers:
-            self._answers[key] = await self._product.answer(view.handle, question, view.plan)
-        return self._answers[key]
-
-
-def _view_of(replaced: Replaced, plan: Plan) -> _View:
-    return _View(
-        plain(replaced.text),
-        replaced.tokens,
-        len(replaced.text.encode()),
-        replaced.handle is not None,
-        plan,
-        replaced.handle,
-    )
+        return any(view.text is None or _holds(use, view.text.plain) for view in views)
 
 
 def _holds(use: Use, text: str) -> bool:
