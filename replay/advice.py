@@ -30,7 +30,7 @@ class Advice:
 
 def advice(total: Outcomes, plans: Iterable[Plan]) -> list[Advice]:
     """The tools of which the smallest cap replaced some results, what saves most first. Of two plans that
-    cost the same, the one with the larger cap."""
+    cost the same, the one with the larger cap; none that hides a text that was edited."""
     plans = sorted(plans, key=cap_of, reverse=True)
     by_label = {
         plan.label: total.policies[plan.label].tools for plan in plans if plan.label in total.policies

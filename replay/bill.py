@@ -1,5 +1,6 @@
 """The bill of a run: what enters the context is written to the cache once and read by each later request."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,8 +15,8 @@ CALL_TOKENS = 60
 
 
 class Offer(StrEnum):
-    """How the model gets the tools: their definitions in every request; from the first stored result on, when
-    the changed list makes the provider write the whole prefix again; or none, because the agent's shell asks."""
+    """How the model gets the tools. `always`: in every request. `late`: from the first stored result on, when
+    the changed list makes the provider write the whole prefix again. `hook`: none, the agent's shell asks."""
 
     ALWAYS = "always"
     LATE = "late"
@@ -76,6 +77,8 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
     entering, output, prices = [], [], []
     is_cached = _is_cached(run)
     counted_output = 0
+    models = Counter(turn.model for turn in run.turns if turn.model)
+    usual = run.model or next((name for name, _ in models.most_common(1)), None)
     for step in run.steps:
         written = 0
         if isinstance(step, Turn):
@@ -87,7 +90,7 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
             entering.append(tokenizer.count(step.text))
         if isinstance(step, Turn) and step.usage is not None and step.usage.output:
             written = step.usage.output
-        known = prices_of(model or (step.model if isinstance(step, Turn) else None) or run.model)
+        known = prices_of(model or (step.model if isinstance(step, Turn) else None) or usual)
         prices.append(known if is_cached else known.uncached)
         output.append(written)
     found = CountedRun(run, entering, output, prices, counted_output=counted_output)
@@ -174,9 +177,9 @@ Asked = Mapping[int, Sequence[Sequence[int]]]
 
 @dataclass(slots=True)
 class Shown:
-    """What a policy shows of a run: by result, its tokens; and the questions that it causes. `first_stored` is
-    the number of the first stored result, None if nothing is stored. `most_results`: older ones are cleared,
-    0 for none."""
+    """What a policy shows of a run: by result, its tokens; and the questions that it causes. `first_stored`
+    is the number of the first stored result, None if nothing is stored. `most_results`: older ones are
+    cleared, 0 for none."""
 
     tokens: Sequence[int]
     asked: Asked = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """The figures of replayed runs, which are added up."""
 
-from collections import Counter, defaultdict
+from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -34,15 +35,15 @@ class ToolFigures(Sums):
     is saved. Relative, see Money."""
 
     replaced: int = 0
-    uses: int = 0
     follow_ups: int = 0
+    quotes_broken: int = 0
     cost: Money = field(default_factory=Money)
 
 
 @dataclass(slots=True)
 class PolicyFigures(Sums):
-    """Of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken` are
-    quotes of files that the model no longer sees. `dearer` are runs that cost more than as recorded."""
+    """Of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken`
+    are quotes of files that the model no longer sees. `dearer` are runs that cost more than as recorded."""
 
     replaced: int = 0
     bytes_shown: int = 0
@@ -117,14 +118,8 @@ class Figures(Sums):
     def total(self) -> Outcomes:
         whole = Outcomes()
         for one in self.by_end.values():
-            whole += _copy(one)
+            whole += deepcopy(one)
         return whole
-
-
-def _copy(outcomes: Outcomes) -> Outcomes:
-    from copy import deepcopy
-
-    return deepcopy(outcomes)
 
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
@@ -132,9 +127,3 @@ PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
 
 def end_of(passed: bool | None) -> str:
     return UNKNOWN if passed is None else PASSED if passed else FAILED
-
-
-def merged_tools(figures: PolicyFigures) -> dict[str, ToolFigures]:
-    found: dict[str, ToolFigures] = defaultdict(ToolFigures)
-    found.update(figures.tools)
-    return found

@@ -24,9 +24,9 @@ _LITERAL = re.compile(
 _FOUR_DIGITS = re.compile(r"(?:\d[.,:-]?){4}")
 _LETTER = re.compile(r"[^\W\d_]")
 _TRAILING = ".,:;!?-_"
-_FUNCTION_WORDS = frozenset(
-    "A An And As At But By For From Here If In Is It Its Let My No Not Now Of On Or Our So That The Their Then "
-    "There These They This Those To Use We What When Where With You Your I'll I Step".split()
+_FUNCTION_WORD = re.compile(
+    "A|An|And|As|At|But|By|For|From|Here|If|In|Is|It|Its|Let|My|No|Not|Now|Of|On|Or|Our|So|Step|That|The|Their"
+    "|Then|There|These|They|This|Those|To|Use|We|What|When|Where|With|You|Your"
 )
 
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[nrtbf\"'/\\])")
@@ -55,7 +55,7 @@ def literals(text: str) -> Iterator[str]:
             continue
         if found.lastgroup == "name":
             words = literal.split(" ")
-            while words and words[0] in _FUNCTION_WORDS:
+            while words and _FUNCTION_WORD.fullmatch(words[0]):
                 del words[0]
             if len(words) < 2:
                 continue

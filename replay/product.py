@@ -54,7 +54,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A result, and the door through which it comes. `digest` is the same for the same result in every run."""
+    """A result, and the client whose door it comes through. `digest`: the same for the same result."""
 
     result: Result
     client: str
@@ -97,7 +97,7 @@ class _Memory(Generic[Found]):
 
 
 class Product:
-    """One runtime. What a run stored is deleted after it. The same result comes in many runs: each is governed
+    """One runtime. What a run stored is deleted after it. The same result comes in many runs: it is governed
     once under each plan, and each question about it is asked once."""
 
     def __init__(self, rt: Runtime) -> None:

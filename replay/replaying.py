@@ -21,7 +21,8 @@ from replay.runs import Result, Run, Turn
 from replay.uses import Use, Uses, uses_of
 
 IN_A_FILE = Plan("in a file", (("on_oversize", "store"), ("max_bytes", 12_288), ("preview", "none")))
-"""How the product stores what Claude Code leaves in a file: a question to it stands for a search of the file."""
+"""How the product stores what Claude Code leaves in a file: a question about it stands for a search of that
+file."""
 
 Cutting = Callable[[str], baselines.Cut | None]
 
@@ -32,8 +33,8 @@ WHOLE = "whole"
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """How one policy shows one result: the `text`, None if the result passes. `plan`: what is not shown can be
-    asked for as the product stores it under this plan."""
+    """How one policy shows one result: the `text`, None if the result passes. `plan`: what is not shown can
+    be asked for, as the product stores it under this plan."""
 
     text: Text | None = None
     plan: Plan | None = None
@@ -151,6 +152,8 @@ class _OneRun:
                 billed_bill.add(paid, prices)
         uncached = int(not billed.read and all(one.read == one.write for one in self._counted.prices))
         volume = Volume(volume.written, volume.read, self._counted.counted_output)
+        if uncached:
+            volume = Volume(volume.written + volume.read, 0, volume.output)
         self._figures.billed = Shared(1, volume, billed, model_bill, billed_bill, uncached)
 
     async def _ways(self) -> list[_Way]:
@@ -244,6 +247,8 @@ class _OneRun:
                 asked[step] = rounds
                 found.follow_ups += 1
             for use in missing:
+                tool = found.tools.setdefault(self._results[use.result].tool, ToolFigures())
+                tool.quotes_broken += use.is_quote
                 await self._classify(way, use, answers, found)
             self._charge_rounds(found, rounds, step, needed)
         return asked

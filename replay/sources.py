@@ -158,7 +158,7 @@ def _opened(path: Path) -> IO[bytes]:
     file = path.open("rb")
     if file.read(2) == b"\x1f\x8b":
         file.close()
-        return io.BufferedReader(gzip.open(path), _CHUNK)  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.open(path), _CHUNK)
     file.seek(0)
     return file
 
@@ -230,7 +230,8 @@ _NOT_JSON = object()
 
 
 def _value(line: bytes) -> Any:
-    """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates; else _NOT_JSON."""
+    """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates. _NOT_JSON for
+    anything else."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from replay.literals import literals, plain, quotes, stands_in, strings, without_line_numbers
 from replay.runs import Result, Run, Said, Turn
@@ -26,12 +27,11 @@ class Use:
 
 @dataclass(slots=True)
 class Uses:
-    """`by_step` has the uses of each turn that has any. `questions` has, for each of these turns, the question
-    that could be asked before it: the action's own words and the task, without the literals."""
+    """`by_step` has the uses of each turn that has any. `questions` has, for each of these turns, the
+    question that could be asked before it: the action's own words and the task, without the literals."""
 
     by_step: dict[int, list[Use]] = field(default_factory=dict)
     questions: dict[int, str] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(map(len, self.by_step.values()))
@@ -69,6 +69,7 @@ class _Seen:
 def uses_of(run: Run) -> Uses:
     """Finds the uses of a run."""
     found, seen, number, task = Uses(), _Seen(), 0, ""
+    texts: list[_ResultText] = []
     for step, part in enumerate(run.steps):
         match part:
             case Said():
@@ -77,7 +78,7 @@ def uses_of(run: Run) -> Uses:
                 seen.add(text, -1)
             case Result():
                 text = plain(part.text)
-                found.texts.append(text)
+                texts.append(_ResultText(text))
                 seen.add(text, number)
                 number += 1
             case Turn():
@@ -89,7 +90,7 @@ def uses_of(run: Run) -> Uses:
                     results = seen.results_with(literal)
                     if len(results) == 1:
                         used.append(Use(step, results[0], literal))
-                used += _quotes(part, step, found.texts)
+                used += _quotes(part, step, texts)
                 if used:
                     found.by_step[step] = used
                     found.questions[step] = question(action, task, [use.literal for use in used])
@@ -97,13 +98,22 @@ def uses_of(run: Run) -> Uses:
     return found
 
 
-def _quotes(turn: Turn, step: int, texts: list[str]) -> list[Use]:
+class _ResultText:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def unnumbered(self) -> str:
+        return without_line_numbers(self._text)
+
+
+def _quotes(turn: Turn, step: int, texts: list[_ResultText]) -> list[Use]:
     found = []
     for call in turn.calls:
         for quote in quotes(call.arguments):
             wanted = plain(quote).strip()
             results = tuple(
-                number for number, text in enumerate(texts) if wanted and wanted in without_line_numbers(text)
+                number for number, text in enumerate(texts) if wanted and wanted in text.unnumbered
             )
             if results:
                 found.append(Use(step, results[-1], wanted, is_quote=True, results=results))

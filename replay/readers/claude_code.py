@@ -1,5 +1,6 @@
 """Claude Code's JSONL: a session, and one file for each of its subagents."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,10 +10,11 @@ from replay.runs import Call, Notes, Result, Run, Said, Turn
 NAME = "claude-code"
 
 _TALK = ("user", "assistant")
-_SILENT = frozenset(
-    "ai-title last-prompt mode permission-mode file-history-snapshot queue-operation summary progress started "
-    "result custom-title agent-name tag pr-link bridge-session worktree-state api-request api-request-blob "
-    "api-request-shape atis-latch cost-state tools-used".split()
+_SILENT = re.compile(
+    "ai-title|last-prompt|mode|permission-mode|file-history-snapshot|queue-|operation|summary"
+    "|progress|started|result|custom-title|agent-name|tag|pr-|link|bridge-session"
+    "|worktree-state|api-request|api-request-blob|api-|request-shape|atis-latch|cost-state"
+    "|tools-used"
 )
 """Records that the model is not shown."""
 
@@ -23,7 +25,7 @@ def recognises(records: Sequence[Any]) -> bool:
     return any(
         isinstance(one, dict)
         and "sessionId" in one
-        and ("parentUuid" in one or one.get("type") in _SILENT)
+        and ("parentUuid" in one or _SILENT.fullmatch(str(one.get("type"))))
         and "projectHash" not in one
         for one in records
     )
@@ -78,7 +80,7 @@ class _Reading:
             self._add_attachment(record.get("attachment"))
         elif kind == "system":
             pass
-        elif kind not in _SILENT:
+        elif not _SILENT.fullmatch(str(kind)):
             notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
 
     def _add_answer(self, message: dict[str, Any]) -> None:
@@ -92,7 +94,8 @@ class _Reading:
         turn.model = model if isinstance(model, str) and model != "<synthetic>" else turn.model
         turn.usage = usage_of(message.get("usage")) or turn.usage
         content = message.get("content")
-        for block in content if isinstance(content, list) else [content]:
+        blocks: list[Any] = content if isinstance(content, list) else [content]
+        for block in blocks:
             match block:
                 case str(text) | {"type": "text", "text": str(text)}:
                     turn.text += text
@@ -108,7 +111,6 @@ class _Reading:
             if isinstance(block, dict) and block.get("type") == "tool_result":
                 self._add_result(record, block)
             elif text := text_of(block if isinstance(block, str) else [block]):
-                # An answer in several records is one turn, even with a result between two of them.
                 self.run.steps.append(Said(text))
 
     def _add_result(self, record: dict[str, Any], block: dict[str, Any]) -> None:

@@ -137,6 +137,11 @@ def text_of(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
+def kind_of(record: Any, key: str = "type") -> str:
+    """How a record that a reader does not know is named in reports."""
+    return str(record.get(key))[:40] if isinstance(record, dict) else "not an object"
+
+
 def parsed(arguments: Any) -> Any:
     """Arguments that are JSON in a string, as a value."""
     if not isinstance(arguments, str):

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from replay.readers.messages import kind_of
 from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
 
 NAME = "opencode"
 
-_SILENT = frozenset("step-start snapshot patch agent retry file subtask compaction".split())
+_SILENT = frozenset(["step-start", "snapshot", "patch", "agent", "retry", "file", "subtask", "compaction"])
 
 
 def recognises(records: Sequence[Any]) -> bool:
@@ -68,8 +69,7 @@ def _add(run: Run, role: str, info: dict[str, Any], parts: Sequence[Any], notes:
             case {"type": str(kind)} if kind in _SILENT or role != "assistant":
                 pass
             case _:
-                kind = part.get("type") if isinstance(part, dict) else "a part that is no object"
-                notes.unknown[f"{NAME}: part {str(kind)[:40]}"] += 1
+                notes.unknown[f"{NAME}: part {kind_of(part)}"] += 1
     end()
 
 
@@ -85,11 +85,11 @@ def _add_part(turn: Turn, results: list[Result], part: dict[str, Any]) -> None:
             call = Call(str(part.get("callID")), tool, state.get("input"))
             turn.calls.append(call)
             output, error, about = state.get("output"), state.get("error"), state.get("metadata")
-            text = output if isinstance(output, str) else error
-            if isinstance(text, str):
+            returned = output if isinstance(output, str) else error
+            if isinstance(returned, str):
                 is_cut = isinstance(about, dict) and about.get("truncated") is True
                 results.append(
-                    Result(call.id, tool, text, call.arguments, is_error=output is None, is_cut=is_cut)
+                    Result(call.id, tool, returned, call.arguments, is_error=output is None, is_cut=is_cut)
                 )
 
 

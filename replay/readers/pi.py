@@ -1,15 +1,16 @@
 """pi's sessions: JSON lines with a header, messages, and changes of the model."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import text_of
+from replay.readers.messages import kind_of, text_of
 from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
 
 NAME = "pi"
 
-_SILENT = frozenset(
-    "session model_change thinking_level_change label session_info custom active_tools_change".split()
+_SILENT = re.compile(
+    "session|model_change|thinking_level_change|label|session_info|custom|active_tools_change"
 )
 
 
@@ -30,11 +31,10 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
                 run = Run(NAME, client=NAME, steps=[Said(summary)])
             case {"type": "custom_message", "content": content}:
                 run.steps.append(Said(text_of(content)))
-            case {"type": str(kind)} if kind in _SILENT:
+            case {"type": str(kind)} if _SILENT.fullmatch(kind):
                 pass
             case _:
-                kind = record.get("type") if isinstance(record, dict) else "a record that is no object"
-                notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
+                notes.unknown[f"{NAME}: {kind_of(record)}"] += 1
     yield run
 
 

@@ -74,7 +74,8 @@ def heads(summary: Summary) -> list[str]:
     formats = ", ".join(name for name, _ in notes.formats.most_common())
     said = [
         f"{total.runs:,} runs in {notes.files:,} files ({formats}): {total.turns:,} turns of a model, "
-        f"{total.results:,} results, {total.bytes / 1e6:,.1f} MB, {total.uses:,} uses, {total.quotes:,} quotes.",
+        f"{total.results:,} results, {total.bytes / 1e6:,.1f} MB, {total.uses:,} uses, "
+        f"{total.quotes:,} quotes.",
     ]
     models = ", ".join(f"{name} ({count:,})" for name, count in figures.models.most_common(5))
     if len(figures.models) > 5:
@@ -100,7 +101,7 @@ def heads(summary: Summary) -> list[str]:
 def faults(notes: Notes) -> list[str]:
     """What could not be read, and what is not known."""
     said = [
-        f"{count:,} {reason}: {', '.join(notes.named[reason])}{', …' if count > len(notes.named[reason]) else ''}"
+        f"{count:,} {reason}: {', '.join(notes.named[reason])}{', …' * (count > len(notes.named[reason]))}"
         for reason, count in notes.faults.most_common()
     ]
     if notes.unknown:
@@ -123,7 +124,8 @@ def billed_line(summary: Summary) -> str:
     ]
     said = (
         f"Billed usage of {shared.runs:,} runs: the bill's model counts {', '.join(parts)}; "
-        f"in all {_off(shared.counted_bill.relative, shared.billed_bill.relative)}."
+        f"in all {_off(shared.counted_bill.relative, shared.billed_bill.relative)}, with the output as "
+        "billed: transcripts lack some of what models think."
     )
     if shared.uncached_runs:
         said += f" {shared.uncached_runs:,} of them were billed without a cache, and so are they here."
