@@ -200,6 +200,7 @@ class Product:
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
         if key is None:
+            # Of the same length each time: the texts name it, and their tokens are counted.
             key = self._sessions[plan.label] = SessionKey(
                 _TENANT, f"run-{self._number}-{len(self._sessions)}"
             )

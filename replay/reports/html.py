@@ -168,7 +168,7 @@ def _plot_of_uses(summary: Summary) -> str:
 
 
 def _plot_of_bills(summary: Summary) -> str:
-    """A line for each way to offer the tools: the bill over the cap. The grey line is the bill as recorded."""
+    """A line for each way to offer the tools: the bill over the cap. Dashed: the bill as recorded."""
     recorded = summary.amount(summary.total.recorded)
     bills = [
         [summary.amount(summary.total.policies[plan.label].bills[offer]) for plan in summary.caps]
