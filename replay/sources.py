@@ -111,14 +111,16 @@ def runs_of(path: Path, notes: Notes, format_name: str | None = None) -> Iterato
     try:
         if path.is_dir():
             records = _stored_session(path, notes)
+        elif not path.is_file():
+            # A pipe or a device might never end.
+            notes.fault(UNREADABLE, str(path))
+            return
         elif path.name == _DATABASE or _is_sqlite(path):
             records = _database(path, notes)
         else:
             records = _records(path, notes)
         yield from _read(path, records, notes, format_name)
-    except (OSError, EOFError, zlib.error, gzip.BadGzipFile):
-        notes.fault(UNREADABLE, str(path))
-    except sqlite3.Error:
+    except (OSError, EOFError, zlib.error, sqlite3.Error):
         notes.fault(UNREADABLE, str(path))
 
 
@@ -165,10 +167,6 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _records(path: Path, notes: Notes) -> Iterator[Any]:
     """Lines of JSON; or one document, if the first line alone is not JSON."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        # A pipe or a device might never end.
-        notes.fault(UNREADABLE, str(path))
-        return
     with closing(_opened(path)) as file:
         lines = _lines(file, path, notes)
         first = next(lines, None)

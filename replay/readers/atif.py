@@ -45,7 +45,8 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
             turn = Turn(text_of(step.get("message")), model=_text(step.get("model_name")))
             turn.thinking = _text(step.get("reasoning_content")) or ""
             turn.usage = _usage(step.get("metrics"))
-            for call in step.get("tool_calls") or ():
+            calls = step.get("tool_calls")
+            for call in calls if isinstance(calls, list) else ():
                 match call:
                     case {"tool_call_id": call_id, "function_name": str(tool)}:
                         turn.calls.append(Call(str(call_id), tool, call.get("arguments")))

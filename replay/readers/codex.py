@@ -25,7 +25,7 @@ def recognises(records: Sequence[Any]) -> bool:
     first = records[0] if records else None
     if not isinstance(first, dict):
         return False
-    if first.get("type") in _WRAPPERS and "payload" in first:
+    if str(first.get("type")) in _WRAPPERS and "payload" in first:
         return True
     # Early versions wrote the items bare, after a line about the session.
     second = records[1] if len(records) > 1 else None
@@ -82,7 +82,7 @@ class _Reading:
                 notes.unknown[f"{NAME}: {kind[:40]}"] += 1
 
     def add_item(self, item: dict[str, Any], notes: Notes) -> None:
-        kind = item.get("type")
+        kind = str(item.get("type"))
         if kind == "message":
             self._add_message(item)
         elif kind == "reasoning":
@@ -90,13 +90,13 @@ class _Reading:
             turn.thinking += text_of(item.get("content")) or text_of(item.get("summary"))
         elif kind in _CALLS:
             call_id = str(item.get("call_id") or item.get("id"))
-            tool = str(item.get("name") or str(kind).removesuffix("_call"))
+            tool = str(item.get("name") or kind.removesuffix("_call"))
             call = self._calls[call_id] = Call(call_id, tool, parsed(item.get(_CALLS[kind])))
             self._open_turn().calls.append(call)
         elif kind in _OUTPUTS:
             self._add_result(item)
         elif kind not in _SILENT:
-            notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
+            notes.unknown[f"{NAME}: {kind[:40]}"] += 1
 
     def _open_turn(self) -> Turn:
         if self._turn is None:

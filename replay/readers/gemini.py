@@ -62,14 +62,17 @@ def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
                 text, model=model if isinstance(model, str) else None, usage=_usage(message.get("tokens"))
             )
             turn.thinking = "\n".join(
-                str(one.get("description")) for one in message.get("thoughts") or () if isinstance(one, dict)
+                str(one.get("description")) for one in _objects(message.get("thoughts"))
             )
             run.steps.append(turn)
-            for call in message.get("toolCalls") or ():
-                if isinstance(call, dict):
-                    _add_call(run, turn, call)
-        case kind if kind not in _SILENT:
+            for call in _objects(message.get("toolCalls")):
+                _add_call(run, turn, call)
+        case kind if str(kind) not in _SILENT:
             notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:

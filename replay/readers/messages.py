@@ -34,7 +34,7 @@ def recognises(records: Sequence[Any]) -> bool:
 def _is_message(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.get("role") in _ROLES
+        and str(value.get("role")) in _ROLES
         and ("content" in value or "tool_calls" in value)
     )
 
@@ -114,7 +114,8 @@ def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
                 turn.calls.append(Call(str(block.get("id")), tool, block.get("input")))
             case {"type": "thinking", "thinking": str(thinking)}:
                 turn.thinking += thinking
-    for call in message.get("tool_calls") or []:
+    calls_made = message.get("tool_calls")
+    for call in calls_made if isinstance(calls_made, list) else []:
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             tool = str(function.get("name"))

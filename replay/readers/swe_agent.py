@@ -58,7 +58,8 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
 def _calls(message: dict[str, Any]) -> list[Call]:
     """The calls of tools; else the command of the action, whose first word is the tool."""
     made = []
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
         match call:
             case {"function": {"name": str(tool), "arguments": arguments}}:
                 made.append(Call(str(call.get("id")), tool, parsed(arguments)))
@@ -76,7 +77,7 @@ def _of_trajectory(trajectory: Any, notes: Notes) -> Run:
             case {"action": str(action), "observation": str(observation)}:
                 words = action.split()
                 call = Call("", words[0] if words else "tool", action)
-                thought = row.get("response") or row.get("thought") or ""
+                thought = str(row.get("response") or row.get("thought") or "")
                 run.steps.append(Turn(thought if action in thought else f"{thought}\n{action}", [call]))
                 run.steps.append(Result("", call.tool, observation, action))
             case _:

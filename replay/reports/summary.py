@@ -73,7 +73,8 @@ def heads(summary: Summary) -> list[str]:
     total, figures, notes = summary.total, summary.figures, summary.notes
     formats = ", ".join(name for name, _ in notes.formats.most_common())
     said = [
-        f"{total.runs:,} runs in {notes.files:,} file{'s' * (notes.files != 1)} ({formats}): {total.turns:,} turns of a model, "
+        f"{total.runs:,} runs in {notes.files:,} file{'s' * (notes.files != 1)} ({formats}): "
+        f"{total.turns:,} turns of a model, "
         f"{total.results:,} results, {total.bytes / 1e6:,.1f} MB, {total.uses:,} uses, "
         f"{total.quotes:,} quotes.",
     ]

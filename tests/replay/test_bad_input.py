@@ -3,13 +3,16 @@
 import json
 import os
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from app.cli.main import main
 from replay import sources
-from replay.runs import Notes
+from replay.readers import FORMATS, Format, recognised
+from replay.runs import Notes, Run
+from replay.uses import uses_of
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -134,33 +137,46 @@ def test_a_bad_argument_is_named(
     assert "Traceback" not in shown.err
 
 
-def test_odd_values_in_records_of_every_format_raise_nothing(tmp_path: Path) -> None:
-    """Each record in turn with each of its values replaced by one of another type."""
-    odd: list[object] = [None, 7, "text", [], [7], {}, {"type": 7}, "\ud800"]
-    notes = Notes()
-    for writers in transcripts.ALL.values():
+def test_odd_values_in_records_of_every_format_raise_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each value of each record in turn, replaced by one of another type. The format is named."""
+    odd: list[object] = [None, 7, "text", [], [7], {}, {"type": 7}, [None], [{}]]
+    monkeypatch.setattr(transcripts, "LISTING", "short")
+    for name, writers in transcripts.ALL.items():
         for write in writers:
-            if write in (
-                transcripts.opencode_storage,
-                transcripts.opencode_database,
-                transcripts.openai_compressed,
-            ):
-                continue
             folder = tmp_path / write.__name__
             folder.mkdir()
-            path = write(folder)
-            text = path.read_text()
-            rows = (
-                [json.loads(text)]
-                if path.suffix in (".json", ".traj")
-                else list(map(json.loads, text.splitlines()))
+            (path,) = sources.found_files([write(folder)], Notes())
+            records: list[object] = []
+            reader = FORMATS[name]
+            monkeypatch.setattr(
+                sources, "recognised", lambda first: Format(reader.recognises, _kept(records))
             )
-            for changed in _changed(rows, odd):
-                path.write_text("".join(f"{json.dumps(row)}\n" for row in changed))
-                list(sources.runs_of(path, notes))
+            assert list(sources.runs_of(path, Notes())) == []
+            for changed in _changed(records, odd):
+                recognised(changed)
+                for run in reader.runs(iter(changed), Notes()):
+                    # Every step has its text, and every argument can be searched.
+                    assert all(isinstance(step.text, str) for step in run.steps)
+                    uses_of(run)
 
 
-def _changed(value: list[object], odd: list[object]) -> "list[list[object]]":
+def _records(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    records: list[object] = []
+
+    def keep(found: Iterator[object], notes: Notes) -> Iterator[Run]:
+        records.extend(found)
+        return iter(())
+
+    with monkeypatch.context() as patched:
+        patched.setitem(FORMATS, name, Format(FORMATS[name].recognises, keep))
+        assert list(sources.runs_of(path, Notes(), name)) == []
+    assert records
+    return records
+
+
+def _changed(value: list[object], odd: list[object]) -> list[list[object]]:
     """Copies of the rows, each with one value changed."""
     found: list[list[object]] = []
     text = json.dumps(value)
@@ -175,7 +191,7 @@ def _changed(value: list[object], odd: list[object]) -> "list[list[object]]":
     return found
 
 
-def _places(value: object, path: tuple[object, ...] = ()) -> "list[tuple[object, ...]]":
+def _places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     items: list[tuple[object, object]] = []
     if isinstance(value, dict):
         items = list(value.items())
