@@ -1,9 +1,11 @@
 """What to do: for each tool the cap and preview that would have cost least, as a policy file to paste."""
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from glob import escape
 
-from policies.documents import header_of
 from replay.bill import Money
 from replay.figures import Outcomes, ToolFigures
 from replay.plans import cap_of, preview_of
@@ -70,12 +72,20 @@ def policy_file(advised: Sequence[Advice]) -> str:
     for one in advised:
         if one.plan is None:
             continue
-        lines.append(f"[{header_of(('tools', one.tool))}]")
+        lines.append(_header(one.tool))
         lines.append(f"max_bytes = {cap_of(one.plan)}")
         if preview := preview_of(one.plan):
             lines.append(f'preview = "{preview}"')
         lines.append("")
     alone = [one.tool for one in advised if one.plan is None]
     for tool in alone:
-        lines += [f"[{header_of(('tools', tool))}]", "bypass = true  # leave it alone", ""]
+        lines += [_header(tool), "bypass = true  # leave it alone", ""]
     return "\n".join(lines)
+
+
+def _header(tool: str) -> str:
+    """The table of exactly this tool: its name is no glob."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", tool):
+        return f"[tools.{tool}]"
+    name = json.dumps(escape(tool), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"[tools.{name}]"

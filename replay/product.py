@@ -28,6 +28,9 @@ _TENANT = "replay"
 _ASK = "tool_output"
 _MAX_NAME = 256
 
+_TYPICAL_HANDLE = "session-0d9f5b8e-6c5a-4f5e-9a63-1f2b7c8d9e01/file-5b1f3c52-8a0e-8d7e-b5c1-90f4a7d3e2b6"
+"""Counted instead of the handle in a text, whose random digits have more or fewer tokens each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -133,7 +136,7 @@ class Product:
         outcome = await self._govern(subject, plan)
         if outcome.text is None:
             return self._texts.keep(key, None)
-        text = self._text(outcome.text, is_stored=outcome.handle is not None)
+        text = self._text(outcome.text, outcome.handle)
         return self._texts.keep(key, text, len(text.plain))
 
     async def answer(self, subject: Subject, question: str, plan: Plan) -> Text:
@@ -141,8 +144,9 @@ class Product:
         key = (plan.label, subject.digest, question)
         if key in self._answers:
             return self._answers[key]
-        asked = {"handle": str(await self._handle(subject, plan)), "extract": question}
-        text = self._text((await call_tool(await self._session(plan), _ASK, asked, self._rt)).text)
+        handle = await self._handle(subject, plan)
+        asked = {"handle": str(handle), "extract": question}
+        text = self._text((await call_tool(await self._session(plan), _ASK, asked, self._rt)).text, handle)
         return self._answers.keep(key, text, len(text.plain) + len(question))
 
     async def holds(self, subject: Subject, literal: str, plan: Plan, *, is_quote: bool) -> bool:
@@ -194,13 +198,14 @@ class Product:
             assert found is not None
         return found
 
-    def _text(self, text: str, *, is_stored: bool = False) -> Text:
-        return Text(plain(text), self.tokenizer(None).count(text), len(text.encode()), is_stored)
+    def _text(self, text: str, handle: Handle | None) -> Text:
+        if handle is not None:
+            text = text.replace(str(handle), _TYPICAL_HANDLE)
+        return Text(plain(text), self.tokenizer(None).count(text), len(text.encode()), handle is not None)
 
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
         if key is None:
-            # Of the same length each time: the texts name it, and their tokens are counted.
             key = self._sessions[plan.label] = SessionKey(
                 _TENANT, f"run-{self._number}-{len(self._sessions)}"
             )

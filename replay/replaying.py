@@ -211,11 +211,11 @@ class _OneRun:
                 tool = found.tools.setdefault(result.tool, ToolFigures())
                 tool.replaced += 1
                 self._charge(tool, text.tokens - self._result_tokens[number], self._result_steps[number])
-        asked = await self._asked(way, found)
         tokens = [
             tokens if view.text is None else view.text.tokens
             for view, tokens in zip(way.views, self._result_tokens, strict=True)
         ]
+        asked = await self._asked(way, tokens, found)
         stored = next(
             (number for number, view in enumerate(way.views) if view.plan and way.definitions), None
         )
@@ -233,10 +233,14 @@ class _OneRun:
         prices = self._counted.prices[step]
         tool.cost.add(tokens * self._counted.later[step], prices)
 
-    async def _asked(self, way: _Way, found: PolicyFigures) -> Asked:
+    async def _asked(self, way: _Way, tokens: Sequence[int], found: PolicyFigures) -> Asked:
         """Classifies each use, and returns the questions that have to be asked."""
         asked: dict[int, list[list[int]]] = {}
         answers: dict[int, list[str]] = {}
+        saved = {
+            step: before - after
+            for step, before, after in zip(self._result_steps, self._result_tokens, tokens, strict=True)
+        }
         for step, uses in self._uses.by_step.items():
             missing = [use for use in uses if not self._is_visible(way, use, step)]
             found.visible += sum(not use.is_quote for use in uses if use not in missing)
@@ -250,7 +254,9 @@ class _OneRun:
                 tool = found.tools.setdefault(self._results[use.result].tool, ToolFigures())
                 tool.quotes_broken += use.is_quote
                 await self._classify(way, use, answers, found)
-            self._charge_rounds(found, rounds, step, needed)
+            context = self._counted.prefix + sum(self._counted.entering[:step])
+            context -= sum(one for at, one in saved.items() if at < step)
+            self._charge_rounds(found, rounds, step, context, needed)
         return asked
 
     async def _rounds(
@@ -275,14 +281,19 @@ class _OneRun:
         return [*rounds, [first[result] for result in sorted(again)]] if again else rounds
 
     def _charge_rounds(
-        self, found: PolicyFigures, rounds: Sequence[Sequence[int]], step: int, needed: Sequence[Use]
+        self,
+        found: PolicyFigures,
+        rounds: Sequence[Sequence[int]],
+        step: int,
+        context: int,
+        needed: Sequence[Use],
     ) -> None:
-        """Divides what the questions cost among the tools whose results are asked about."""
+        """Divides what the questions cost among the tools whose results are asked about. `context` are the
+        tokens before the step."""
         if not rounds:
             return
         prices, later = self._counted.prices[step], self._counted.later
         tools = [self._results[result].tool for result in dict.fromkeys(use.result for use in needed)]
-        context = self._counted.prefix + sum(self._counted.entering[:step])
         before = later[step] + prices.read
         cost = 0.0
         for answers in rounds:

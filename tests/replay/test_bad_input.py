@@ -148,15 +148,9 @@ def test_odd_values_in_records_of_every_format_raise_nothing(
             folder = tmp_path / write.__name__
             folder.mkdir()
             (path,) = sources.found_files([write(folder)], Notes())
-            records: list[object] = []
-            reader = FORMATS[name]
-            monkeypatch.setattr(
-                sources, "recognised", lambda first: Format(reader.recognises, _kept(records))
-            )
-            assert list(sources.runs_of(path, Notes())) == []
-            for changed in _changed(records, odd):
+            for changed in _changed(_records(path, name, monkeypatch), odd):
                 recognised(changed)
-                for run in reader.runs(iter(changed), Notes()):
+                for run in FORMATS[name].runs(iter(changed), Notes()):
                     # Every step has its text, and every argument can be searched.
                     assert all(isinstance(step.text, str) for step in run.steps)
                     uses_of(run)

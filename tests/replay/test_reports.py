@@ -148,7 +148,7 @@ def test_progress_goes_to_a_terminal_alone() -> None:
     progress(51, 255)
     progress(200, 1000)
     progress.close()
-    first, second = (line.strip("\r\x1b[K") for line in terminal.getvalue().split("\x1b[K")[:2])
+    first, second = (line.strip("\r") for line in terminal.getvalue().split("\x1b[K")[:2])
     assert first == "[######..................]  25%  50 runs, 5 runs/s, 30 s left"
     assert second == "[########################] 100%  200 runs, 10 runs/s, 0 s left"
     plain = io.StringIO()
