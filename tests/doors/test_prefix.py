@@ -16,7 +16,7 @@ from tests.doors.test_litellm import PATH, call, recorded, result
 pytestmark = pytest.mark.anyio
 
 TURNS = 6
-SETTINGS: list[dict[str, Any]] = [{}, {"context_window": 40_000, "require_budget": True}]
+SETTINGS: list[dict[str, Any]] = [{}, {"context_window": 34_000, "require_budget": True}]
 """With a small budget that is enforced, later results find less room: earlier ones must not change for it."""
 
 
@@ -27,8 +27,9 @@ async def client(request: pytest.FixtureRequest, serve: Serve) -> AsyncIterator[
 
 
 def contents() -> list[str]:
-    """Large and small results; the first comes a second time."""
-    return [LARGE, "small", LARGE + "third", "x" * 9000, LARGE, "last"]
+    """Large and small results; the first comes a second time. Of those of 11 KB the budget holds two."""
+    middle = ["".join(f"{part} line {line}\n" for line in range(1000))[:11_000] for part in range(3)]
+    return [middle[0], LARGE, middle[1], "small", middle[2], LARGE]
 
 
 def rows(turns: int) -> list[dict[str, Any]]:
@@ -77,7 +78,8 @@ async def test_a_conversation_with_one_more_turn_begins_with_the_same_bytes(
         told = [json.dumps(row, ensure_ascii=False) for row in await door(client, rows(turns))]
         assert told[: len(before)] == before
         before = told
-    assert "Tool output is too large" in before[2]
+    assert "Tool output is too large" in before[5]
+    assert "Tool output is too large" not in before[2]
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/plain"])
