@@ -75,17 +75,22 @@ class Outcomes(Sums):
     policies: dict[str, PolicyFigures] = field(default_factory=dict)
 
 
+MOST_LARGEST = 5
+
+
 @dataclass(slots=True)
 class ToolSizes(Sums):
-    """The results of one tool. `uses` are those of its results."""
+    """The results of one tool. `uses` are those of its results, `largest` the bytes of the largest."""
 
     results: int = 0
     bytes: int = 0
     uses: int = 0
     largest: list[int] = field(default_factory=list)
 
-
-MOST_LARGEST = 5
+    def __iadd__(self, other: Self) -> Self:
+        Sums.__iadd__(self, other)
+        self.largest = sorted(self.largest, reverse=True)[:MOST_LARGEST]
+        return self
 
 
 @dataclass(slots=True)
@@ -100,6 +105,9 @@ class Shared(Sums):
     uncached_runs: int = 0
 
 
+MOST_LITERALS = 500
+
+
 @dataclass(slots=True)
 class Figures(Sums):
     """All that is known of the runs so far."""
@@ -111,8 +119,13 @@ class Figures(Sums):
     runs_without_results: int = 0
     runs_with_two_models: int = 0
     billed: Shared = field(default_factory=Shared)
-    literals: list[tuple[str, str, str, str]] = field(default_factory=list)
-    """With --show: policy, tool, where it was found, literal."""
+    literals: list[tuple[str, str, str]] = field(default_factory=list)
+    """With --show: tool, where it was found, literal; of what the policy in force does not show."""
+
+    def __iadd__(self, other: Self) -> Self:
+        Sums.__iadd__(self, other)
+        del self.literals[MOST_LITERALS:]
+        return self
 
     @property
     def total(self) -> Outcomes:

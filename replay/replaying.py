@@ -7,6 +7,7 @@ from replay import baselines
 from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, Offer, Shown, Volume, bill, counted
 from replay.figures import (
     MOST_LARGEST,
+    MOST_LITERALS,
     Figures,
     Outcomes,
     PolicyFigures,
@@ -26,7 +27,6 @@ file."""
 
 Cutting = Callable[[str], baselines.Cut | None]
 
-MOST_SHOWN_LITERALS = 200
 
 WHOLE = "whole"
 
@@ -321,8 +321,12 @@ class _OneRun:
             found.findable += where == "findable"
             found.lost += where == "lost"
         shown = self._figures.literals
-        if self._replaying.shows and len(shown) < MOST_SHOWN_LITERALS:
-            shown.append((way.label, self._results[use.result].tool, where, use.literal))
+        if (
+            self._replaying.shows
+            and way.label == self._replaying.in_force.label
+            and len(shown) < MOST_LITERALS
+        ):
+            shown.append((self._results[use.result].tool, where, use.literal))
 
     def _is_visible(self, way: _Way, use: Use, step: int) -> bool:
         if way.last_results:

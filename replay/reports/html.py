@@ -69,7 +69,7 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield "".join(f"<p>{escape(line)}</p>" for line in lines)
     if summary.shows:
         yield "<h2>Used and not shown</h2>"
-        yield _table(("policy", "tool", "found", "literal"), summary.figures.literals)
+        yield _table(("tool", "found", "literal"), summary.figures.literals)
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]], note: str = CAVEAT) -> str:

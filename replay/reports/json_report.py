@@ -53,7 +53,7 @@ def document(summary: Summary) -> dict[str, Any]:
     if figures.billed.runs:
         found["billed"] = asdict(figures.billed)
     if summary.shows:
-        names = ("policy", "tool", "found", "literal")
+        names = ("tool", "found", "literal")
         found["literals"] = [dict(zip(names, one, strict=True)) for one in figures.literals]
     return found
 

@@ -173,6 +173,5 @@ def advice_lines(summary: Summary) -> Iterator[str]:
 def _literals(summary: Summary) -> Iterator[str]:
     """What was used and not shown, under the policy in force."""
     yield f"Used and not shown under the {IN_FORCE.label}:"
-    for label, tool, where, literal in summary.figures.literals:
-        if label == IN_FORCE.label:
-            yield f"  {where.ljust(9)} {_cut(tool, 24).ljust(24)} {_cut(literal, 60)}"
+    for tool, where, literal in summary.figures.literals:
+        yield f"  {where.ljust(9)} {_cut(tool, 24).ljust(24)} {_cut(literal, 60)}"
