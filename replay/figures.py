@@ -31,7 +31,7 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(slots=True)
 class ToolFigures(Sums):
-    """Of one tool under one policy. `cost` is what the policy adds to the bill, without definitions: negative
+    """Figures of one tool under one policy. `cost` is what the policy adds to the bill, without definitions: negative
     is saved. Relative, see Money."""
 
     replaced: int = 0
@@ -42,7 +42,7 @@ class ToolFigures(Sums):
 
 @dataclass(slots=True)
 class PolicyFigures(Sums):
-    """Of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken`
+    """Figures of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken`
     are quotes of files that the model no longer sees. `dearer` are runs that cost more than as recorded."""
 
     replaced: int = 0
@@ -60,7 +60,7 @@ class PolicyFigures(Sums):
 
 @dataclass(slots=True)
 class Outcomes(Sums):
-    """Of the runs with the same end: those that passed, that failed, or whose transcript does not say."""
+    """Figures of the runs with the same end: those that passed, that failed, or whose transcript does not say."""
 
     runs: int = 0
     priced_runs: int = 0
