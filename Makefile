@@ -153,9 +153,8 @@ replay-check: $(VENV)/.dev ## Replay a small made-up set of runs, and compare it
 replay-figures: $(VENV)/.dev ## Write the figures of the made-up set into docs/worth.md
 	$(BIN)/python -m tests.replay.check --write
 
-openapi: $(VENV)/.dev ## Write openapi/openapi.json, and the tools that the relay lists, from the app
+openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
-	$(BIN)/python -m tests.app.relay_tools > app/relay/tools.json.new && mv app/relay/tools.json.new app/relay/tools.json
 
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree

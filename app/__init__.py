@@ -2,7 +2,4 @@
 
 from domain import __version__
 
-__all__ = ["DEFAULT_URL", "__version__"]
-
-DEFAULT_URL = "http://127.0.0.1:8377"
-"""Where commands find a running service if SPILLGATE_URL does not say."""
+__all__ = ["__version__"]

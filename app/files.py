@@ -4,7 +4,7 @@ import errno
 import fcntl
 import logging
 import os
-import tempfile
+import select
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -114,23 +114,12 @@ def only_writer(path: Path) -> Iterator[None]:
         yield
 
 
-def replace_text(path: Path, text: str, mode: int) -> None:
-    """Replaces the file in one step: who reads it sees the old text or the new one. Its mode, its owner and a
-    link that leads to it stay; a new file gets `mode`. Raises OSError, and then leaves nothing behind."""
-    path = path.resolve()
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(text.encode())
-            with suppress(FileNotFoundError):
-                was = path.stat()
-                mode = was.st_mode & 0o7777
-                with suppress(PermissionError):
-                    os.fchown(descriptor, was.st_uid, was.st_gid)
-            os.fchmod(descriptor, mode)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def write_all(descriptor: int, data: bytes) -> None:
+    """Waits while the reader of a pipe does not read: call it in a thread. Raises OSError."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            # Another process has set the terminal or the pipe that it shares with this one to non-blocking.
+            select.select([], [descriptor], [])

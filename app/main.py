@@ -1,13 +1,12 @@
 """The application: routes, errors and admission around one runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
 from fastapi import FastAPI
-from starlette.datastructures import State
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
@@ -59,13 +58,9 @@ ROUTERS = (
 NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
-class ServiceState(State):
-    """What lives as long as the service, as plain attributes: Starlette's own looks each one up in Python.
-    `metrics_port` is that of a listener for metrics alone. `stopping` is set when requests that are still
-    under way must end."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+class ServiceState:
+    """What lives as long as the service. `metrics_port` is that of a listener for metrics alone. `stopping`
+    is set when requests that are still under way must end."""
 
     draining: bool
     metrics_port: int | None
@@ -79,12 +74,12 @@ class ServiceState(State):
     runtime: Runtime
 
 
-class Spillgate(FastAPI):
-    """FastAPI behind `Access`. POST /results goes from there straight to its function: routing and dependency
-    machinery would cost a third of a small result's time. It is declared as a route all the same, for the
-    OpenAPI document."""
+class SpillgateApp(FastAPI):
+    """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
+    dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
+    declared as a route all the same, for the OpenAPI document."""
 
-    def __init__(self, settings: Settings, lifespan: Lifespan["Spillgate"]) -> None:
+    def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(
             title="Spillgate",
             version=__version__,
@@ -97,7 +92,7 @@ class Spillgate(FastAPI):
             # FastAPI's own spans would hold paths and queries, and its log records exceptions.
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
-        self.state: ServiceState = ServiceState()
+        self.state: ServiceState = ServiceState()  # type: ignore[assignment]
         self.state.draining = False
         self.state.metrics_port = None
         self.state.stopping = asyncio.Event()
@@ -125,12 +120,12 @@ class Spillgate(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._access(scope, receive, send)
 
-    def _inside(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:
             name, route = self._routes.span_of(scope["method"], scope["path"])
             if name:
-                return tracer.serve(self._routed, name, route, scope, receive, send)
-        return self._routed(scope, receive, send)
+                return await tracer.serve(self._routed, name, route, scope, receive, send)
+        await self._routed(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
@@ -154,11 +149,11 @@ class Spillgate(FastAPI):
             runtime.readiness.invalidate()
 
 
-def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
+def create_app(settings: Settings, runtime: Runtime | None = None) -> SpillgateApp:
     """The application. Its lifespan opens the runtime, or serves the one given."""
 
     @asynccontextmanager
-    async def lifespan(app: Spillgate) -> AsyncIterator[None]:
+    async def lifespan(app: SpillgateApp) -> AsyncIterator[None]:
         if runtime is not None:
             async with _served(app, runtime):
                 yield
@@ -170,9 +165,10 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> Spillgate:
             app.state.config_error = error
             raise
 
-    app = Spillgate(settings, lifespan)
+    app = SpillgateApp(settings, lifespan)
     ui.install(app)
-    # `include_router` would build each route a second time, which takes 50 ms of the start.
+    # `include_router` would build each route a second time: 50 ms of the 0.6 s in which the service is
+    # promised to be ready (bench/README.md).
     app.router.routes.extend(route for router in ROUTERS for route in router.routes)
     return app
 
@@ -185,8 +181,6 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         run = app.state.supervisor.run
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
-        if runtime.outage is not None:
-            tasks.start_soon(run, "spool", runtime.outage.watch)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
 _UNCAPPED_BYTES = 12_288
+_MOST_SESSIONS = 1000
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
@@ -33,6 +34,17 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
         raise await _absence(rt, tenant, handle)
     note_stored(stored)
     return await rt.store.touch(stored)
+
+
+async def session_in_any_case(key: SessionKey, rt: Runtime) -> Session | None:
+    """The session of this id, else one whose id differs in letter case alone: a door that knows no session
+    takes it from the handle as the model wrote it. Ids with capitals are looked for among the first 1,000
+    sessions."""
+    wanted = key.session_id.casefold()
+    if session := await rt.ledger.session(key) or await rt.ledger.session(SessionKey(key.tenant, wanted)):
+        return session
+    page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
+    return next((one for one in page.sessions if one.key.session_id.casefold() == wanted), None)
 
 
 async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
@@ -88,8 +100,8 @@ class Subject:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
         `tokens`."""
         entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
-        left = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
-        return int(left * size / max(tokens, 1) * 0.9)
+        remaining = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
+        return int(remaining * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
         """The entry of a text that the model is given. `started` is Unix ms."""
@@ -107,10 +119,17 @@ class Subject:
             ),
         )
 
-    def charge(self, entry: AccountingEntry, given: str | None = None) -> Charge:
-        """Charges the tokens of the text that the entry is about. `given` is that text, to be kept."""
-        key, epoch, model = self.stored.key, self.session.epoch, self.model
-        return Charge(key, epoch, entry.tokens_out, entry, model.window, model.enforce, text=given)
+    def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
+        """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
+        return Charge(
+            key=self.stored.key,
+            epoch=self.session.epoch,
+            tokens=entry.tokens_out,
+            entry=entry,
+            default_window=self.model.window,
+            enforce=self.model.enforce,
+            text=text,
+        )
 
 
 async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -18,12 +18,11 @@ from app.extracting.known_models import KnownModels, default_models, model_confi
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.operations.export import Export, exported
-from app.operations.logs import log_outage
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background
-from app.operations.telemetry import Metrics, Timed
+from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
 from app.settings import Settings
 from content.tokens import count_in_slices, load_encoding
@@ -31,19 +30,17 @@ from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
-from domain.results import Durability, ToolResult
+from domain.results import ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
 from policies.book import PolicyBook
 from storage import (
-    Spool,
     body_path,
     check_urls,
     open_keyless,
     open_ledger,
     open_sealed_store,
-    open_spool,
     open_store,
     sealed_ledger,
 )
@@ -51,7 +48,6 @@ from storage.base.threads import Threads
 
 if TYPE_CHECKING:
     from app.operations.spans import Tracer
-    from storage.spool.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +118,6 @@ class Runtime:
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
-    outage: "Outage | None" = None
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
@@ -135,10 +130,6 @@ class Runtime:
         if handle is None or not self.settings.names_paths:
             return None
         return body_path(self.settings.store, result.key.tenant, handle)
-
-    def is_spooled(self, durability: Durability) -> bool:
-        """Kept in the local spool: Redis itself never answers `disk`."""
-        return durability is Durability.DISK and self.settings.spool is not None
 
     @property
     def models(self) -> ModelPool | None:
@@ -172,17 +163,14 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     load_encoding(settings.encoding)
     metrics = Metrics()
     check_urls(settings.store, ledger_url := settings.ledger)
-    spool = None if settings.spool is None else open_spool(settings.spool, log_outage)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
         quota_of = LiveQuotas(policies)
-        store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, spool, stack)
+        store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
-        store = cast(ResultStore, Timed(store, ("find", "touch"), partial(metrics.timer, "store")))
-        ledger = cast(
-            Ledger, Timed(ledger, ("enter", "reserve", "settle", "append"), partial(metrics.timer, "ledger"))
-        )
+        store = TimedStore(store, partial(metrics.timer, "store"))
+        ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         if settings.accounting_export is not None:
             ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
         background = Background()
@@ -191,9 +179,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         models = _opened_models(settings, policies, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
-        outage = None if spool is None else spool.outage
-        readiness = Readiness(store, ledger, outage, most, quota_of, spent, quota_of.set_by)
-        metrics.watch_outage(lambda: readiness.is_degraded)
+        readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by)
         yield Runtime(
             settings,
             clock,
@@ -212,21 +198,14 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             storage_keys=keys,
             tracer=tracer,
             tracing=tracing,
-            outage=outage,
         )
 
 
 async def _opened_ports(
-    settings: Settings,
-    ledger_url: str,
-    clock: Clock,
-    quota_of: LiveQuotas,
-    spool: Spool | None,
-    stack: AsyncExitStack,
+    settings: Settings, ledger_url: str, clock: Clock, quota_of: LiveQuotas, stack: AsyncExitStack
 ) -> tuple[ResultStore, Ledger]:
     store = await open_store(
         settings.store,
-        spool,
         clock=clock,
         retention_seconds=settings.retention_seconds,
         max_bytes=settings.storage_max_bytes,
@@ -235,7 +214,6 @@ async def _opened_ports(
     stack.push_async_callback(store.close)
     ledger = await open_ledger(
         ledger_url,
-        spool,
         clock=clock,
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,

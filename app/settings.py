@@ -10,8 +10,8 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings import PydanticBaseSettingsSource as Source
 
-from app import DEFAULT_URL
 from app.files import read_text
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url, rule_in_words
@@ -86,11 +86,6 @@ class Settings(BaseSettings):
         "like. Default: beside the bodies; an object store needs it named.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
-    store_fallback: Literal["none", "disk"] = Field(
-        "none",
-        description="`disk`: while Redis is away, results and accounting are kept in `spool` under the state "
-        "directory. For a single instance.",
-    )
     policy_file: Path | None = Field(
         None, description="TOML file of policies on top of the built-in ones, reloaded on change."
     )
@@ -100,7 +95,9 @@ class Settings(BaseSettings):
         "twice. Only with a `disk:` store and no API keys: then every caller is on this machine. `false` "
         "where the agent cannot read that directory; the container image has `false`.",
     )
-    allow_request_overrides: bool = Field(True, description="Whether a request may carry its own `policy`.")
+    allow_request_overrides: bool = Field(
+        True, description="Whether a request, and an agent's key on a session, may set a `policy`."
+    )
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
     context_window: int = Field(
         131_072, ge=1, description="Context window (tokens) of a session that declares none."
@@ -110,6 +107,11 @@ class Settings(BaseSettings):
     require_budget: bool = Field(False, description="Hold every session to a budget, reported or not.")
     encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
     max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
+    max_json_bytes: int = Field(
+        16_777_216,
+        ge=1,
+        description="A larger JSON body gets 413, which says to send the text itself (`text/*`, streamed).",
+    )
     retention_seconds: int = Field(
         86_400,
         ge=1,
@@ -161,13 +163,14 @@ class Settings(BaseSettings):
     )
     api_keys_file: Path | None = Field(
         None,
-        description="Lines `tenant:sha256hex`, reloaded on change. Without it only loopback or a Unix "
+        description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
     )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
-        "with API keys, any.",
+        "with API keys, any. A page of another origin may call if its host is listed with its port: "
+        "`localhost:3000`.",
     )
     llm_base_url: str | None = Field(
         None,
@@ -283,11 +286,6 @@ class Settings(BaseSettings):
         )
 
     @property
-    def spool(self) -> Path | None:
-        """Where results go while Redis is away; None where they go nowhere."""
-        return None if self.store_fallback == "none" else _state_directory() / "spool"
-
-    @property
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
         loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
@@ -326,8 +324,7 @@ def load_settings(**given: Any) -> Settings:
         if not name.upper().startswith(PREFIX):
             continue
         if name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.0)
-            raise ConfigError(f"Unknown setting {name}. Did you mean {near[0]}? See docs/settings.md.")
+            raise ConfigError(f"Unknown setting {name}. Did you mean {_nearest(name)}? See docs/settings.md.")
         if not text.strip() and name.upper().removeprefix(PREFIX) not in _MAY_BE_EMPTY:
             raise ConfigError(f"{name} is empty. Give it a value, or take it out of the environment.")
     try:
@@ -341,6 +338,17 @@ def load_settings(**given: Any) -> Settings:
     _check_storage(settings)
     _check_backend(settings)
     return settings
+
+
+_SYNONYMS = {"SIZE_CAP": "MAX_BYTES", "BUDGET": "REQUIRE_BUDGET", "WINDOW": "CONTEXT_WINDOW"}
+"""What users call settings whose names are other words."""
+
+
+def _nearest(name: str) -> str:
+    """The setting that a misspelt name may mean."""
+    fields = [field.upper() for field in Settings.model_fields]
+    near = difflib.get_close_matches(name.upper().removeprefix(PREFIX), [*fields, *_SYNONYMS], 1, 0.0)[0]
+    return f"{PREFIX}{_SYNONYMS.get(near, near)}"
 
 
 def _rule_of(field: str, fault: str) -> str | None:
@@ -359,11 +367,6 @@ def _check_storage(settings: Settings) -> None:
     for name in ("STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"):
         if {name.lower(), f"{name}_file".lower()} <= settings.model_fields_set:
             raise ConfigError(f"{PREFIX}{name} and {PREFIX}{name}_FILE are both set. Keep one.")
-    if settings.spool is not None and not settings.store.startswith("redis"):
-        raise ConfigError(
-            f"{PREFIX}STORE_FALLBACK=disk is for results kept in Redis, and {PREFIX}STORAGE_URL names "
-            "another place. Set that to a redis:// URL, or take the fallback out."
-        )
 
 
 def _check_backend(settings: Settings) -> None:

@@ -1,7 +1,10 @@
-"""JSON bodies that are large and hard to parse."""
+"""JSON bodies that are hard to parse, as large as the service takes them."""
 
 import json
 from collections.abc import Iterator
+
+SIZE = 16_000_000
+"""A little less than SPILLGATE_MAX_JSON_BYTES."""
 
 SMALL = b'{"tool_name":"bench","content":"<<>> ;;"}'
 """Sent before measuring: the first text that is not made of whole tokens makes the tokenizer build a table,
@@ -53,3 +56,9 @@ def bodies(size: int) -> Iterator[tuple[str, bytes]]:
         "ordinary text",
         START + json.dumps("An ordinary line of text, of 40 bytes.\n" * (size // 40)).encode() + b"}",
     )
+
+
+def of_hook(body: bytes) -> bytes:
+    """The hook's JSON of a Codex call whose tool returned what is in `body`."""
+    named = b'"hook_event_name":"PostToolUse","turn_id":"t","session_id":"s","tool_response":'
+    return body.replace(b'"content":', named, 1)

@@ -1,5 +1,6 @@
 """Does counting block the loop? /livez while results are measured; hostile text against ordinary."""
 
+import argparse
 import asyncio
 import base64
 import json
@@ -9,11 +10,12 @@ import string
 import time
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 
 from tqdm import tqdm
 
 from bench import corpus, hostile, load
-from bench.servers import Server, running
+from bench.servers import ROOT, Server, running
 
 MEGABYTE = 1_000_000
 
@@ -54,16 +56,16 @@ async def _livez(server: Server, big: bytes) -> load.Tally:
 
 
 def _send(port: int, label: str, ready: Barrier) -> None:
-    """Eight clients send one 60 MB body each. In a process of its own: it is busy with that."""
-    body = dict(hostile.bodies(60 * MEGABYTE))[label]
+    """Eight clients send one body each. In a process of its own: it is busy with that."""
+    body = dict(hostile.bodies(hostile.SIZE))[label]
     ready.wait()
     asyncio.run(load.run(port, [load.request("/results", body)], 0, clients=8))
 
 
-def _hostile_row(label: str) -> list[float]:
+def _hostile_row(label: str, tree: Path) -> list[float]:
     """p50, p99 and maximum of /livez in ms, and the peak of the server in MB."""
     processes = get_context("spawn")
-    with running("spillgate", pinned=False) as server:
+    with running("spillgate", pinned=False, tree=tree) as server:
         asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
         ready = processes.Barrier(2)
         sender = processes.Process(target=_send, args=(server.port, label, ready))
@@ -77,11 +79,12 @@ def _hostile_row(label: str) -> list[float]:
         return [*(tally.percentile(at) * 1000 for at in (50, 99, 100)), server.peak / MEGABYTE]
 
 
-def hostile_bodies() -> None:
-    print("\n| /livez while eight clients send 60 MB of | p50 ms | p99 ms | max ms | peak MB |")
+def hostile_bodies(tree: Path) -> None:
+    print("\n| /livez while eight clients send 16 MB of | p50 ms | p99 ms | max ms | peak MB |")
     print("|---|---|---|---|---|")
     for label, _ in hostile.bodies(1000):
-        print(f"| `{label}` | " + " | ".join(f"{one:.0f}" for one in _hostile_row(label)) + " |", flush=True)
+        cells = " | ".join(f"{one:.0f}" for one in _hostile_row(label, tree))
+        print(f"| `{label}` | {cells} |", flush=True)
 
 
 CAPS = {
@@ -103,10 +106,20 @@ async def _seconds(server: Server, texts: list[str], caps: dict[str, int]) -> fl
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the directory of another version")
+    parser.add_argument("--only-hostile", action="store_true", help="leave out the ordinary and hostile text")
+    options = parser.parse_args()
+    if not options.only_hostile:
+        text_rows(options.tree)
+    hostile_bodies(options.tree)
+
+
+def text_rows(tree: Path) -> None:
     print("| /livez while eight 8 MB results are measured | requests | p50 ms | p99 ms | max ms |")
     print("|---|---|---|---|---|")
     text = corpus.texts(8 * MEGABYTE, 1)[0]
-    with running("spillgate", pinned=False) as server:
+    with running("spillgate", pinned=False, tree=tree) as server:
         for label, caps in (("estimated (stored by size)", {}), ("counted exactly", {"max_bytes": 0})):
             tally = asyncio.run(_livez(server, load.request("/results", _body(text, **caps))))
             figures = [tally.percentile(at) * 1000 for at in (50, 99, 100)]
@@ -120,7 +133,6 @@ def main() -> None:
     for name, taken in rows.items():
         cells = [f"{t * 1000:.1f} | {t / o:.2f}" for t, o in zip(taken, ordinary, strict=True)]
         print(f"| {name} | {' | '.join(cells)} |")
-    hostile_bodies()
 
 
 if __name__ == "__main__":

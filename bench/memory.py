@@ -1,12 +1,14 @@
-"""Resident memory: idle, during a 500 MB text upload, during 60 MB JSON bodies of many kinds."""
+"""Resident memory: idle, during a 500 MB text upload, during 16 MB JSON bodies of many kinds."""
 
+import argparse
 import asyncio
 import http.client
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench import corpus, hostile, load
-from bench.servers import Server, running
+from bench.servers import ROOT, Server, running
 
 MB = 1_000_000
 
@@ -32,6 +34,7 @@ def text_upload(server: Server) -> int:
 
 
 def json_body(server: Server, text: str) -> int:
+    asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
     before = server.rss
     body = json.dumps({"tool_name": "bench", "content": text}).encode()
     tally = asyncio.run(load.run(server.port, [load.request("/results", body)], 0, clients=1))
@@ -39,30 +42,43 @@ def json_body(server: Server, text: str) -> int:
     return (server.peak - before) * MB // len(body)
 
 
-def hostile_bodies() -> None:
-    """Growth of the peak for each body of `bench.hostile`."""
-    print("\n| 60 MB JSON body | answer | growth of the peak |\n|---|---|---|")
-    for label, body in hostile.bodies(60 * MB):
-        with running("spillgate", pinned=False) as server:
-            asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
-            before = server.rss
-            tally = asyncio.run(load.run(server.port, [load.request("/results", body)], 0, clients=1))
-            times = (server.peak - before) / len(body)
-            print(f"| `{label}` | {', '.join(map(str, tally.statuses))} | {times:.2f} x its size |")
+def _growth(server: Server, path: str, body: bytes) -> tuple[str, float]:
+    """The statuses of the answers, and the growth of the peak as a multiple of the body."""
+    asyncio.run(load.run(server.port, [load.request("/results", hostile.SMALL)], 0, clients=1))
+    before = server.rss
+    tally = asyncio.run(load.run(server.port, [load.request(path, body)], 0, clients=1))
+    return ", ".join(map(str, tally.statuses)), (server.peak - before) / len(body)
+
+
+def hostile_bodies(tree: Path) -> None:
+    """Growth of the peak for each body of `bench.hostile`, as a result and within a hook's JSON."""
+    print("\n| 16 MB JSON body | answer | growth of the peak | as a hook's | growth of the peak |")
+    print("|---|---|---|---|---|")
+    for label, body in hostile.bodies(hostile.SIZE):
+        cells = []
+        for path, sent in (("/results", body), ("/hooks/codex", hostile.of_hook(body))):
+            with running("spillgate", pinned=False, tree=tree) as server:
+                statuses, times = _growth(server, path, sent)
+                cells += [statuses, f"{times:.2f} x its size"]
+        print(f"| `{label}` | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the directory of another version")
+    tree = parser.parse_args().tree
     print("| memory | MB |\n|---|---|")
-    with running("spillgate", pinned=False) as server:
+    with running("spillgate", pinned=False, tree=tree) as server:
         print(f"| idle, resident | {server.rss / MB:.0f} |")
-    with running("spillgate", pinned=False, SPILLGATE_MAX_BODY_BYTES=str(600 * MB)) as server:
+    most = str(600 * MB)
+    with running("spillgate", pinned=False, tree=tree, SPILLGATE_MAX_BODY_BYTES=most) as server:
         print(f"| 500 MB text upload, growth of the peak | {text_upload(server) / MB:.0f} |")
-    ordinary = corpus.texts(58 * MB, 1)[0]
-    for label, text in (("ordinary text", ordinary), ("one emoji in ASCII", "a" * (59 * MB) + "\U0001f600")):
-        with running("spillgate", pinned=False) as server:
+    ordinary = corpus.texts(15 * MB, 1)[0]
+    for label, text in (("ordinary text", ordinary), ("one emoji in ASCII", "a" * (15 * MB) + "\U0001f600")):
+        with running("spillgate", pinned=False, tree=tree) as server:
             times = json_body(server, text) / MB
-            print(f"| 60 MB JSON body, {label}, growth of the peak | {times:.2f} x its size |")
-    hostile_bodies()
+            print(f"| 16 MB JSON body, {label}, growth of the peak | {times:.2f} x its size |")
+    hostile_bodies(tree)
 
 
 if __name__ == "__main__":

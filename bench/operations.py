@@ -28,7 +28,7 @@ from domain.decisions import OutcomeKind
 from domain.handles import SessionKey
 from domain.ports import Charge, Ledger
 from storage import open_ledger
-from storage.redis.connection import open_redis, renew_patience
+from storage.redis.connection import open_redis
 
 ENTRIES = 20_000
 SESSIONS = 100
@@ -79,8 +79,6 @@ async def grown(ledger: Ledger, size: Size, *, is_named: bool) -> float:
     async def write(first: int, count: int) -> None:
         for start in range(first, first + count, AT_ONCE):
             batch = [charge_of(number, is_named=is_named) for number in range(start, start + AT_ONCE)]
-            # Each batch has the time of a new request.
-            renew_patience()
             await asyncio.gather(*map(ledger.settle, batch))
 
     await write(0, 1_000)

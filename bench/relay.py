@@ -76,7 +76,7 @@ class Peer:
 
 
 def relayed(server: list[str], *options: str) -> list[str]:
-    return [sys.executable, "-m", "app.cli.main", "mcp", *options, "--", *server]
+    return [sys.executable, "-m", "command.main", "mcp", *options, "--", *server]
 
 
 def _median_ms(run: Callable[[], object], rounds: int) -> float:

@@ -16,7 +16,7 @@ if [ -e "secrets/$tenant.key" ]; then
 fi
 key=$(openssl rand -hex 32)
 digest=$(printf %s "$key" | openssl dgst -sha256 | sed 's/.* //')
-printf '%s:%s\n' "$tenant" "$digest" >>secrets/keys
+printf '%s:%s:agent\n' "$tenant" "$digest" >>secrets/keys
 # Hashes alone, in a directory that is closed to others; but the container's user has to read them.
 chmod 644 secrets/keys
 printf '%s\n' "$key" >"secrets/$tenant.key"

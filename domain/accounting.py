@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class EntryType(StrEnum):
@@ -42,7 +41,7 @@ PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", Grou
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
 
 
-@value
+@frozen_struct
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
@@ -64,7 +63,7 @@ class EntryDetails:
 _NO_DETAILS = EntryDetails()
 
 
-@value
+@frozen_struct
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
@@ -174,14 +173,6 @@ class SummaryRow:
         )
 
 
-class Missing(StrEnum):
-    """Why a summary may lack entries. `outage`: Redis is away, and the spool knows only what came since,
-    or Redis does not have all of that yet. `damage`: a record could not be read."""
-
-    OUTAGE = "outage"
-    DAMAGE = "damage"
-
-
 MOST_GROUPS = 10_000
 """The most groups that a summary tells apart."""
 
@@ -189,11 +180,11 @@ MOST_GROUPS = 10_000
 @dataclass(frozen=True, slots=True)
 class Summary:
     """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all others, None
-    if there are no others."""
+    if there are no others. `is_damaged`: a record could not be read, and its entries are left out."""
 
     rows: list[SummaryRow]
     rest: SummaryRow | None = None
-    missing: frozenset[Missing] = frozenset()
+    is_damaged: bool = False
 
     @property
     def total(self) -> SummaryRow:
@@ -203,16 +194,20 @@ class Summary:
         return total
 
 
-@lru_cache(maxsize=1024)
+_KINDS = ("mcp", "rest", "agent")
+"""Kinds of tools that a name may begin with."""
+
+
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
-    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `mcp:ns/tool`, `rest:ns/tool` and `ns/tool` are
-    split; the namespace of any other name is "". A given `namespace` is used as it is."""
+    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `ns/tool`, also after `mcp:`, `rest:` or
+    `agent:`, are split; the namespace of any other name is "". A given `namespace` is used as it is."""
     if namespace is not None:
         return namespace, _without(namespace, tool_name)
     if tool_name.startswith("mcp__"):
         server, _, tool = tool_name[5:].partition("__")
         return (server, tool) if server and tool else ("", tool_name)
-    server, _, tool = tool_name.removeprefix("mcp:").removeprefix("rest:").rpartition("/")
+    kind, colon, name = tool_name.partition(":")
+    server, _, tool = (name if colon and kind in _KINDS else tool_name).rpartition("/")
     if not server:
         server, _, tool = tool_name.partition("__")
     return (server, tool) if server and tool else ("", tool_name)
@@ -220,7 +215,8 @@ def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, 
 
 def _without(namespace: str, tool_name: str) -> str:
     """The tool's name without the namespace, if the name begins with it in one of the known forms."""
-    for prefix, separator in (("mcp__", "__"), ("", "__"), ("mcp:", "/"), ("rest:", "/"), ("", "/")):
+    kinds = ((f"{kind}:", "/") for kind in _KINDS)
+    for prefix, separator in (("mcp__", "__"), ("", "__"), *kinds, ("", "/")):
         tool = tool_name.removeprefix(f"{prefix}{namespace}{separator}")
         if tool and tool != tool_name:
             return tool

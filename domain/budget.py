@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +17,22 @@ class Window:
     max_output_tokens: int
 
 
-def window_of(size: int, buffer: int | None, output: int | None, usual: Window) -> Window:
-    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `usual`; what is
-    undeclared takes at most a third of the window together."""
+def window_of(size: int, buffer: int | None, output: int | None, default: Window) -> Window:
+    """A window of `size` tokens. A `buffer` or `output` of None is undeclared and taken from `default`; what
+    is undeclared takes at most a third of the window together."""
     third = size // 3
     if buffer is None and output is None:
-        both = usual.buffer_tokens + usual.max_output_tokens
-        buffer = usual.buffer_tokens if both <= third else third * usual.buffer_tokens // both
-        output = min(usual.max_output_tokens, third - buffer)
+        both = default.buffer_tokens + default.max_output_tokens
+        buffer = default.buffer_tokens if both <= third else third * default.buffer_tokens // both
+        output = min(default.max_output_tokens, third - buffer)
     elif buffer is None:
-        buffer = min(usual.buffer_tokens, third)
+        buffer = min(default.buffer_tokens, third)
     elif output is None:
-        output = min(usual.max_output_tokens, third)
+        output = min(default.max_output_tokens, third)
     return Window(size, buffer, output or 0)
 
 
-@value
+@frozen_struct
 class Budget:
     """A session's tokens. If `enforced` is false, the window is unknown: tokens are counted, and every result
     fits."""
@@ -71,7 +71,7 @@ class ReportWarning(StrEnum):
     NOT_APPLIED = "not_applied"
 
 
-@value
+@frozen_struct
 class Session:
     """An agent's run. Window fields are None if the agent did not declare them. Times are Unix ms.
 
@@ -151,7 +151,7 @@ class Session:
         return Reported(after, warning)
 
 
-@value
+@frozen_struct
 class Reported:
     """A session after a usage report, and the warning for the caller."""
 
@@ -161,9 +161,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class SessionChange:
-    """The change of a PUT. Fields named in `given` are set, also to None; the others stay."""
+    """The change of a PUT. Fields named in `set_fields` are set, also to None; the others stay."""
 
-    given: frozenset[str]
+    set_fields: frozenset[str]
     context_window: int | None = None
     buffer_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -171,4 +171,4 @@ class SessionChange:
     policy: str | None = None
 
     def applied(self, session: Session) -> Session:
-        return replace(session, **{name: getattr(self, name) for name in self.given})
+        return replace(session, **{name: getattr(self, name) for name in self.set_fields})

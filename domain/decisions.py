@@ -5,7 +5,7 @@ from enum import StrEnum
 from domain.budget import Budget, ReportWarning
 from domain.handles import Handle
 from domain.results import Durability, Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class Trigger(StrEnum):
@@ -22,11 +22,11 @@ class OutcomeKind(StrEnum):
     REJECT = "reject"
 
 
-@value
+@frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
-    if nothing is stored, or the store cannot tell. `degraded`: Redis was unreachable, and the body or the
-    entry is in the local spool."""
+    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
+    as it was before."""
 
     kind: OutcomeKind
     text: str | None
@@ -39,5 +39,4 @@ class Outcome:
     truncated_total: int | None = None
     replayed: bool = False
     durability: Durability | None = None
-    degraded: bool = False
     report_warning: ReportWarning | None = None

@@ -15,3 +15,10 @@ class Door(NamedTuple):
     has_tools: bool = True
     has_shell: bool = False
     most_bytes: int = 0
+
+
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that MCP's header Mcp-Name repeats, of each method that has one."""
+
+TOOL_NAMES = frozenset({"tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"})
+"""The tools that a service may offer to a model."""

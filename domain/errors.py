@@ -62,7 +62,10 @@ class InvalidField(SpillgateError):
 class IdempotencyKeyReused(InvalidField):
     code = "idempotency_key_reused"
     title = "Idempotency key reused"
-    advice = "Give each call its own tool_call_id or Idempotency-Key; repeat one only with the same content."
+    advice = (
+        "This tool_call_id or Idempotency-Key was used for other content in this session. Send the result "
+        "again under another id, such as the SHA-256 of the id and the content."
+    )
 
 
 class InvalidPolicy(InvalidField):
@@ -198,7 +201,10 @@ class BodyTooLarge(SpillgateError):
     code = "body_too_large"
     status = 413
     title = "Body too large"
-    advice = "Send at most SPILLGATE_MAX_BODY_BYTES to /results, and at most 1 MiB elsewhere."
+    advice = (
+        "Send JSON of at most SPILLGATE_MAX_JSON_BYTES, or the result itself to /results as text/plain, up "
+        "to SPILLGATE_MAX_BODY_BYTES. Routes that take no results take at most 1 MiB."
+    )
 
 
 class UnsupportedMedia(SpillgateError):

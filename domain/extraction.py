@@ -21,7 +21,7 @@ class ExtractStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes `start` to before `end`."""
 
     start: int
@@ -36,7 +36,7 @@ class Question:
     handle: Handle
     extract: str
     mode: Mode = Mode.AUTO
-    ranges: tuple[Span, ...] = ()
+    ranges: tuple[ByteRange, ...] = ()
     max_answer_bytes: int | None = None
 
 

@@ -21,6 +21,15 @@ _HANDLE = re.compile(
 )
 
 
+_COPY = "Use it exactly as the handle message gave it."
+_FILE_CHARS = 36
+_QUOTES = " \t\r\n\"'`“”‘’<>"
+_SPELLING = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
+_CUT_OFF = re.compile(
+    rf"session-(?:{NAME_PATTERN})?/?|(?:session-{NAME_PATTERN}/)?file-?(?P<file>[0-9a-f-]*)", re.IGNORECASE
+)
+
+
 class SessionKey(NamedTuple):
     """Identifies an agent's run. Every key holds the tenant, so no answer crosses tenants."""
 
@@ -61,10 +70,37 @@ def parse_handle(text: str) -> Handle:
     """Raises ResultNotFound for anything that is not a handle: a wrong shape cannot name a result."""
     match = _HANDLE.fullmatch(text)
     if match is None:
-        raise ResultNotFound(
-            "No stored result has this handle. Use it exactly as the handle message gave it."
-        )
+        raise ResultNotFound(cut_off(text) or f"No stored result has this handle. {_COPY}")
     return Handle(match["session"], match["file"])
+
+
+def forgiven_handle(text: str, key: SessionKey) -> Handle:
+    """Forgives quotes, spaces, letter case and a missing session. `key` is the session of the caller: another
+    one is not found. Raises ResultNotFound."""
+    spelling = _SPELLING.fullmatch(text.strip(_QUOTES))
+    if spelling is None:
+        return parse_handle(text.strip(_QUOTES))
+    session = spelling["session"] or key.session_id
+    if session.casefold() != key.session_id.casefold():
+        raise ResultNotFound(f"No stored result of this session has this handle. {_COPY}")
+    return parse_handle(f"session-{key.session_id}/file-{spelling['file'].lower()}")
+
+
+def session_named_in(handle: object, otherwise: str) -> str:
+    """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
+    spelling = _SPELLING.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None
+    session = spelling["session"] if spelling else None
+    if session is None or not is_name(session) or session.casefold() == otherwise.casefold():
+        return otherwise
+    return session
+
+
+def cut_off(text: str) -> str:
+    """What is missing of a text that begins as a handle does and ends too early; "" for any other text."""
+    start = _CUT_OFF.fullmatch(text.strip(_QUOTES).rstrip("….").rstrip())
+    if start is None or len(file := start["file"] or "") >= _FILE_CHARS:
+        return ""
+    return f"The handle is cut off: it has {len(file)} of the {_FILE_CHARS} characters after `file-`. {_COPY}"
 
 
 def is_safe(tenant: str, handle: Handle) -> bool:
@@ -83,7 +119,7 @@ def new_handle(key: SessionKey, epoch: int, call_id: str | None, sha256: str) ->
 
 
 def _uuid(data: bytes, version: int) -> str:
-    """A UUID out of 16 bytes. The class of the standard library takes four times as long."""
+    """A UUID out of 16 bytes. `uuid.UUID` has no version 8 before Python 3.14."""
     text = data.hex()
     variant = "89ab"[data[8] >> 4 & 3]
     return f"{text[:8]}-{text[8:12]}-{version}{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"

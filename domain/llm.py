@@ -65,7 +65,7 @@ class LlmTokens:
 class Reply:
     """A model's reply. `tokens` is None if the backend sent no usage, or zeros. `model` is the name of the
     model that answered; the Asker sets it. `vectors` are those of an embedding model, one for each message of
-    the prompt, each of length 1."""
+    the prompt, each of length 1. `received_bytes` is the size of the body that held the text."""
 
     text: str
     stop_reason: str
@@ -73,6 +73,7 @@ class Reply:
     tokens: LlmTokens | None = None
     model: str = ""
     vectors: "tuple[array[float], ...]" = ()
+    received_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

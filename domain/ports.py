@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
@@ -11,9 +11,7 @@ from domain.handles import Handle, SessionKey
 from domain.llm import ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
-from domain.values import value
-
-P = TypeVar("P")
+from domain.structs import frozen_struct
 
 Clock = Callable[[], int]
 """Returns Unix time in milliseconds."""
@@ -144,7 +142,7 @@ class ResultStore(Backend, Protocol):
         ...
 
 
-@value
+@frozen_struct
 class Charge:
     """The cost of one entry. A call with the same `call_id` in the same epoch is charged once: a retry gets
     the first receipt. `text` is what the model reads, None if a result passed: kept with the receipt of a
@@ -173,7 +171,7 @@ def given_name(entry_id: str) -> str:
     return f"given:{entry_id}"
 
 
-@value
+@frozen_struct
 class Call:
     """A call that begins. `default_window` and `enforce`: see Session.budget."""
 
@@ -184,20 +182,18 @@ class Call:
     report: UsageReport | None = None
 
 
-@value
+@frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `replayed`: the call was a retry. `degraded`: the record is in the
-    local spool."""
+    """What the ledger recorded for a call. `replayed`: the call was a retry."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
     replayed: bool = False
-    degraded: bool = False
 
 
-@value
+@frozen_struct
 class Entered:
     """The session at the start of a call. `receipt`: this call was settled before. `warning` is about the
     call's usage report."""
@@ -310,13 +306,3 @@ class Ledger(Backend, Protocol):
     async def entry_count(self) -> int:
         """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
-
-
-class PortAround(Generic[P]):
-    """A port around another one, which has all that is not defined here."""
-
-    def __init__(self, inner: P) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

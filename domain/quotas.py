@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from domain.errors import SpillgateError
-from domain.values import value
+from domain.structs import frozen_struct
 
 E = TypeVar("E", bound=SpillgateError)
 
@@ -36,7 +36,7 @@ def unbounded(tenant: str) -> TenantQuota:
     return _NONE
 
 
-@value
+@frozen_struct
 class LedgerUsage:
     """What a tenant has in the ledger, counted as in TenantQuota."""
 

@@ -4,10 +4,10 @@ from enum import StrEnum
 
 from domain.doors import Door
 from domain.handles import Handle, SessionKey
-from domain.values import value
+from domain.structs import frozen_struct
 
 
-@value
+@frozen_struct
 class Measure:
     """Size of one result. `bytes` are UTF-8; `lines` are newlines plus one, 0 for empty text; `chars` are
     Unicode code points; `tokens` are an estimate unless `tokens_exact`."""
@@ -29,7 +29,7 @@ class Durability(StrEnum):
     MEMORY = "memory"
 
 
-@value
+@frozen_struct
 class UsageReport:
     """Tokens in the agent's context, as the agent reports them. `turn` is None if it counts no turns."""
 
@@ -37,12 +37,13 @@ class UsageReport:
     turn: int | None = None
 
 
-@value
+@frozen_struct
 class ToolResult:
     """What a caller sends about one result, without the content.
 
     `tool_namespace` is the server's name; None: it is taken from the tool's name. `tool_arguments` is the
-    JSON or string exactly as sent. `policy` is a policy override as JSON text.
+    JSON or string exactly as sent. `policy` is a policy override as JSON text. `truncated_total`: the
+    rows or matches that the tool found, where it returned fewer.
     """
 
     key: SessionKey
@@ -58,9 +59,10 @@ class ToolResult:
     context: UsageReport | None = None
     policy: str | None = None
     door: Door | None = None
+    truncated_total: int | None = None
 
 
-@value
+@frozen_struct
 class StoredResult:
     """The record of a stored result. Times are Unix ms; every use moves `expires_at`. `epoch` is the
     session's epoch when it was stored: ending the session deletes results of that epoch and earlier ones

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
-from domain.extraction import Span
+from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
 from extraction.source import Source
@@ -22,7 +22,7 @@ _AT_A_TIME = 2
 _LARGE = 8 << 20
 SMALL_AT_A_TIME = 8
 
-_Key = tuple[str, str, str, tuple[Span, ...]]
+_Key = tuple[str, str, str, tuple[ByteRange, ...]]
 
 
 class IndexCache:

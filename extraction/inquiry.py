@@ -12,13 +12,13 @@ import anyio.to_thread
 import msgspec
 
 from content.kinds import Kind, sniff
-from content.text import decode_part
-from domain.errors import ModelBadReply, ModelError, SpillgateError, StorageError
-from domain.extraction import Span
+from content.text import cut_head, decode_part
+from domain.errors import ContextExceeded, ModelBadReply, ModelError, SpillgateError, StorageError
+from domain.extraction import ByteRange
 from domain.llm import Message, ModelTerms, Prompt, Reply, Role
 from extraction import prompts
 from extraction.prompts import Document, closing
-from extraction.task import Asking, StrategyFailed, Task, cap_text, output_tokens
+from extraction.task import Asking, StrategyFailed, Task, buffer_tokens, cap_text, marked_cut, output_tokens
 
 T = TypeVar("T")
 
@@ -38,6 +38,10 @@ _OPENING = re.compile(rf"<{_SPACES}{_NAME}[^<>]{{0,200}}>", re.IGNORECASE)
 _CLOSING = re.compile(rf"<{_SPACES}/{_SPACES}{_NAME}", re.IGNORECASE)
 _THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b", re.IGNORECASE)
 _FENCES = ("```", "~~~")
+
+_SAYS_NOTHING = re.compile(r"(?:</?ai-agent-[^<>]*>?|[\s.…-])*")
+_NO_REPORT = "the model gave no report"
+_LENGTH = "length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Inquiry:
     async def read(self, start: int, end: int) -> str:
         return decode_part(await self.task.source.read(start, end))
 
-    def key(self, step: str, spans: Iterable[Span], *more: object) -> str:
+    def key(self, step: str, spans: Iterable[ByteRange], *more: object) -> str:
         """The key of a finding: a hash of all that the finding depends on."""
         named = [
             step,
@@ -86,28 +90,64 @@ class Inquiry:
             with suppress(StorageError):
                 await self.task.findings.keep(key, report.text)
 
-    async def report(self, messages: tuple[Message, ...], nonce: str, seconds: float) -> Report:
-        """Asks the model for a report. Raises ModelError."""
-        reply = await self.asking.ask(Prompt(messages, output_tokens(self.terms)), seconds)
-        return await self.report_in(reply, messages, nonce, seconds)
-
-    async def report_in(
-        self, reply: Reply, messages: tuple[Message, ...], nonce: str, seconds: float
+    async def report(
+        self, messages: tuple[Message, ...], nonce: str, seconds: float, reply: Reply | None = None
     ) -> Report:
-        """Returns the report in a reply to the messages. Without one, asks once more. Raises ModelError."""
-        report = parse_report(reply.text, nonce)
-        if report is None:
-            # Some backends refuse an empty message.
-            said = (Message(Role.ASSISTANT, reply.text),) if reply.text.strip() else ()
-            again = Prompt((*messages, *said, prompts.ask_again(nonce)), output_tokens(self.terms))
-            reply = await self.asking.ask(again, seconds)
-            report = parse_report(reply.text, nonce)
-        if report is None:
-            raise ModelBadReply("the model gave no report")
-        if not report:
-            raise ModelBadReply("the model's report was empty")
-        most = _MOST_BYTES_A_TOKEN * output_tokens(self.terms)
-        return Report(cap_text(report, most), reply.model)
+        """Asks for a report, or takes it from a first `reply` to the messages.
+
+        A model whose reply has no report is asked once more. The next model is asked if the second reply has
+        none either, or if a report is empty or was stopped by the limit of output tokens. A stopped report is
+        used if there is no other. Raises ModelError.
+        """
+        ends = anyio.current_time() + seconds
+        used: set[str] = set()
+        stopped: Report | None = None
+        while True:
+            try:
+                reply = reply or await self._ask(messages, ends, used)
+                text = parse_report(reply.text, nonce)
+                has_next = self.asking.has_model_without({*used, reply.model})
+                if text is None and (reply.stop_reason != _LENGTH or not has_next):
+                    reply = await self._ask((*messages, *self.asking_again(reply, nonce)), ends, used)
+                    text = parse_report(reply.text, nonce)
+            except ContextExceeded:
+                # Of a stand-in with a smaller window, after the first model gave no whole report.
+                if not used:
+                    raise
+                break
+            except ModelError:
+                if stopped is None:
+                    raise
+                break
+            model, is_stopped = reply.model, reply.stop_reason == _LENGTH and not is_closed(reply.text, nonce)
+            reply = None
+            if text and not _SAYS_NOTHING.fullmatch(text):
+                if not is_stopped:
+                    return Report(cap_text(text, self._most_bytes), model)
+                stopped = stopped or Report(marked_cut(text, self._most_bytes), model)
+            used.add(model)
+            if not self.asking.has_model_without(used):
+                break
+            if text is None:
+                self.asking.leave_out(model, _NO_REPORT)
+        if stopped is not None:
+            return stopped
+        raise ModelBadReply(_NO_REPORT if text is None else "the model's report was empty")
+
+    def asking_again(self, reply: Reply, nonce: str) -> tuple[Message, ...]:
+        """The reply, shortened to what the prompt's buffer holds, and the question for its report."""
+        shown = cut_head(reply.text.encode(errors="replace"), buffer_tokens(self.terms) // 2).decode()
+        # Some backends refuse an empty message.
+        said = (Message(Role.ASSISTANT, shown),) if shown.strip() else ()
+        return (*said, prompts.ask_again(nonce))
+
+    async def _ask(self, messages: tuple[Message, ...], ends: float, used: set[str]) -> Reply:
+        seconds = max(0.0, ends - anyio.current_time())
+        return await self.asking.ask(Prompt(messages, output_tokens(self.terms)), seconds, used)
+
+    @property
+    def _most_bytes(self) -> int:
+        return _MOST_BYTES_A_TOKEN * output_tokens(self.terms)
 
 
 async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
@@ -123,7 +163,7 @@ async def inquire(task: Task) -> Inquiry:
     head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
     kind = sniff(head, stored.tool_name)
     excerpt = task.source.size != stored.measure.bytes
-    document = prompts.about(stored, kind, head, excerpt)
+    document = prompts.about(stored, kind, head, excerpt, task.asking.terms.context_window)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
 
 
@@ -137,14 +177,15 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
         try:
             results[index] = await call()
         except (SpillgateError, ModelError) as error:
-            errors.append(error)
+            # Its frames hold the prompt, and this list.
+            errors.append(error.with_traceback(None))
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for index, call in enumerate(calls):
             group.start_soon(run, index, call)
     if errors:
-        raise errors[0]
+        raise errors.pop(0)
     return [results[index] for index in range(len(calls))]
 
 
@@ -161,6 +202,11 @@ def parse_report(reply: str, nonce: str) -> str | None:
     if end:
         return _bare(reply[last.end() : end.start()])
     return _bare(_unclosed(reply[last.end() :], reply[: last.start()], closing(nonce)))
+
+
+def is_closed(reply: str, nonce: str) -> bool:
+    """Whether the reply holds the closing tag of a report."""
+    return bool(_tags(_CLOSING, reply, 0, nonce))
 
 
 def _tags(pattern: re.Pattern[str], reply: str, start: int, nonce: str) -> list[re.Match[str]]:

@@ -13,7 +13,6 @@ from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
 from extraction import read_grep, truncate
 from extraction.full_chunked import strategy as full_chunked
-from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import strategy as retrieve
 from extraction.source import Source
 from extraction.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, cap_answer
@@ -78,18 +77,19 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
         found = await strategy.answer(task)
-        is_bare = strategy.NEEDS_MODEL and found.body.strip(" .:\n") == NOTHING_FOUND
+        is_bare = strategy.NEEDS_MODEL and full_chunked.is_bare(found.body)
         return await _outlined(found, task) if is_bare else found
     raise StrategyFailed(DEADLINE_PASSED)
 
 
 async def _outlined(found: Answer, task: Task) -> Answer:
     """Says what the data does hold: the model did not."""
-    room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(NOTHING_FOUND) - 1))
+    body = found.body.rstrip(" .:\n")
+    room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
     held = await run_sync(
         partial(outline, await task.source.read(0, retrieve.OUTLINED), room, task.source.size)
     )
-    return replace(found, body=f"{NOTHING_FOUND}\n{held}" if held else found.body)
+    return replace(found, body=f"{body}\n{held}" if held else found.body)
 
 
 async def _chosen(task: Task) -> Strategy:

@@ -62,12 +62,15 @@ def closing(nonce: str) -> str:
     return f"</ai-agent-{nonce}-FINAL>"
 
 
-PROMPT_VERSION = 3
+PROMPT_VERSION = 4
 """Raise it with every change that may change an answer. It is part of the key of a finding."""
 
 NOTHING_FOUND = "NO RELEVANT DATA FOUND"
 
-_ARGUMENTS_BYTES = 4096
+MOST_ARGUMENT_BYTES = 16 << 10
+"""Longer arguments of the tool are cut in prompts."""
+
+_LEAST_ARGUMENT_BYTES = 4 << 10
 _HEADER_BYTES = 1024
 _NAME_CHARS = 200
 
@@ -162,7 +165,7 @@ match."}, \
 @dataclass(frozen=True, slots=True)
 class Document:
     """The tool result. `header` is the first row of a table. `excerpt`: the question is about ranges of it,
-    and bytes and lines of parts count within those."""
+    and bytes and lines of parts count within those. Prompts show `argument_bytes` of the arguments."""
 
     tool_name: str
     tool_arguments: str | None
@@ -173,6 +176,7 @@ class Document:
     is_error: bool = False
     header: str = ""
     excerpt: bool = False
+    argument_bytes: int = MOST_ARGUMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +210,12 @@ class Finding:
     text: str
 
 
-def about(stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = False) -> Document:
+def about(
+    stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = False, window: int = 131_072
+) -> Document:
     """Describes a stored result. `head` is the beginning of the source, which holds the first row of a
-    table."""
+    table. `window` is the model's, in tokens: in a small one, long arguments take at most half a byte for
+    each token of it."""
     header = ""
     if kind == Kind.CSV and not excerpt:
         header = cut_head(head.partition(b"\n")[0].rstrip(), _HEADER_BYTES).decode(errors="ignore")
@@ -223,6 +230,7 @@ def about(stored: StoredResult, kind: str, head: bytes = b"", excerpt: bool = Fa
         stored.is_error,
         header,
         excerpt,
+        min(MOST_ARGUMENT_BYTES, max(_LEAST_ARGUMENT_BYTES, window // 2)),
     )
 
 
@@ -326,7 +334,7 @@ def _described(about: Document, nonce: str) -> str:
     if about.tool_arguments is None:
         return lines
     data = about.tool_arguments.encode(errors="replace")
-    shown = cut_head(data, _ARGUMENTS_BYTES)
+    shown = cut_head(data, about.argument_bytes)
     more = f"\n[{len(data) - len(shown):,} more bytes]" if len(shown) < len(data) else ""
     return f"{lines}\nIts arguments:\n" + fenced("arguments", shown.decode() + more, nonce)
 

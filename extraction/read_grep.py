@@ -1,7 +1,6 @@
 """read-grep: a model searches one stored result with two tools, Read and Grep."""
 
 import codecs
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -186,6 +185,11 @@ _LEAST_TURNS = 2
 # Tool calls of one turn beyond MAX_CALLS are refused, and those beyond this number are ignored.
 _HEARD_CALLS = 2 * MAX_CALLS
 
+# Of one message of the model in the conversation: its text, and the name and arguments of a call.
+_SAID_BYTES = 16 * 1024
+_NAME_CHARS = 100
+_ARGUMENT_CHARS = 16 * 1024
+
 _TOOL_BYTES = 16 * 1024
 _TOOL_SHARE = 10
 
@@ -198,8 +202,6 @@ _LAST_SECONDS = 3.0
 # Of a message's role and its calls' names and ids.
 _MESSAGE_TOKENS = 16
 
-_TAG = re.compile(r"</?ai-agent-[^<>]*>?")
-
 
 async def answer(task: Task) -> Answer:
     """Raises StrategyFailed, ModelError."""
@@ -211,25 +213,15 @@ async def answer(task: Task) -> Answer:
         search = Search(inquiry)
         task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": search.turns}))
         report = await search.report()
-        if is_synthetic(report.text, task.extract):
-            raise StrategyFailed("the model's report was empty")
         await inquiry.keep(key, report)
         body = report.text
     found = Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
     return cap_answer(found, task.max_bytes)
 
 
-def is_synthetic(report: str, instruction: str) -> bool:
-    """Whether a report says nothing: only a tag, only dots, only what was asked. A number says something."""
-    said = _TAG.sub("", report)
-    words = re.findall(r"\w", said)
-    if len(words) < 3 and not any(word.isdigit() for word in words):
-        return True
-    return _words(said) == _words(instruction)
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
+def _shortened(call: ToolCall) -> ToolCall:
+    """Longer arguments are not those of Read or Grep: the call is then answered as a wrong one."""
+    return replace(call, name=call.name[:_NAME_CHARS], arguments=call.arguments[:_ARGUMENT_CHARS])
 
 
 class Search:
@@ -270,10 +262,10 @@ class Search:
         """Raises ModelError."""
         reply = await self._last_reply()
         # If the reply holds no report, the model is asked for one once more.
-        again = self._size(Message(Role.ASSISTANT, reply.text)) + self._size(prompts.ask_again(self._nonce))
+        again = sum(map(self._size, self._inquiry.asking_again(reply, self._nonce)))
         self._make_room(self._room - again)
         seconds = self._inquiry.task.seconds_left
-        return await self._inquiry.report_in(reply, tuple(self._messages), self._nonce, seconds)
+        return await self._inquiry.report(tuple(self._messages), self._nonce, seconds, reply)
 
     async def _last_reply(self) -> Reply:
         for turn in range(1, self.turns):
@@ -307,8 +299,9 @@ class Search:
                     raise
 
     async def _call(self, reply: Reply) -> None:
-        calls = reply.tool_calls[:_HEARD_CALLS]
-        self._add(Message(Role.ASSISTANT, reply.text, calls))
+        calls = tuple(map(_shortened, reply.tool_calls[:_HEARD_CALLS]))
+        said = cut_head(reply.text.encode(errors="replace"), _SAID_BYTES).decode()
+        self._add(Message(Role.ASSISTANT, said, calls))
         for index, call in enumerate(calls):
             text = await self._tools.answer(call) if index < MAX_CALLS else prompts.too_many(MAX_CALLS)
             self._add(Message(Role.TOOL, text, tool_call_id=call.id))

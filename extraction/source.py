@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 from domain.errors import InvalidField
-from domain.extraction import Span
+from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
 
@@ -13,11 +13,11 @@ from domain.results import StoredResult
 class Source:
     """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
 
-    def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[Span] = ()) -> None:
+    def __init__(self, store: ResultStore, stored: StoredResult, ranges: Iterable[ByteRange] = ()) -> None:
         self._store = store
         self.stored = stored
         wanted = tuple(ranges)
-        self.spans = _merged(wanted or (Span(0, stored.measure.bytes),), stored.measure.bytes)
+        self.spans = _merged(wanted or (ByteRange(0, stored.measure.bytes),), stored.measure.bytes)
         if wanted and not self.spans:
             raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
         # The offset of each span in this source, then the end of the last span.
@@ -32,7 +32,7 @@ class Source:
         ]
         return b"".join(pieces)
 
-    def located(self, start: int, end: int) -> list[Span]:
+    def located(self, start: int, end: int) -> list[ByteRange]:
         """The spans of the stored result for bytes `start` to before `end` of this source."""
         start, end = max(0, start), min(end, self.size)
         found = []
@@ -41,18 +41,18 @@ class Source:
             shift = self.spans[index].start - self._bases[index]
             index += 1
             until = min(end, self._bases[index])
-            found.append(Span(start + shift, until + shift))
+            found.append(ByteRange(start + shift, until + shift))
             start = until
         return found
 
 
-def _merged(ranges: Iterable[Span], size: int) -> tuple[Span, ...]:
+def _merged(ranges: Iterable[ByteRange], size: int) -> tuple[ByteRange, ...]:
     """Sorts the ranges, limits them to `size` and merges those that overlap."""
-    merged: list[Span] = []
+    merged: list[ByteRange] = []
     for span in sorted(ranges, key=lambda span: span.start):
         start, end = min(span.start, size), min(span.end, size)
         if merged and start <= merged[-1].end:
-            merged[-1] = Span(merged[-1].start, max(merged[-1].end, end))
+            merged[-1] = ByteRange(merged[-1].start, max(merged[-1].end, end))
         elif start < end:
-            merged.append(Span(start, end))
+            merged.append(ByteRange(start, end))
     return tuple(merged)

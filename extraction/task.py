@@ -1,7 +1,7 @@
 """The input of a strategy: the task, its time and tokens; and the text of its answer."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -54,8 +54,17 @@ class Asking(Protocol):
         """Counts like `count`, those of a long text in a thread."""
         ...
 
-    async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
-        """Returns the reply of the first model that answers within `seconds` (default: all time left). Raises
+    def has_model_without(self, names: Collection[str]) -> bool:
+        """Whether there is a model besides those of these names that does not refuse every call."""
+        ...
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """No later call of this extraction goes to the model."""
+        ...
+
+    async def ask(self, prompt: Prompt, seconds: float | None = None, without: Collection[str] = ()) -> Reply:
+        """Returns the reply of the first model that answers within `seconds` (default: all time left), except
+        for those of the names in `without`. Raises
         ContextExceeded if the prompt is too long for the model, otherwise the ModelError of the last
         attempt."""
         ...
@@ -144,9 +153,13 @@ def output_tokens(terms: ModelTerms) -> int:
 
 
 def input_tokens(terms: ModelTerms) -> int:
-    """The most tokens of one prompt. A buffer stays free: backends add tokens, and count differently."""
-    buffer = min(_MOST_BUFFER, terms.context_window * 6 // 100)
-    return terms.context_window - output_tokens(terms) - buffer
+    """The most tokens of one prompt."""
+    return terms.context_window - output_tokens(terms) - buffer_tokens(terms)
+
+
+def buffer_tokens(terms: ModelTerms) -> int:
+    """Tokens of the window that stay free: backends add tokens, and count differently."""
+    return min(_MOST_BUFFER, terms.context_window * 6 // 100)
 
 
 def data_tokens(terms: ModelTerms, other_tokens: int) -> int:
@@ -196,6 +209,11 @@ def cap_text(text: str, max_bytes: int) -> str:
     if max_bytes < len(_CUT):
         return cut_head(data, max_bytes).decode()
     return (cut_head(data, max_bytes - len(_CUT)) + _CUT).decode()
+
+
+def marked_cut(text: str, max_bytes: int) -> str:
+    """Returns the text, of which the end is missing, with the line that says so, in `max_bytes` of UTF-8."""
+    return cap_text(f"{text}{' ' * (len(_CUT) + 1)}", min(max_bytes, len(text.encode()) + len(_CUT)))
 
 
 def cap_texts(texts: Sequence[str], max_bytes: int) -> list[str]:

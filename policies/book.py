@@ -113,8 +113,15 @@ class PolicyBook:
     def check_request(self, text: str) -> None:
         """Raises InvalidPolicy unless a request may carry this override."""
         if not self._overrides:
+            raise InvalidPolicy("The operator allows no `policy` in a request. Leave it out.")
+        self.check_override(text)
+
+    def check_session(self, text: str, is_agent: bool) -> None:
+        """Raises InvalidPolicy unless a session may be given this override. `is_agent`: by an agent's key."""
+        if is_agent and not self._overrides:
             raise InvalidPolicy(
-                "The operator allows no `policy` in a request. Set it on the session, or leave it out."
+                "The operator allows no `policy` from a key with the role `agent`. Leave it out, or "
+                "set it with a key with the role `admin`."
             )
         self.check_override(text)
 

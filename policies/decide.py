@@ -14,7 +14,11 @@ from policies.oversized import Ends, Oversized
 
 def size_cap(facts: Facts, policy: Policy) -> bool:
     """The result is larger than a cap in force for this tool, whatever the budget."""
-    return exceeds(facts.measure, policy) or has_too_many_rows(facts, policy)
+    is_rejected = has_too_many_rows(facts, policy)
+    if facts.is_page and (is_rejected or policy.on_oversize is OutcomeKind.REJECT):
+        # A page is the way out that a rejection names: POST /check allows it, too.
+        return False
+    return is_rejected or exceeds(facts.measure, policy)
 
 
 def token_budget(facts: Facts, policy: Policy) -> bool:

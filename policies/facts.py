@@ -12,7 +12,7 @@ from content.text import Preview
 from domain.budget import Budget
 from domain.decisions import OutcomeKind
 from domain.results import Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
 class PolicyMode(StrEnum):
@@ -69,7 +69,7 @@ TextTool = Annotated[
 Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind is not OutcomeKind.PASS))]
 
 
-@value
+@frozen_struct
 class Policy:
     """The thresholds in force for one tool. Each field is a key of policy documents, and its type says what
     they may set. A cap of 0 means no cap. `tool_names` maps names of tools in the texts to the names that the
@@ -102,16 +102,22 @@ class Policy:
     mode: Annotated[PolicyMode, one_of(*PolicyMode)] = PolicyMode.ENFORCE
 
 
-@value
+@frozen_struct
 class Facts:
     """One result and its session's budget. `measure` may still grow: a rule that fired stays fired. `rows`
-    are the lines of the whole result, without an empty last line."""
+    are the lines of the whole result, without an empty last line. `is_page`: the call asked for a page, which
+    no rule about size rejects."""
 
     measure: Measure
     budget: Budget
     rows: int = 0
+    is_page: bool = False
 
 
 def has_too_many_rows(facts: Facts, policy: Policy) -> bool:
     """True if the result is rejected for its rows, whatever outcome the policy names."""
     return 0 < policy.reject_rows < facts.rows
+
+
+def may_reject(policy: Policy) -> bool:
+    return policy.on_oversize is OutcomeKind.REJECT or policy.reject_rows > 0

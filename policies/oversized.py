@@ -10,7 +10,7 @@ from domain.decisions import Trigger
 from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
-from domain.values import value
+from domain.structs import frozen_struct
 from policies.facts import Facts, Policy, has_too_many_rows
 
 _SHARE = 0.9
@@ -46,7 +46,7 @@ class Ends(NamedTuple):
     overview: Preview | None = None
 
 
-@value
+@frozen_struct
 class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,

@@ -45,6 +45,9 @@ _OFFSET = "offset"
 _FIRST_LINES = ("start_line", "line_start", "startLine")
 _LIMITS = ("limit", "max_lines", "num_lines", "line_count")
 _LAST_LINES = ("end_line", "line_end", "endLine")
+_HEAD_LIMIT = "head_limit"
+_MOST_RESULTS = ("max_results", "maxResults", "max_count")
+_PATTERNS = ("pattern", "glob", "glob_pattern", "regex", "regexp", "query")
 _COMMANDS = ("command", "cmd", "script", "commandLine")
 # Some clients wrap the arguments of a server's tool in one of these.
 _WRAPPERS = ("params", "arguments", "input")
@@ -93,9 +96,31 @@ def is_paginated(result: ToolResult) -> bool:
     return _number(result, (*_LIMITS, *_LAST_LINES)) is not None
 
 
+def pages(result: ToolResult) -> bool:
+    """True for a page of a file, or of what another kind of tool pages through."""
+    kind = kind_of(result.tool_name, result.tool_kind)
+    return kind in (ToolKind.FILE, ToolKind.OTHER) and is_paginated(result)
+
+
 def limit_of(result: ToolResult) -> int | None:
     """The number of lines, rows or entries in the arguments."""
     return _number(result, _LIMITS)
+
+
+def rows_asked_for(result: ToolResult) -> int | None:
+    """The number of rows that the arguments ask for, 0 for all of them; None if they do not say."""
+    head = _number(result, (_HEAD_LIMIT,))
+    if head is not None:
+        return head
+    last = _number(result, _LAST_LINES)
+    by_range = None if last is None else last + 1 - (_number(result, _FIRST_LINES) or 1)
+    asked = _number(result, (*_LIMITS, *_MOST_RESULTS)) or by_range
+    return asked if asked is not None and asked > 0 else None
+
+
+def pattern_of(result: ToolResult) -> str | None:
+    """The pattern of a search in the arguments, if it is one printable line of at most 300 characters."""
+    return next((text for value in _values(result, _PATTERNS) if (text := _line(value))), None)
 
 
 def command_of(result: ToolResult) -> str | None:
@@ -103,9 +128,14 @@ def command_of(result: ToolResult) -> str | None:
     for value in _values(result, _COMMANDS):
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
             value = shlex.join(value)
-        if isinstance(value, str) and 0 < len(value.strip()) <= _NAME_CHARS and value.strip().isprintable():
-            return value.strip()
+        if text := _line(value):
+            return text
     return None
+
+
+def _line(value: object) -> str | None:
+    text = value.strip() if isinstance(value, str) else ""
+    return text if 0 < len(text) <= _NAME_CHARS and text.isprintable() else None
 
 
 def searches(result: ToolResult) -> bool:

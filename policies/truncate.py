@@ -1,16 +1,18 @@
 """truncate: the head, the number of missing characters, the structure, and commands that show the rest."""
 
 import json
+import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
-from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of
+from policies.search_output import Share, files_by_directory, files_by_extension, listed, matches_by_file
+from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of, pattern_of, searches
 
 CUTS = True
 
@@ -87,17 +89,28 @@ _STRUCTURE_CHARS = 1500
 _LINES = 50
 _NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
 _COMPOSED = re.compile(r"[;&|<>]")
+_TYPES = """
+class struct interface trait enum record protocol object union type typedef namespace module package impl
+extension mixin actor contract
+"""
+_TYPE = re.compile(rf"\s*- (?:{'|'.join(_TYPES.split())}) [^\n]* \(line \d+\)$")
+_OFFERED = 3
+"""Files or directories that commands are offered for."""
 
 
 class _Seen(NamedTuple):
     """What the commands refer to. `head` is the text shown. `name` is the file or page, None if the arguments
-    do not say. The result begins at `first_line` of it. `symbol` is a name that it defines."""
+    do not say. The result begins at `first_line` of it. `symbol` is a name that it defines. `files` are those
+    of a search, `directories` and `extensions` those of a list of files, the largest first."""
 
     oversized: Oversized
     head: str
     name: str | None
     first_line: int
     symbol: str
+    files: Sequence[Share] = ()
+    directories: Sequence[Share] = ()
+    extensions: Sequence[Share] = ()
 
     @property
     def next_line(self) -> int:
@@ -112,25 +125,45 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     kind = kind_of(result.tool_name, result.tool_kind)
     name = name_of(result)
     first = first_row(result, policy.offset_base)
-    lines = list(oversized.structure)
-    if lines and len(oversized.head) < oversized.shown.bytes:
-        lines.insert(0, f"  - in the first {len(oversized.head)} bytes:")
+    # Types before functions: of a long file the functions of its first class would fill the list.
+    lines = sorted(oversized.structure, key=lambda line: _TYPE.match(line) is None)
     symbol = next(filter(None, map(_NAMED.search, lines)), None)
     seen = _Seen(oversized, head, name, first, symbol[1] if symbol else "<pattern>")
+    title = "Structure"
+    if not lines and (kind is ToolKind.GLOB or searches(result)):
+        title, lines, seen = _distribution(seen)
+    if lines and len(oversized.head) < oversized.shown.bytes:
+        lines.insert(0, f"  - in the first {len(oversized.head)} bytes:")
     top = (
-        "--- Recovery Options ---\n"
-        f"File: {name or result.tool_name} | {measure.lines} lines, {measure.chars:,} chars\n"
+        f"--- Recovery Options ---\n{_heading(seen, kind)} | {measure.lines} lines, {measure.chars:,} chars\n"
     )
     if not has_commands:
-        return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top)))
+        return top + _fitting(title, lines, min(_STRUCTURE_CHARS, room - len(top)))
     commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in _COMMANDS[kind](seen))
-    return top + _fitting(lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
+    return top + _fitting(title, lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
 
 
-def _fitting(lines: list[str], room: int) -> str:
-    """The heading, the lines that fit `room` characters, and the number of the others."""
+def _heading(seen: _Seen, kind: ToolKind) -> str:
+    if seen.name is not None:
+        return f"File: {seen.name}"
+    command = command_of(seen.oversized.result) if kind is ToolKind.SHELL else None
+    return f"Command: {command}" if command else f"Tool: {seen.oversized.result.tool_name}"
+
+
+def _distribution(seen: _Seen) -> tuple[str, list[str], _Seen]:
+    """The title and the lines of the list, and `seen` with what the commands name."""
+    rows = seen.oversized.head.decode("utf-8", "ignore").splitlines()
+    if files := matches_by_file(rows):
+        return "Matches by file", listed(files, "match", "matches"), seen._replace(files=files)
+    directories = files_by_directory(rows)
+    seen = seen._replace(directories=directories, extensions=files_by_extension(rows))
+    return "Directories", listed(directories, "file", "files"), seen
+
+
+def _fitting(title: str, lines: list[str], room: int) -> str:
+    """The title, the lines that fit `room` characters, and the number of the others."""
     kept: list[str] = []
-    room -= len("\nStructure:\n  - ... 1000000 more\n")
+    room -= len(f"\n{title}:\n  - ... 1000000 more\n")
     for line in lines:
         room -= len(line) + 1
         if room < 0:
@@ -140,7 +173,7 @@ def _fitting(lines: list[str], room: int) -> str:
         return ""
     if len(kept) < len(lines):
         kept.append(f"  - ... {len(lines) - len(kept)} more")
-    return "\nStructure:\n" + "\n".join(kept) + "\n"
+    return f"\n{title}:\n" + "\n".join(kept) + "\n"
 
 
 def _call(seen: _Seen, tool: str, **arguments: str) -> str:
@@ -172,8 +205,22 @@ def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
 
 
 def _grep(seen: _Seen) -> Iterator[str]:
-    yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
-    yield _call(seen, "grep_content", pattern="<pattern>", path="<one of the files above>")
+    pattern = pattern_of(seen.oversized.result)
+    for place in [*seen.files, *seen.directories][:_OFFERED]:
+        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=place.name)
+        yield f"{call}  # {_sized(place, seen)}"
+    if pattern is None or not (seen.files or seen.directories):
+        yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
+    file = seen.files[0].name if len(seen.files) == 1 else seen.name
+    if pattern is not None and file is not None and not (seen.files[1:] or seen.directories):
+        searched = f"grep -nE -e {shlex.quote(pattern)} {shlex.quote(file)}"
+        span = f"{seen.head.count(chr(10)) + 1},{seen.head.count(chr(10)) + _LINES}p"
+        yield _call(seen, "shell", command=f"{searched} | sed -n '{span}'") + "  # Next matches"
+
+
+def _sized(share: Share, seen: _Seen) -> str:
+    noun, plural = ("match", "matches") if seen.files else ("file", "files")
+    return f"{share.size} {noun if share.size == 1 else plural}"
 
 
 def _shell(seen: _Seen) -> Iterator[str]:
@@ -187,7 +234,11 @@ def _shell(seen: _Seen) -> Iterator[str]:
     yield _call(seen, "shell", command=f"{ran} | head -n {_LINES}") + f"  # First {_LINES} lines"
     yield _call(seen, "shell", command=f"{ran} | tail -n {_LINES}") + f"  # Last {_LINES} lines"
     yield _call(seen, "shell", command=f"{ran} | sed -n '{seen.next_line},{last}p'") + "  # Next lines"
-    yield _call(seen, "shell", command=f"{ran} | grep -n '<pattern>'")
+    for file in seen.files[:_OFFERED]:
+        command = f"{ran} | grep -F {shlex.quote(file.name)}"
+        yield _call(seen, "shell", command=command) + f"  # {_sized(file, seen)}"
+    if not seen.files:
+        yield _call(seen, "shell", command=f"{ran} | grep -n '<pattern>'")
 
 
 def _runnable(command: str | None) -> str:
@@ -212,8 +263,18 @@ def _web_fetch(seen: _Seen) -> Iterator[str]:
 
 
 def _glob(seen: _Seen) -> Iterator[str]:
-    yield _call(seen, "glob_files", pattern="<directory>/**/*") + "  # One directory"
-    yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
+    pattern = pattern_of(seen.oversized.result) or "**/*"
+    last = "*" if pattern.endswith("**") else posixpath.basename(pattern)
+    directory = pattern.partition("*")[0].rpartition("/")[0] or seen.name
+    patterns = [(f"{one.name}/**/{last}", one) for one in seen.directories[:_OFFERED]]
+    if len(seen.extensions) > 1:
+        top = f"{directory}/" if directory else ""
+        patterns += [(f"{top}**/*{one.name}", one) for one in seen.extensions[:_OFFERED]]
+    for narrowed, share in patterns:
+        yield _call(seen, "glob_files", pattern=narrowed) + f"  # {_sized(share, seen)}"
+    if not patterns:
+        yield _call(seen, "glob_files", pattern="<directory>/**/*") + "  # One directory"
+        yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
 
 
 def _other(seen: _Seen) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """View caps: the most rows of a result that are shown, and the longest line."""
 
+import re
 from dataclasses import replace
 
 from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer
-from policies.tool_calls import ToolKind, first_row, kind_of
+from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, is_match
+from policies.tool_calls import ToolKind, first_row, kind_of, rows_asked_for
 
 CUTS = False
 
@@ -14,9 +16,18 @@ MOST_BYTES = 1_000_000
 """The largest size cap."""
 
 _MARK = "… [+{} chars]"
-_HELD = 64
-
 _MATCHES = (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH)
+_LIMITED = (ToolKind.FILE, ToolKind.GREP, ToolKind.GLOB)
+
+_NUMBER_PREFIX = re.compile(r"\s{0,8}\d{1,9}(?:\t|→|\| )")
+_PREFIXES = {ToolKind.GREP: PREFIX, ToolKind.FILE: _NUMBER_PREFIX}
+_PREFIX_CHARS = 400
+
+_CUT_BY_TOOL = re.compile(
+    r"\s?(?:…|\.\.\.)\s?"
+    r"|\s?(?:…|\.\.\.)?\s?[\[(][^\[\]()]{0,40}(?:chars?|characters|bytes|cut|truncated|more)[^\[\]()]{0,20}[\])]"
+)
+"""The mark at the end of a line that the tool has shortened."""
 
 
 def is_set(policy: Policy) -> bool:
@@ -40,29 +51,42 @@ def text(oversized: Oversized) -> str | None:
 class View:
     """Applies the view caps to a result that is fed in pieces: text, or bytes cut anywhere.
 
-    A row ends with a newline or with the text. A cut line keeps its first `max_line_chars` characters and
-    its end (LF or CRLF). A line that the mark would make longer is not cut.
+    A row ends with a newline or with the text. A footer below the rows that names such a cap is no row and
+    stays. If the tool's arguments ask for more rows than `max_rows`, that number is the cap. A cut line keeps
+    its file and line number, its first `max_line_chars` characters and its end (LF or CRLF). A line is left
+    whole if the mark would make it longer, or if the tool has cut it there.
     """
 
-    __slots__ = ("_at_end", "_line", "_newlines", "_policy", "_result", "_utf8")
+    __slots__ = (
+        *("_kind", "_lines", "_matches", "_most", "_newlines", "_policy"),
+        *("_rest", "_result", "_row", "_shown_matches", "_tail", "_utf8"),
+    )
 
     def __init__(self, policy: Policy, result: ToolResult) -> None:
         self._policy = policy
         self._result = result
+        self._kind = kind_of(result.tool_name, result.tool_kind)
+        self._most = _most_rows(policy.max_rows, self._kind, result)
         self._utf8 = Utf8Chunks()
-        self._line = _Line(policy.max_line_chars)
+        self._lines = _Lines(policy.max_line_chars, _PREFIXES.get(self._kind))
         self._newlines = 0
-        self._at_end = True
-
-    @property
-    def rows(self) -> int:
-        """Rows fed so far."""
-        return self._newlines + (not self._at_end)
+        # The end of all text; the end of the text after the rows that are shown; the row that is open.
+        self._tail = self._rest = self._row = ""
+        self._matches = self._shown_matches = 0
 
     @property
     def cuts(self) -> bool:
-        """True once something was left out."""
-        return self._line.has_cut or 0 < self._policy.max_rows < self.rows
+        """True once `finish` was called and something was left out."""
+        return self._lines.has_cut or self._has_more_rows
+
+    @property
+    def total(self) -> int | None:
+        """All rows, or all matches of a search, once `finish` was called: as the caller or the tool's footer
+        says, else as they were counted. None if no rows were left out."""
+        if not self._has_more_rows:
+            return None
+        counted = self._matches if self._kind in _MATCHES else self._rows
+        return self._known_total or counted
 
     def feed(self, piece: str | bytes) -> str:
         """Returns what is shown of the piece. Raises InvalidUtf8."""
@@ -70,77 +94,137 @@ class View:
         if not text:
             return ""
         shown = self._within_rows(text)
+        if self._most and self._kind in _MATCHES:
+            self._count_matches(text)
         self._newlines += text.count("\n")
-        self._at_end = text.endswith("\n")
-        return self._line.feed(shown) if self._policy.max_line_chars else shown
+        self._tail = (self._tail + text[-FOOTER_CHARS:])[-FOOTER_CHARS:]
+        return self._lines.feed(shown) if self._policy.max_line_chars else shown
 
     def finish(self) -> str:
         """Returns the rest, and the footer if rows are missing."""
-        return self._line.finish() + self._footer()
+        if self._row:
+            self._count_row(self._row, self._newlines)
+            self._row = ""
+        return self._lines.finish() + (self._footer() if self._has_more_rows else self._rest)
+
+    @property
+    def _last_lines(self) -> re.Match[str] | None:
+        return LAST_LINES.search(self._tail)
+
+    @property
+    def _rows(self) -> int:
+        """Rows fed so far, without the footer of the tool."""
+        if not self._tail:
+            return 0
+        if last := self._last_lines:
+            return self._newlines - last[0].count("\n") + bool(last.start() or last[0][0] == "\n")
+        return self._newlines + (not self._tail.endswith("\n"))
+
+    @property
+    def _has_more_rows(self) -> bool:
+        return 0 < self._most < self._rows
+
+    @property
+    def _known_total(self) -> int:
+        """What the caller or the tool's footer says; 0 if neither does."""
+        last = self._last_lines
+        named = last and (last["lines"] or last["matches"])
+        return max(self._result.truncated_total or 0, int(named or 0))
 
     def _within_rows(self, text: str) -> str:
-        if not self._policy.max_rows:
+        if not self._most:
             return text
-        left = self._policy.max_rows - self._newlines
-        if left <= 0:
-            return ""
-        parts = text.split("\n", left)
-        return text[: len(text) - len(parts[left])] if len(parts) > left else text
+        left = max(0, self._most - self._newlines)
+        parts = text.split("\n", left) if left else [text]
+        if len(parts) <= left:
+            return text
+        self._rest = (self._rest + parts[-1])[-FOOTER_CHARS:]
+        return text[: len(text) - len(parts[-1])]
+
+    def _count_matches(self, text: str) -> None:
+        first, *others = text.split("\n")
+        self._row += first[: max(0, FOOTER_CHARS - len(self._row))]
+        for number, row in enumerate(others, self._newlines):
+            if self._row:
+                self._count_row(self._row, number)
+            self._row = row[:FOOTER_CHARS]
+
+    def _count_row(self, row: str, number: int) -> None:
+        if is_match(row, has_context=self._kind is ToolKind.GREP):
+            self._matches += 1
+            self._shown_matches += number < self._most
 
     def _footer(self) -> str:
-        shown, total = self._policy.max_rows, self.rows
-        if not 0 < shown < total:
-            return ""
-        if kind_of(self._result.tool_name, self._result.tool_kind) in _MATCHES:
-            return f"\n(Showing {shown} of {total} matches.)"
+        last = self._last_lines
+        # A footer of the tool without a total says something that ours does not.
+        below = f"\n{last['footer']}" if last and not (last["lines"] or last["matches"]) else ""
+        if self._kind in _MATCHES:
+            return f"\n(Showing {self._shown_matches} of {self.total} matches.){below}"
         first = first_row(self._result, self._policy.offset_base)
-        return f"\n(Showing lines {first}–{first + shown - 1} of {first + total - 1} total)"
+        total = max(first + self._rows - 1, self._known_total)
+        return f"\n(Showing lines {first}–{first + self._most - 1} of {total} total){below}"
 
 
-class _Line:
-    """Shortens lines. Holds back the first characters of the current line past the cap: if the line ends
-    within the length of the mark, they are shown."""
+def _most_rows(most: int, kind: ToolKind, result: ToolResult) -> int:
+    """The cap of rows, 0 if there is none. A smaller limit in the arguments is the tool's to apply."""
+    asked = rows_asked_for(result) if most and kind in _LIMITED else None
+    if asked is None:
+        return most
+    return max(most, asked) if asked else 0
 
-    __slots__ = ("_held", "_last", "_left", "_most", "_over", "has_cut")
 
-    def __init__(self, most: int) -> None:
+class _Lines:
+    """Shortens lines. Holds back the beginning of the current line until it ends."""
+
+    __slots__ = ("_held", "_held_chars", "_last", "_length", "_most", "_prefix", "has_cut")
+
+    def __init__(self, most: int, prefix: re.Pattern[str] | None) -> None:
         self._most = most
-        self._left = most
-        self._over = 0
-        self._held = ""
+        self._prefix = prefix
+        self._held: list[str] = []
+        self._held_chars = self._length = 0
         self._last = ""
         self.has_cut = False
 
     def feed(self, text: str) -> str:
-        first, *others = lines = text.split("\n")
-        if not self._over and len(first) <= self._left and max(map(len, lines)) <= self._most:
-            self._left = (self._most if others else self._left) - len(lines[-1])
-            return text
-        shown = [self._part(first)]
+        first, *others = text.split("\n")
+        self._hold(first)
+        shown: list[str] = []
         for line in others:
-            shown += (self._rest("\r"), "\n", self._part(line))
+            shown += (self._end(is_last=False), "\n")
+            self._hold(line)
         return "".join(shown)
 
     def finish(self) -> str:
-        return self._rest("")
+        return self._end(is_last=True)
 
-    def _part(self, piece: str) -> str:
-        shown, over = piece[: self._left], piece[self._left :]
-        self._left -= len(shown)
-        if over:
-            self._over += len(over)
-            self._held += over[: _HELD - len(self._held)]
-            self._last = over[-1]
-        return shown
+    def _hold(self, piece: str) -> None:
+        held = piece[: max(0, self._most + FOOTER_CHARS - self._held_chars)]
+        if held:
+            self._held.append(held)
+            self._held_chars += len(held)
+        if piece:
+            self._length += len(piece)
+            self._last = piece[-1]
 
-    def _rest(self, ending: str) -> str:
-        """Ends the line: returns the mark for the characters past the cap, or those characters. `ending` may
-        be one of them."""
-        kept = ending if ending and self._last == ending else ""
-        missing, held = self._over - len(kept), self._held
+    def _end(self, *, is_last: bool) -> str:
+        """Returns the current line, shortened if it is too long, and begins the next."""
+        line, length = "".join(self._held), self._length
+        ending = "\r" if self._last == "\r" and not is_last else ""
+        self._held, self._held_chars, self._length, self._last = [], 0, 0, ""
+        if length <= self._most:
+            return line
+        prefix = self._prefix.match(line, 0, _PREFIX_CHARS) if self._prefix else None
+        end = self._most + (prefix.end() if prefix else 0)
+        missing = length - len(ending) - end
         mark = _MARK.format(missing)
-        self._left, self._over, self._held, self._last = self._most, 0, "", ""
-        if missing <= len(mark.encode()):
-            return held
+        if missing <= len(mark.encode()) or (missing <= FOOTER_CHARS - _PREFIX_CHARS and _is_done(line, end)):
+            return line
         self.has_cut = True
-        return mark + kept
+        return line[:end] + mark + ending
+
+
+def _is_done(line: str, end: int) -> bool:
+    """True for a footer, and for a line of which only the mark of an earlier cut stands after `end`."""
+    bare = line.rstrip("\r")
+    return _CUT_BY_TOOL.fullmatch(bare, end) is not None or LAST_LINES.fullmatch(bare) is not None

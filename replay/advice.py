@@ -12,7 +12,7 @@ from replay.plans import cap_of, preview_of
 from replay.product import Plan
 
 LEAST_SHARE = 0.002
-"""Of the whole bill: a cap that saves less for a tool is not worth a line."""
+"""The share of the whole bill that a cap must save for a tool."""
 
 
 LEAST_REPLACED = 5

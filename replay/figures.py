@@ -8,7 +8,7 @@ from typing import Any, Self
 from replay.bill import Money, Offer, Volume
 
 LEAST_USES = 50
-"""Of fewer uses no percentage is given."""
+"""The fewest uses of which percentages are given."""
 
 
 class Sums:
@@ -31,8 +31,8 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(slots=True)
 class ToolFigures(Sums):
-    """Figures of one tool under one policy. `cost` is what the policy adds to the bill, without definitions: negative
-    is saved. Relative, see Money."""
+    """What one policy did to one tool. `cost` is what the policy adds to the bill, without definitions;
+    negative is saved."""
 
     replaced: int = 0
     follow_ups: int = 0
@@ -42,8 +42,9 @@ class ToolFigures(Sums):
 
 @dataclass(slots=True)
 class PolicyFigures(Sums):
-    """Figures of one policy. `visible`, `one_call`, `findable` and `lost` are uses, without quotes. `quotes_broken`
-    are quotes of files that the model no longer sees. `dearer` are runs that cost more than as recorded."""
+    """What one policy did. `visible`, `one_call`, `findable` and `lost` are uses, without quotes;
+    `quotes_broken` are quotes of files that the model no longer sees; `dearer` are runs that cost more than
+    as recorded."""
 
     replaced: int = 0
     bytes_shown: int = 0
@@ -60,7 +61,7 @@ class PolicyFigures(Sums):
 
 @dataclass(slots=True)
 class Outcomes(Sums):
-    """Figures of the runs with the same end: those that passed, that failed, or whose transcript does not say."""
+    """The runs with the same end: those that passed, that failed, or whose transcript does not say."""
 
     runs: int = 0
     priced_runs: int = 0

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from app.doors.hooks import DOORS, OWN_TOOL
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -19,6 +18,7 @@ from content.grep import Grep
 from domain.budget import SessionChange
 from domain.decisions import Outcome
 from domain.handles import Handle, SessionKey
+from domain.hooks import DOORS, OWN_TOOL
 from domain.ports import Tokenizer
 from domain.results import ToolResult
 from replay.literals import plain, stands_in, without_line_numbers

@@ -7,20 +7,18 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, unbounded
-from storage.base.session_rules import LedgerOptions, LedgerTimes
+from storage.base.session_rules import LedgerOptions
 from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing
 
 if TYPE_CHECKING:
-    from storage.disk.store import DiskStore
     from storage.redis.connection import RedisConnection
-    from storage.spool.outage import Outage
 
 Opener = TypeVar("Opener")
 
@@ -46,36 +44,10 @@ class StoreBackend(NamedTuple):
     body_path: Callable[[str, str, Handle], str | None] = lambda url, tenant, handle: None
 
 
-class Spool(NamedTuple):
-    """Where a process keeps results and entries while Redis is away."""
-
-    folder: Path
-    outage: "Outage"
-
-
-def open_spool(folder: Path, changed: Callable[[str | None], None]) -> Spool:
-    """For one store and one ledger in Redis. `changed`: see Outage."""
-    from storage.spool.outage import Outage
-
-    return Spool(folder, Outage(folder, changed))
-
-
-async def open_store(url: str, spool: Spool | None = None, **options: Unpack[StoreOptions]) -> ResultStore:
-    """With a `spool` the URL is that of a Redis. Raises ConfigError for a URL or a place that cannot be
-    used."""
+async def open_store(url: str, **options: Unpack[StoreOptions]) -> ResultStore:
+    """Raises ConfigError for a URL or a place that cannot be used."""
     with _naming("SPILLGATE_STORAGE_URL"):
-        store = await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
-    if spool is None:
-        return store
-    from storage.spool.store import SpoolStore
-
-    try:
-        local = await _opened_disk(spool.folder, options)
-        await spool.outage.open()
-    except ConfigError:
-        await store.close()
-        raise
-    return cast(ResultStore, SpoolStore(store, local, spool.outage))
+        return await _chosen(STORES, url, "SPILLGATE_STORAGE_URL").open(url, options)
 
 
 @contextmanager
@@ -108,24 +80,10 @@ def ledger_url(store_url: str) -> str:
     return _chosen(STORES, store_url, "SPILLGATE_STORAGE_URL").ledger_url(store_url)
 
 
-async def open_ledger(
-    url: str, spool: Spool | None = None, *, quota_of: QuotaOf = unbounded, **times: Unpack[LedgerTimes]
-) -> Ledger:
-    """A `spool` serves a ledger in Redis; open its store first. Raises ConfigError for a URL or a place that
-    cannot be used."""
+async def open_ledger(url: str, **options: Unpack[LedgerOptions]) -> Ledger:
+    """Raises ConfigError for a URL or a place that cannot be used."""
     with _naming("SPILLGATE_LEDGER_URL"):
-        ledger = await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, {"quota_of": quota_of, **times})
-    if spool is None or not url.startswith(REDIS_SCHEMES):
-        return ledger
-    from storage.redis.ledger import RedisLedger
-    from storage.spool.ledger import LocalLedger, SpoolLedger
-
-    assert isinstance(ledger, RedisLedger)
-    await spool.outage.open()
-    local = LocalLedger(ledger, spool.outage, **times)
-    for line in spool.outage.journal.lines:
-        await local.take(line)
-    return cast(Ledger, SpoolLedger(ledger, local, spool.outage))
+        return await _chosen(LEDGERS, url, "SPILLGATE_LEDGER_URL")(url, options)
 
 
 def check_sealing() -> None:
@@ -156,14 +114,15 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
     checks = KeyChecks(store, ring, clock)
     with suppress(StorageError):
         await checks.verify()
-    return cast(ResultStore, SealedStore(store, checks))
+    return SealedStore(store, checks)
 
 
 def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
     """Encrypts the texts that `ledger` keeps, with the keys of a sealed store, which has their checks."""
     from storage.sealed.store import SealedLedger, SealedStore
 
-    return cast(Ledger, SealedLedger(ledger, cast(SealedStore, store).checks))
+    assert isinstance(store, SealedStore)
+    return SealedLedger(ledger, store.checks)
 
 
 async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore, Ledger]:
@@ -172,7 +131,7 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
     keyless = KeylessStore(store)
     with suppress(StorageError):
         await keyless.verify()
-    return cast(ResultStore, keyless), cast(Ledger, KeylessLedger(ledger))
+    return keyless, KeylessLedger(ledger)
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:
@@ -187,13 +146,9 @@ async def _open_memory(url: str, options: StoreOptions) -> ResultStore:
 
 
 async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
-    return await _opened_disk(_path(url), options)
-
-
-async def _opened_disk(folder: Path, options: StoreOptions) -> "DiskStore":
     from storage.disk.store import DiskStore, Root
 
-    open_root = partial(Root, folder, options["max_bytes"], quota_of=options.get("quota_of", unbounded))
+    open_root = partial(Root, _path(url), options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
 

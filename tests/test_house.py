@@ -7,7 +7,19 @@ from pathlib import Path
 from tests.house_tree import tree, tree_of_the_docs
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("app", "bench", "clients/python", "content", "domain", "extraction", "policies", "replay", "storage")
+ROOMS = (
+    "app",
+    "bench",
+    "clients/python",
+    "command",
+    "content",
+    "domain",
+    "extraction",
+    "policies",
+    "relay",
+    "replay",
+    "storage",
+)
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 

@@ -1,28 +1,25 @@
 """Answers: domain values as JSON and as headers, and the media type that a caller prefers."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import anyio.lowlevel
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.results import Durability, Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 encode = msgspec.json.Encoder().encode
 
-_CHUNK_BYTES = 1 << 16
 _PASS = OutcomeKind.PASS
 
 
-@value
+@frozen_struct
 class BudgetOut:
     """A budget with what is computed from it."""
 
@@ -48,7 +45,6 @@ class ResultOut(Struct, frozen=True):
     truncated_bytes: int | None
     truncated_total: int | None
     durability: Durability | None
-    degraded: bool
     entry_id: str
     warnings: tuple[str, ...]
 
@@ -64,9 +60,6 @@ class JsonAnswer(Response):
         for name, text in headers.items():
             self.raw_headers.append((name.lower().encode("latin-1"), text.encode("latin-1")))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
-
 
 async def cut_on_error(request: Request, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The chunks of an answer that has begun. If one cannot be read, the connection ends."""
@@ -76,24 +69,6 @@ async def cut_on_error(request: Request, chunks: AsyncIterator[bytes]) -> AsyncI
     except SpillgateError as error:
         request.app.refused(error, request.method, request.scope["path"])
         request.scope["request_body"].cut()
-
-
-def in_pieces(pieces: Iterable[memoryview]) -> Response:
-    """JSON. A list is joined; of other pieces, the event loop serves others after each _CHUNK_BYTES."""
-    if isinstance(pieces, list):
-        return Response(b"".join(pieces), media_type="application/json")
-    return StreamingResponse(_chunks(pieces), media_type="application/json")
-
-
-async def _chunks(pieces: Iterable[memoryview]) -> AsyncIterator[bytes]:
-    chunk = bytearray()
-    for piece in pieces:
-        if len(chunk) + len(piece) > _CHUNK_BYTES:
-            yield bytes(chunk)
-            await anyio.lowlevel.checkpoint()
-            chunk.clear()
-        chunk += piece
-    yield bytes(chunk)
 
 
 _REPORT_WARNINGS = {
@@ -133,7 +108,6 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         truncated_bytes=outcome.truncated_bytes,
         truncated_total=outcome.truncated_total,
         durability=outcome.durability,
-        degraded=outcome.degraded,
         entry_id=outcome.entry_id,
         warnings=(*repairs, *report_warnings(outcome.report_warning)),
     )
@@ -171,8 +145,6 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
         headers["Spillgate-Truncated-Total"] = str(outcome.truncated_total)
     if outcome.durability is not None:
         headers["Spillgate-Durability"] = outcome.durability.value
-    if outcome.degraded:
-        headers["Spillgate-Degraded"] = "true"
     return headers
 
 

@@ -199,7 +199,6 @@ _IN_WORDS = {
     "dict_type": "must be a JSON object",
     "int_parsing": "must be a whole number",
     "int_parsing_size": "is too large a number",
-    "string_unicode": "must hold no lone surrogates",
     "bool_parsing": "must be true or false",
     # The only pattern that a route checks so is `\S`.
     "string_pattern_mismatch": "must hold more than white space",

@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache
-from time import perf_counter
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
+import anyio.to_thread
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -16,14 +15,24 @@ from starlette.types import Receive, Scope
 
 from app.api.answers import prefers
 from app.api.problems import types_in_words
-from app.doors.hooks import DOORS
-from app.edge import large_json
-from app.edge.large_json import STEP_SECONDS, WRONG_CONTENT, Content, pause
+from app.edge.json_body import (
+    INLINE_JSON_BYTES,
+    WHOLE_JSON_BYTES,
+    LongText,
+    Text,
+    Texts,
+    checked,
+    count_checked,
+    decode_list,
+    decoded,
+    is_string,
+)
 from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
+from domain.hooks import DOORS
 from domain.results import ToolResult, UsageReport
-from domain.values import value
+from domain.structs import frozen_struct
 
 T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
@@ -33,16 +42,21 @@ MAX_ARGUMENT_BYTES = 1 << 20
 MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
-RAW_BYTES = 1 << 14
-"""A JSON body up to this size is decoded at once, whatever its content."""
+ENVELOPE_BYTES = 2 << 20
+"""The most that all fields but `content` may hold in a body of more than WHOLE_JSON_BYTES."""
 
-WHOLE_BYTES = 2 << 20
-"""A body up to this size is decoded at once, if its content is a string. That takes at most 5 ms, and of
-100 KB a tenth of what a hop to a thread costs."""
+MAX_BLOCKS = 10_000
+LONGEST_TYPE = 64
+"""Bytes of the type of a block that can be `text`, however it is escaped."""
+
+MAX_BLOCK_VALUES = 250_000
+"""The most values in a list of content blocks."""
+
+WRONG_CONTENT = "`content` must be a string or a list of at most 10,000 content blocks."
 
 COALESCED_BYTES = 1 << 18
-PIECE_CHARS = 1 << 16
 
+_BRACKET = ord("[")
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
@@ -84,6 +98,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_kind: Label | None = None
     tool_namespace: Label | None = None
     latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    truncated_total: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
     model: Model | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
@@ -102,8 +117,24 @@ class _TextResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     content: str
 
 
+class _Block(Struct, frozen=True):
+    """An MCP content block, as far as governing needs to know it."""
+
+    type: Raw
+    text: Raw | UnsetType = UNSET
+
+
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_text = msgspec.json.Decoder(_TextResultIn).decode
+_decode_block = msgspec.json.Decoder(_Block).decode
+# The fields of a ResultIn, not yet built.
+_decode_fields = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_RawResultIn",
+        [(name, Raw | UnsetType, UNSET) for name in ResultIn.__struct_fields__],
+        forbid_unknown_fields=True,
+    )
+).decode
 
 _FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
 _QUERY = [name for name in (*_FIELDS[""], *_FIELDS["context"]) if name != "content"]
@@ -111,7 +142,7 @@ _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
-@value
+@frozen_struct
 class ResultRequest:
     """`governed` is the content to govern: a whole text, or chunks that can be read once. `content` is the
     content of a JSON request; it is None for a text body, which is not kept."""
@@ -131,10 +162,9 @@ class ResultRequest:
         return () if self.content is None else self.content.warnings
 
 
-async def read_request(scope: Scope, receive: Receive, turns: anyio.CapacityLimiter) -> ResultRequest:
-    """Parses all of a request but a text body, which is read as it is governed. `turns` lets one large JSON
-    body at a time be read, a step at a time. Raises BadRequest, InvalidField, UnsupportedMedia,
-    ClientDisconnected."""
+async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLimiter) -> ResultRequest:
+    """Parses all of a request but a text body, which is read as it is governed. `parsing` lets one large JSON
+    body at a time be parsed. Raises BadRequest, InvalidField, UnsupportedMedia, ClientDisconnected."""
     headers: Headers = scope["by_name"]
     sends_text, wants_text, is_minimal = _forms(*map(headers.get, (b"content-type", b"accept", b"prefer")))
     if sends_text:
@@ -144,7 +174,7 @@ async def read_request(scope: Scope, receive: Receive, turns: anyio.CapacityLimi
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await read_body(receive), turns)
+    fields, content = await _parsed(await read_body(scope, receive), parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 
@@ -199,85 +229,85 @@ def _charset(parameters: str) -> str:
     return ""
 
 
-@value
+@frozen_struct
 class SentContent:
-    """The content of a JSON request: it is governed, and sent back if it passes. `turns`: the content belongs
-    to a large body, and is decoded in steps."""
+    """The content of a JSON request: it is governed, and sent back if it passes. `literal`: its JSON, unless
+    it is a string that was decoded with its body."""
 
-    content: str | Content
+    content: str | Texts
+    literal: Raw | None = None
     is_repaired: bool = False
-    turns: anyio.CapacityLimiter | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        content = self.content
-        is_repaired = self.is_repaired or (isinstance(content, Content) and content.had_surrogates)
-        return (SURROGATE_WARNING,) if is_repaired else ()
+        return (SURROGATE_WARNING,) if self.is_repaired else ()
 
-    async def json(self) -> str | Raw:
+    def governed(self) -> str | AsyncIterator[bytes]:
+        """The whole text if it is at hand, else its chunks."""
+        return self.content if isinstance(self.content, str) else self.content.governed()
+
+    def json(self) -> str | Raw:
         """The content as it came, with U+FFFD in place of each lone surrogate."""
-        if isinstance(self.content, str):
-            return self.content
-        if self.turns is None or not (self.is_repaired or self.content.had_surrogates):
-            return self.content.as_it_came()
-        pieces = self.content.repaired_pieces()
-        return Raw("".join([chunk async for chunk in self._stepped(pieces)]).encode())
+        if self.literal is not None:
+            return self.literal
+        assert isinstance(self.content, str)
+        return self.content
 
     async def text(self) -> bytes:
-        return "".join([chunk async for chunk in self.chunks()]).encode()
-
-    def governed(self) -> str | AsyncIterator[str]:
-        """The whole text if it is at hand, else its chunks."""
-        if isinstance(self.content, str):
-            return self.content
-        return self._stepped(self.content.pieces())
-
-    async def chunks(self) -> AsyncIterator[str]:
-        governed = self.governed()
-        if isinstance(governed, str):
-            yield governed
-            return
-        async for chunk in governed:
-            yield chunk
-
-    async def _stepped(self, pieces: Iterator[str]) -> AsyncIterator[str]:
-        while True:
-            async with self.turns or nullcontext():
-                began = perf_counter()
-                chunk = _joined(pieces)
-                if self.turns is not None and perf_counter() - began >= STEP_SECONDS:
-                    await pause(self.turns)
-            if not chunk:
-                return
-            yield chunk
+        return self.content.encode() if isinstance(self.content, str) else bytes(await self.content.joined())
 
 
-def _joined(pieces: Iterator[str]) -> str:
-    """Joins the pieces of one STEP_SECONDS, about PIECE_CHARS at most; "" when there are no more."""
-    taken: list[str] = []
-    size, until = 0, perf_counter() + STEP_SECONDS
-    for piece in pieces:
-        taken.append(piece)
-        size += len(piece)
-        if size >= PIECE_CHARS or (size and perf_counter() >= until):
-            break
-    return "".join(taken)
-
-
-async def _parsed(body: bytes | bytearray, turns: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
-    if len(body) <= WHOLE_BYTES:
+    if len(body) <= WHOLE_JSON_BYTES:
         try:
             text = _decode_text(body)
             return text, SentContent(text.content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # Its content is no string, or the body has a fault that the other way names.
             pass
-    if len(body) <= RAW_BYTES:
-        fields, is_repaired = large_json.decoded(_decode, body, _rule_of)
-        return fields, SentContent(Content(fields.content), is_repaired)
-    fields, content, is_repaired = await large_json.split(body, _decode, _rule_of, _FIELDS[""], turns)
-    return fields, SentContent(content, is_repaired, turns)
+    if len(body) <= INLINE_JSON_BYTES:
+        return _parsed_apart(body, parsing)
+    return await anyio.to_thread.run_sync(_parsed_apart, body, parsing, limiter=parsing)
+
+
+def _parsed_apart(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+    """The fields, decoded with an empty content, and the content. Raises as `_parsed`."""
+    raw, is_repaired = decoded(_decode_fields, body, _rule_of)
+    count_checked(body)  # All of it is UTF-8, also what is governed or answered as it came.
+    members = [(name, getattr(raw, name)) for name in raw.__struct_fields__]
+    sent = [(name, value) for name, value in members if value is not UNSET]
+    if sum(len(memoryview(value)) for name, value in sent if name != "content") > ENVELOPE_BYTES:
+        raise InvalidField("All fields but `content` together must be at most 2 MiB.")
+    apart = [(name, Raw(b'""') if name == "content" else value) for name, value in sent]
+    written = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in apart)
+    fields = checked(_decode, b"{%b}" % written, _rule_of)
+    content = dict(sent)["content"]
+    return fields, SentContent(Texts(_texts_of(content), parsing), content, is_repaired)
+
+
+def _texts_of(content: Raw) -> list[Text]:
+    """The text of a string, or that of each block; a block of another type is its JSON. Raises
+    InvalidField."""
+    if is_string(content):
+        return [LongText(content)]
+    if memoryview(content)[0] != _BRACKET or count_checked(content) > MAX_BLOCK_VALUES:
+        raise InvalidField(WRONG_CONTENT)
+    blocks = checked(decode_list, content)
+    if len(blocks) > MAX_BLOCKS:
+        raise InvalidField(WRONG_CONTENT)
+    return [_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks)]
+
+
+def _text_of(raw: Raw, place: str) -> Text:
+    block = checked(_decode_block, raw, lambda _: f"{place} must be an object with a `type`, a string.")
+    if not is_string(block.type):
+        raise InvalidField(f"{place} must be an object with a `type`, a string.")
+    if len(memoryview(block.type)) > LONGEST_TYPE or msgspec.json.decode(block.type) != "text":
+        return bytes(raw)
+    if block.text is UNSET or not is_string(block.text):
+        raise InvalidField(f"{place} is of type text and lacks the field `text`, a string.")
+    return LongText(block.text)
 
 
 def _from_query(request: Request) -> ResultIn:
@@ -367,6 +397,7 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         tool_kind=sent.tool_kind,
         tool_namespace=sent.tool_namespace,
         latency_ms=sent.latency_ms,
+        truncated_total=sent.truncated_total,
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,

@@ -1,12 +1,13 @@
 """What a route declares (who may call it, when, which errors it answers), and what all routes check."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+import msgspec
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIRouter
 from starlette.convertors import Convertor, register_url_convertor
@@ -14,6 +15,7 @@ from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
 
 from app.edge.api_keys import Role
+from app.edge.json_body import decoded
 from app.operations.logs import describe_request
 from app.runtime import Runtime
 from domain import errors
@@ -44,14 +46,16 @@ _ATTRIBUTE = "spillgate_traits"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """A decorator below the router's. `is_open`: callable without an API key. `writes`: refused while the
-    service stops. `carries_results`: takes bodies up to SPILLGATE_MAX_BODY_BYTES; other routes take at most
-    1 MiB. `fails_open`: a tenant past its quota of requests is answered as if nothing was to be done, by
-    `check_rate`. `roles`: who may call it beside agents. `span` names the span of its requests. `raises`: the
-    errors that `errors_of` cannot derive."""
+    service stops. `carries_results`: takes JSON up to SPILLGATE_MAX_JSON_BYTES; other routes take at most
+    1 MiB. `streams_text`: takes text up to SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its
+    quota of requests is answered as if nothing was to be done, by `check_rate`. `roles`: who may call it
+    beside agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
+    derive."""
 
     is_open: bool = False
     writes: bool = False
     carries_results: bool = False
+    streams_text: bool = False
     fails_open: bool = False
     roles: tuple[Role, ...] = ()
     span: str = ""
@@ -142,6 +146,13 @@ class RouteTable:
     def writes(self, method: str, path: str) -> bool:
         return any(traits_of(one).writes and _serves(one, method, path) for one in self._all)
 
+    def changes(self, method: str, path: str) -> bool:
+        """True if a request may change something, or begin work that is paid for."""
+        return method not in ("GET", "HEAD") or self.writes(method, path)
+
+    def streams_text(self, method: str, path: str) -> bool:
+        return any(traits_of(one).streams_text and _serves(one, method, path) for one in self._all)
+
     def fails_open(self, method: str, path: str) -> bool:
         return any(traits_of(one).fails_open and _serves(one, method, path) for one in self._all)
 
@@ -211,9 +222,13 @@ async def _every_tenant(request: Request) -> bool:
     return found
 
 
+async def _is_agent(request: Request) -> bool:
+    return request.scope.get("role") is Role.AGENT
+
+
 async def _operator(request: Request) -> None:
     """Raises Forbidden. Without a file of keys, every caller is on this machine and may do all."""
-    if request.scope.get("role") is Role.AGENT:
+    if await _is_agent(request):
         raise errors.Forbidden("A key with the role `agent` may not call this route.")
 
 
@@ -228,6 +243,8 @@ ForOperators = Depends(_operator)
 InRuntime = Annotated[Runtime, Depends(_runtime)]
 Tenant = Annotated[str, Depends(_tenant)]
 """The caller's tenant, as `Access` found it."""
+IsAgent = Annotated[bool, Depends(_is_agent)]
+"""True for a key with the role `agent`, False without a file of keys."""
 EveryTenant = Annotated[bool, Depends(_every_tenant)]
 """True for an admin's key without the header Spillgate-Tenant, which may mean every tenant."""
 
@@ -321,6 +338,25 @@ class LateRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.analyse()
         await super().handle(scope, receive, send)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            return await handle(JsonRequest(request.scope, request.receive))
+
+        return handled
+
+
+class JsonRequest(Request):
+    """A request whose JSON is read as on every other route: Python's own decoder takes NaN for a number."""
+
+    async def json(self) -> Any:
+        """Raises BadRequest, InvalidUtf8, InvalidField."""
+        found, had_surrogates = decoded(msgspec.json.decode, await self.body())
+        if had_surrogates:
+            raise errors.InvalidField("The body holds a lone surrogate. Send valid Unicode.")
+        return found
 
 
 class Router(APIRouter):

@@ -7,8 +7,18 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.edge.api_keys import NAME, NAME_RULE, ApiKey, Role, digest_of, parse_expiry, parse_key
-from app.files import only_writer, read_text, replace_text
+from app.edge.api_keys import (
+    NAME,
+    NAME_RULE,
+    ApiKey,
+    digest_of,
+    is_blank,
+    is_cut,
+    parse_expiry,
+    parse_key,
+)
+from app.files import only_writer, read_text
+from command.files import replace_text
 from domain.errors import ConfigError
 from domain.handles import is_tenant
 
@@ -29,10 +39,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(path: Path, options: argparse.Namespace) -> int:
     is_new = options.action == "new" and not path.exists()
-    lines = [] if is_new else read_text(path, _SETTING, secret=True).splitlines()
+    lines = [] if is_new else read_text(path, _SETTING, secret=True).splitlines(keepends=True)
     if options.action == "list":
         print(_table(lines))
-    elif options.action == "new":
+        return 0
+    if lines and is_cut(lines[-1]):
+        raise ConfigError(
+            f"{_SETTING}: the last line has no newline, so its end may be missing. Complete or "
+            "delete the line."
+        )
+    if options.action == "new":
         _check_new(options.tenant, options.name, options.expires)
         key, token = _made(options.tenant, options.role, options.name, options.expires)
         _write(path, [*lines, key])
@@ -79,11 +95,12 @@ def _made(tenant: str, role: str, name: str, expires: str) -> tuple[str, str]:
 
 
 def _line(tenant: str, digest: str, role: str, name: str, expires: str) -> str:
-    role = "" if role == Role.AGENT else role
-    return f"{tenant}:{digest}:{role}:{name}:{expires}".rstrip(":")
+    return f"{tenant}:{digest}:{role}:{name}:{expires}".rstrip(":") + "\n"
 
 
 def _parsed(line: str) -> ApiKey | None:
+    if is_cut(line):
+        return None
     try:
         return parse_key(line.strip())
     except ValueError:
@@ -119,7 +136,7 @@ def _table(lines: list[str]) -> str:
 
     now, rows = time.time(), []
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+        if is_blank(line):
             continue
         key = _parsed(line)
         if key is None:
@@ -136,6 +153,6 @@ def _table(lines: list[str]) -> str:
 def _write(path: Path, lines: list[str]) -> None:
     """A service that reads the file sees the old one or the new one."""
     try:
-        replace_text(path, "".join(f"{line}\n" for line in lines), 0o600)
+        replace_text(path, "".join(lines), 0o600)
     except OSError as error:
         raise ConfigError(f"{_SETTING} cannot be written: {os.strerror(error.errno or 0)}.") from None

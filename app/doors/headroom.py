@@ -5,13 +5,12 @@ its hash as the id of its call: by that the ledger finds it again, in any replic
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import anyio
 
 from app.doors.rows import DIGEST_CHARS, Conversation
-from app.edge.documents import read_document
+from app.edge.json_body import read_document
 from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
 from domain.doors import Door
@@ -27,16 +26,15 @@ _ENDS = "its beginning and its end"
 
 async def compress(
     body: bytes | bytearray, tenant: str, rt: Runtime
-) -> tuple[Iterable[memoryview], SpillgateError | None]:
-    """The answer to POST /v1/compress, in pieces, and why some results were left as they are. `tokens_…` are
+) -> tuple[dict[str, Any], SpillgateError | None]:
+    """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
     those of the tool results. Raises SpillgateError."""
-    document = await read_document(body, rt.parsing)
-    match document.value:
+    match await read_document(body, rt.parsing):
         case {"messages": list(rows)}:
             pass
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
-    conversation = Conversation(rows, SessionKey(tenant, SESSION), document, by_content=True)
+    conversation = Conversation(rows, SessionKey(tenant, SESSION), by_content=True)
     governed = await conversation.governed(_door, rt)
     hashes: dict[str, None] = {}
     before = after = 0
@@ -55,7 +53,7 @@ async def compress(
         "transforms_applied": ["spillgate"] if hashes else [],
         "ccr_hashes": list(hashes),
     }
-    return document.pieces(answer), governed.error
+    return answer, governed.error
 
 
 async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tuple[str, str]:

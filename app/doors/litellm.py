@@ -1,13 +1,11 @@
 """LiteLLM's generic guardrail: a request to a model, with its tool results replaced and our tools offered."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from app.doors.govern_call import digest_of
-from app.doors.hooks import OWN_TOOL, session_id_of, text_in, texts_of
 from app.doors.rows import Conversation
-from app.edge.documents import Document, read_document
+from app.edge.json_body import Text, Texts, read_document
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session
@@ -15,8 +13,9 @@ from app.tools.definitions import ToolFormat, definitions
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
+from domain.hooks import OWN_TOOL, session_id_of, text_in, texts_of
 
-NONE: Iterable[memoryview] = [memoryview(b'{"action":"NONE"}')]
+NONE: dict[str, Any] = {"action": "NONE"}
 """The request stays as it is."""
 
 _SESSION_HEADER = "x-session-id"
@@ -31,13 +30,12 @@ _ASK = "tool_output"
 
 async def guardrail_answer(
     body: bytes | bytearray, tenant: str, rt: Runtime
-) -> tuple[Iterable[memoryview], SpillgateError | None]:
-    """The JSON of the answer, in pieces; why some results were left as they are. Raises SpillgateError.
+) -> tuple[dict[str, Any], SpillgateError | None]:
+    """The answer, and why some results were left as they are. Raises SpillgateError.
 
-    Tools are offered while something is stored. For rows that were seen before, that something is may have
-    been found out an hour ago: the tools are then offered also if it was deleted since."""
-    document = await read_document(body, rt.parsing)
-    payload = document.value
+    Tools are offered while something is stored. What is known of rows that were seen before may be an hour
+    old: the tools are then offered even if their results were deleted."""
+    payload = await read_document(body, rt.parsing)
     match payload:
         case {"input_type": "request", "structured_messages": [_, *_] as rows}:
             pass
@@ -47,14 +45,14 @@ async def guardrail_answer(
         case _:
             log_hook_passed(_CLIENT, "the request holds no rows")
             return NONE, None
-    key = SessionKey(tenant, session_id_of(await _session_of(payload, rows, document, rt)))
+    key = SessionKey(tenant, session_id_of(await _session_of(payload, rows, rt)))
     describe_request(session_id=key.session_id)
     given = payload.get("tools")
     tools = given if isinstance(given, list) else []
     own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
     # The client has our tools, over MCP: the texts name them as it does.
     door = next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
-    governed = await Conversation(rows, key, document).governed(lambda call_id: door, rt)
+    governed = await Conversation(rows, key).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
     has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
@@ -67,10 +65,10 @@ async def guardrail_answer(
     answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
     if offered:
         answer["tools"] = [*tools, *definitions(offered, rt.modes, ToolFormat.OPENAI)]
-    return document.pieces(answer), governed.error
+    return answer, governed.error
 
 
-async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Document, rt: Runtime) -> str:
+async def _session_of(payload: Mapping[str, Any], rows: list[Any], rt: Runtime) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     given = payload.get("request_headers")
@@ -83,17 +81,17 @@ async def _session_of(payload: Mapping[str, Any], rows: list[Any], document: Doc
     if trace is not None and (_LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)):
         return trace
     user = text_in(payload.get("request_data"), "user_api_key_hash")
-    return await _begun_as(rows, document, rt, user or "")
+    return await _begun_as(rows, rt, user or "")
 
 
-async def _begun_as(rows: list[Any], document: Document, rt: Runtime, user: str) -> str:
+async def _begun_as(rows: list[Any], rt: Runtime, user: str) -> str:
     """A session's id by the texts of the conversation's first row that is no instruction of the system."""
     dialogue = (
         row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer")
     )
     content = next(dialogue, {}).get("content")
-    texts = [content] if isinstance(content, str) else texts_of(content) or []
-    return f"chat-{(await digest_of(document, texts, rt, user))[:32]}"
+    texts: list[Text] = [content] if isinstance(content, str) else [*(texts_of(content) or [])]
+    return f"chat-{(await Texts(texts, rt.parsing).sha256(user))[:32]}"
 
 
 def _parameter(payload: Mapping[str, Any], name: str) -> Any:

@@ -6,35 +6,34 @@ of model providers stay valid.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import anyio.lowlevel
 import anyio.to_thread
 
-from app.doors.govern_call import arguments_of, digest_of, govern_call
-from app.doors.hooks import MAX_NAME, HookCall, in_blocks, texts_of
+from app.doors.govern_call import arguments_of, govern_call
 from app.doors.seen_rows import Seen
-from app.edge.documents import Document
-from app.edge.large_json import STEP_SECONDS, pause
+from app.edge.json_body import INLINE_JSON_BYTES, Texts, size_of, utf8_of
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
+from domain.hooks import MAX_NAME, HookCall, in_blocks, texts_of
 
 DIGEST_CHARS = 24
 """Characters of the id of a call that is named by its content."""
 
 _AT_A_TIME = 16
-_INLINE_BYTES = 1 << 19
-"""Hashing more takes over a millisecond and goes to a thread."""
+_STEP_SECONDS = 0.0005
+"""The event loop serves others after so long a step through the rows."""
 
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
-_POSITION = "\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,12 @@ class _Result(NamedTuple):
 
 
 class Conversation:
-    """One request's rows of OpenAI's chat form, in a JSON document, and the session that they belong to."""
+    """One request's rows of OpenAI's chat form, and the session that they belong to."""
 
-    def __init__(
-        self, rows: Sequence[Any], key: SessionKey, document: Document, *, by_content: bool = False
-    ) -> None:
+    def __init__(self, rows: Sequence[Any], key: SessionKey, *, by_content: bool = False) -> None:
         """`by_content`: a digest of its content is the id of a call, whatever the row says."""
         self._rows = rows
         self._key = key
-        self._document = document
         self._by_content = by_content
 
     async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> GovernedRows:
@@ -82,9 +78,11 @@ class Conversation:
         errors: list[SpillgateError] = []
 
         async def govern() -> None:
+            until = perf_counter() + _STEP_SECONDS
             for name, rows in waiting:
                 if errors:
                     return
+                until = await _yielded(until)
                 call = self._call(rows[0], *made.get(rows[0].place, (rows[0].name, None)))
                 if not call.is_governable:
                     continue
@@ -109,11 +107,10 @@ class Conversation:
         return GovernedRows(self._replaced(seen), seen, errors[0] if errors else None)
 
     async def _governed(self, call: HookCall, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
-        document = self._document
         if self._by_content:
-            call = call._replace(call_id=(await digest_of(document, call.texts, rt))[:DIGEST_CHARS])
-        arguments = arguments_of(call, document)
-        outcome = await govern_call(call, arguments, document, self._key.tenant, door(call.call_id), rt)
+            digest = await Texts(call.texts, rt.parsing).sha256()
+            call = call._replace(call_id=digest[:DIGEST_CHARS])
+        outcome = await govern_call(call, arguments_of(call), self._key.tenant, door(call.call_id), rt)
         return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
 
     async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]], bool]:
@@ -122,9 +119,9 @@ class Conversation:
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[_Result]] = {}
         life: str | None = None
-        now, until = rt.clock(), perf_counter() + STEP_SECONDS
+        now, until = rt.clock(), perf_counter() + _STEP_SECONDS
         for place, found_row in enumerate(self._rows):
-            until = await _yielded(until, rt)
+            until = await _yielded(until)
             row = _result(place, found_row)
             if row is None:
                 continue
@@ -132,9 +129,9 @@ class Conversation:
                 life = await self._life(rt)
             call_id = "" if self._by_content or row.call_id is None else row.call_id
             begin = f"{life}\0{len(call_id)}\0{len(row.name)}\0{call_id}{row.name}"
-            parts = [begin.encode(), *map(self._document.written, row.texts)]
-            is_small = sum(map(len, parts)) <= _INLINE_BYTES
-            name = _digest(parts) if is_small else await anyio.to_thread.run_sync(_digest, parts)
+            is_small = sum(map(size_of, row.texts)) <= INLINE_JSON_BYTES
+            texts = [begin, *row.texts]
+            name = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
             found = rt.seen_rows.find(name, now) if life else None
             if found is None:
                 fresh.setdefault(name, []).append(row)
@@ -143,23 +140,22 @@ class Conversation:
         return seen, fresh, bool(life)
 
     async def _life(self, rt: Runtime) -> str:
-        """Changes when the session or its tenant is deleted, and differs between documents read whole and in
-        parts. Empty if the ledger does not know the session."""
+        """Changes when the session or its tenant is deleted. Empty if the ledger has no such session."""
         session = await rt.ledger.session(self._key)
         if session is None:
             return ""
         times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
-        return f"{self._key.tenant}\0{self._key.session_id}\0{times}\0{self._document.skeleton is None}"
+        return f"{self._key.tenant}\0{self._key.session_id}\0{times}"
 
     async def _made(self, results: list[_Result], rt: Runtime) -> dict[int, tuple[str, Any]]:
         """Tool and arguments of the calls that these are the results of, by the place of the result. A result
         names its call; the nearest row before it that made such a call names the rest."""
         made: dict[int, tuple[str, Any]] = {}
         waiting: dict[str, list[int]] = {}
-        until = perf_counter() + STEP_SECONDS
+        until = perf_counter() + _STEP_SECONDS
         # From the end on: what is new is there, and its call just before it.
         for place in range(len(self._rows) - 1, -1, -1):
-            until = await _yielded(until, rt)
+            until = await _yielded(until)
             if results and results[-1].place == place:
                 waiting.setdefault(results.pop().call_id or "", []).append(place)
             elif waiting:
@@ -196,9 +192,8 @@ def _result(place: int, row: Any) -> _Result | None:
     texts = [content] if isinstance(content, str) else texts_of(content)
     if not texts:
         return None
-    # A position stands for a long id.
-    named = isinstance(call_id, str) and 0 < len(call_id) <= MAX_NAME and not call_id.startswith(_POSITION)
-    return _Result(place, texts, call_id if named else None, name if isinstance(name, str) else "")
+    is_named = isinstance(call_id, str) and 0 < size_of(call_id) <= MAX_NAME
+    return _Result(place, texts, call_id if is_named else None, name if isinstance(name, str) else "")
 
 
 def _calls(row: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
@@ -210,17 +205,17 @@ def _calls(row: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
                 yield id, (name, function.get("arguments"))
 
 
-def _digest(parts: Iterable[bytes | memoryview]) -> bytes:
+def _digest(texts: Sequence[str]) -> bytes:
     digest = sha256()
-    for part in parts:
-        digest.update(part)
+    for text in texts:
+        digest.update(utf8_of(text))
         digest.update(b"\n")
     return digest.digest()
 
 
-async def _yielded(until: float, rt: Runtime) -> float:
+async def _yielded(until: float) -> float:
     """If `until` has passed, lets other requests run. Returns the end of the next step."""
     if perf_counter() < until:
         return until
-    await pause(rt.parsing)
-    return perf_counter() + STEP_SECONDS
+    await anyio.lowlevel.checkpoint()
+    return perf_counter() + _STEP_SECONDS

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_BYTES = 32 << 20
-"""The most bytes of memory, about. What was used last stays."""
+SEEN_BYTES = 32 << 20
+"""The most bytes of memory of what was seen, about. What was used last stays."""
 
 _ENTRY_BYTES = 300
 
@@ -24,7 +24,7 @@ class SeenRows:
     the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has come: then
     the governor makes sure that the result is still stored."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = SEEN_BYTES) -> None:
         self._max_bytes = max_bytes
         self._seen: OrderedDict[bytes, tuple[Seen, int]] = OrderedDict()
         self.size = 0

@@ -15,8 +15,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
-from app.edge.api_keys import ApiKeys, Role, check_host, check_origin
-from app.edge.request_body import PLAIN_BODY_BYTES, BodyGate, ClientDisconnected, RequestBody
+from app.edge.api_keys import ApiKeys, Role
+from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
+from app.edge.sources import check_host, check_media_type, check_page
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
 from app.settings import Settings
 from domain.errors import (
@@ -110,7 +111,8 @@ class Access:
         self._app = app
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
-        self._cap = settings.max_body_bytes
+        self._is_any_origin = keys is not None and settings.hosts is None
+        self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._keys = keys
         self._count_request = count_request
@@ -126,12 +128,10 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        cap, members = self._cap, None
-        if not self._routes.carries_results(scope["method"], scope["path"]):
-            cap, members = min(cap, PLAIN_BODY_BYTES), 0
-        body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap, members)
-        started = perf_counter()
         scope["by_name"] = found = dict(scope["headers"])
+        cap = self._cap(found, scope)
+        body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
+        started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(found, body))
         try:
             logged["tenant"] = self._admit(found, scope, body)
@@ -161,6 +161,13 @@ class Access:
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
 
+    def _cap(self, found: Headers, scope: Scope) -> BodyCap:
+        if not self._routes.carries_results(scope["method"], scope["path"]):
+            return PLAIN_CAP
+        is_text = found.get(b"content-type", b"").lstrip().lower().startswith(b"text/")
+        is_streamed = is_text and self._routes.streams_text(scope["method"], scope["path"])
+        return self._text_cap if is_streamed else self._json_cap
+
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -189,15 +196,16 @@ class Access:
             if len(once) > len(set(once)):
                 raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
+        self._check_source(found, scope)
         port = self._metrics_port()
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = DEFAULT_TENANT
         else:
-            self._check_source(found, scope)
             scope["tenant"] = self._tenant(found, scope)
         if body.has_body:
+            check_media_type(found)
             _check_body(found, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
@@ -208,8 +216,9 @@ class Access:
         host = found.get(b"host")
         if host not in self._met:
             self._check_host(host, scope["http_version"])
-        if b"origin" in found:
-            check_origin(found[b"origin"].decode("latin-1"), self._hosts)
+        if b"origin" in found or b"sec-fetch-site" in found:
+            changes = self._routes.changes(scope["method"], scope["path"])
+            check_page(found, self._hosts, is_any_origin=self._is_any_origin, changes=changes)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None and http_version == "1.1":

@@ -1,4 +1,4 @@
-"""API keys and their roles, read from a file; and the host names that requests may name."""
+"""API keys and their roles, read from a file."""
 
 import hashlib
 import logging
@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from app.files import ReloadedKeys, read_text
-from domain.errors import ConfigError, Forbidden, HostNotAllowed, Unauthorized
+from domain.errors import ConfigError, Unauthorized
 from domain.handles import is_tenant
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,6 @@ _LINE = re.compile(
 )
 NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 NAME_RULE = "a name has at most 64 letters, digits and _.@-"
-_AUTHORITY = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:/?#@\[\]]+))(?::[0-9]{0,5})?")
 
 
 class Role(StrEnum):
@@ -105,11 +104,14 @@ def digest_of(token: str) -> str:
 def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
     """Raises ConfigError for a file that cannot be read, has bad lines alone, or holds no key."""
     found = KeyFile({}, [])
-    for number, line in enumerate(read_text(path, _SETTING, secret=True).splitlines(), 1):
-        if not (line := line.strip()) or line.startswith("#"):
+    lines = read_text(path, _SETTING, secret=True).splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if is_blank(line):
             continue
         try:
-            key = parse_key(line)
+            if is_cut(line):
+                raise ValueError("it has no newline, so its end may be missing. End the file with a newline")
+            key = parse_key(line.strip())
             if found.keys.setdefault(key.digest, key).tenant != key.tenant:
                 raise ValueError("the key of another tenant. Make a new key")
         except ValueError as error:
@@ -119,6 +121,16 @@ def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
     if not found.keys and not may_be_empty:
         raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
     return found
+
+
+def is_blank(line: str) -> bool:
+    """True for a comment, too."""
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def is_cut(line: str) -> bool:
+    """True for a last line without a newline: its role or its expiry may be missing."""
+    return not line.endswith(("\n", "\r"))
 
 
 def parse_key(line: str) -> ApiKey:
@@ -143,29 +155,3 @@ def parse_expiry(text: str | None) -> float | None:
     except ValueError:
         raise ValueError("`expires` is a date, such as 2027-01-31 or 2027-01-31T12:00Z") from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
-def check_host(host: str | None, allowed: tuple[str, ...] | None) -> None:
-    """Keeps out pages that rebind their DNS name to us. Raises HostNotAllowed; None allows any name."""
-    if allowed is not None and (host is None or _name(host) not in _names(allowed)):
-        raise HostNotAllowed("This Host is not answered. SPILLGATE_ALLOWED_HOSTS lists those that are.")
-
-
-def check_origin(origin: str, allowed: tuple[str, ...] | None) -> None:
-    """Keeps out pages of other sites. Raises Forbidden; None allows any origin."""
-    if allowed is None:
-        return
-    scheme, _, authority = origin.partition("://")
-    if not scheme or _name(authority) not in _names(allowed):
-        raise Forbidden("This Origin may not call. SPILLGATE_ALLOWED_HOSTS lists the names that may.")
-
-
-def _name(authority: str) -> str:
-    """The host's name as it is compared: no port, no brackets, no trailing dot; "" for a wrong shape."""
-    match = _AUTHORITY.fullmatch(authority)
-    return (match["v6"] or match["name"].removesuffix(".")).lower() if match else ""
-
-
-@lru_cache(maxsize=8)
-def _names(allowed: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(_name(entry) or entry.lower() for entry in allowed if entry)

@@ -1,16 +1,17 @@
 """Bodies in memory, counted and bounded: those of requests, and stored ones that clients read slowly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from msgspec import Struct
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from app.settings import Settings
 from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded, ResultExpired
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ LEAST_POOL_BYTES = 256 << 20
 PLAIN_BODY_BYTES = 1 << 20
 """The largest body of a route that carries no results."""
 
-PLAIN_BODY_MEMBERS = 20_000
+PLAIN_BODY_VALUES = 20_000
 """The most commas and opening brackets in such a body: it is parsed on the event loop."""
 
 READ_AHEAD_BYTES = 16 << 20
@@ -35,8 +36,6 @@ LEAST_CHUNK_BYTES = 1 << 12
 
 LINGER_SECONDS = 2.0
 
-Headers = Sequence[tuple[bytes, bytes]]
-
 _NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
 _CLOSE = (b"connection", b"close")
@@ -44,6 +43,34 @@ _CLOSE = (b"connection", b"close")
 
 class ClientDisconnected(ClientDisconnect):
     """The client disconnected. No answer can be sent: only `Access` catches this."""
+
+
+class BodyCap(NamedTuple):
+    """The most bytes of a body, and of its JSON values if they are bounded. `advice` follows "The body is
+    larger than"."""
+
+    size: int
+    advice: str
+    values: int | None = None
+
+    @classmethod
+    def of_text(cls, settings: Settings) -> "BodyCap":
+        size = settings.max_body_bytes
+        return cls(size, f"{size} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it.")
+
+    @classmethod
+    def of_json(cls, settings: Settings) -> "BodyCap":
+        size = settings.max_json_bytes
+        if size >= settings.max_body_bytes:
+            return cls.of_text(settings)
+        return cls(
+            size,
+            f"{size} bytes, the most of JSON (SPILLGATE_MAX_JSON_BYTES). Send the result itself to POST "
+            "/results as text/plain, which is streamed, with the other fields in the query.",
+        )
+
+
+PLAIN_CAP = BodyCap(PLAIN_BODY_BYTES, "1 MiB, the most that this route takes. Send less.", PLAIN_BODY_VALUES)
 
 
 class BodyGate:
@@ -94,31 +121,15 @@ class ReadAhead:
             self.held -= sum(held)
 
 
-def write_whole(cycle: RequestResponseCycle, status: int, headers: Headers, body: bytes) -> bool:
-    """Writes an answer by one call of the system; uvicorn takes two, and searches each header twice. Returns
-    False if uvicorn must send it: to a slow reader, or as the last one of a connection. `headers` are our
-    own, the length of the body among them."""
-    if cycle.flow.write_paused or cycle.disconnected or not cycle.keep_alive:
-        return False
-    lines = b"\r\n".join(map(b": ".join, (*cycle.default_headers, *headers)))
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    cycle.transport.write(b"".join((STATUS_LINE[status], lines, b"\r\n\r\n", body)))
-    cycle.message_event.set()
-    cycle.on_response()
-    return True
-
-
 class RequestBody(Struct, eq=False):
-    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`.
-    `_members` counts the JSON values; None if they are not bounded."""
+    """One request's body, and the headers added to its answer. Routes find it as `scope["request_body"]`."""
 
     _receive: Receive
     _send: Send
     _cycle: RequestResponseCycle | None
     _gate: BodyGate
-    _cap: int
-    _members: int | None
+    _cap: BodyCap
+    _values: int = 0
     _read: int = 0
     _kept: int = 0
     _taken: int = 0
@@ -135,9 +146,9 @@ class RequestBody(Struct, eq=False):
         if message["type"] == "http.request":
             if body := message.get("body"):
                 self._count(len(body))
-                if self._members is not None:
-                    self._members += sum(map(body.count, (b",", b"[", b"{")))
-                    if self._members > PLAIN_BODY_MEMBERS:
+                if self._cap.values is not None:
+                    self._values += sum(map(body.count, (b",", b"[", b"{")))
+                    if self._values > self._cap.values:
                         raise InvalidField("The body holds more than 20,000 JSON values. Send fewer.")
             self._ended = not message.get("more_body", False)
         elif not self._ended and not self.started:
@@ -151,14 +162,8 @@ class RequestBody(Struct, eq=False):
 
     def check_size(self, size: int) -> None:
         """Raises BodyTooLarge for a body of that many bytes."""
-        if size <= self._cap:
-            return
-        if self._members is not None and self._cap == PLAIN_BODY_BYTES:
-            raise BodyTooLarge("The body is larger than 1 MiB, the most that this route takes. Send less.")
-        raise BodyTooLarge(
-            f"The body is larger than {self._cap} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or "
-            "less of it."
-        )
+        if size > self._cap.size:
+            raise BodyTooLarge(f"The body is larger than {self._cap.advice}")
 
     def hold(self, size: int) -> None:
         """Counts `size` bytes of the body that are in memory again. Raises Overloaded."""
@@ -179,16 +184,6 @@ class RequestBody(Struct, eq=False):
         spare = self._taken - max(0, self._kept - FREE_BYTES)
         self._taken -= spare
         self._gate.give(spare)
-
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Sends a whole answer, at once if the server can. `headers` are none of those that `send` adds."""
-        if self._ended and len(body) <= FREE_BYTES and self._cycle is not None:
-            added = (b"x-request-id", self.request_id), _NOSNIFF, _NO_STORE
-            if write_whole(self._cycle, status, (*headers, *added), body):
-                self.started, self.status = True, status
-                return
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
 
     async def send(self, message: Message) -> None:
         """Sends a part of the answer; a large one in slices, each when the client has read the one before.
@@ -266,9 +261,9 @@ class RequestBody(Struct, eq=False):
             self._taken = 0
 
 
-async def read_body(receive: Receive) -> bytes | bytearray:
-    """All of the body. Starlette's own stream costs a small result three microseconds more. Raises what
-    RequestBody raises."""
+async def read_body(scope: Scope, receive: Receive) -> bytes | bytearray:
+    """All of a JSON body. The texts of a large one will be in memory beside it, and count as well. Raises
+    what RequestBody raises."""
     message = await receive()
     pieces: list[bytes] = [message.get("body", b"")]
     size, body = len(pieces[0]), bytearray()
@@ -280,6 +275,8 @@ async def read_body(receive: Receive) -> bytes | bytearray:
             # Grows in place: joined at the end, a large body would be held twice.
             body += b"".join(pieces)
             pieces.clear()
+    if size > JOINED_BYTES:
+        scope["request_body"].hold(size)
     return body or b"".join(pieces)
 
 

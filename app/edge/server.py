@@ -26,7 +26,7 @@ from app import __version__
 from app.api.problems import Refused
 from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
-from app.operations.logs import configure_logging
+from app.operations.logs import configure_logging, flush_log
 from app.operations.policy_file import reload_policies
 from app.operations.supervisor import Supervisor
 from app.operations.tracing import trace_target
@@ -147,7 +147,7 @@ class Server(uvicorn.Server):
     def _begin_stop(self) -> None:
         self._app.state.draining = True
         if self._owns_process and not self.should_exit:
-            faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
+            faulthandler.dump_traceback_later(STOP_SECONDS, exit=True, file=_stderr_that_never_waits())
         self.should_exit = True
 
     def _reload(self) -> None:
@@ -187,8 +187,18 @@ def serve(
             return stop.code if isinstance(stop.code, int) else 1
         finally:
             uvicorn_log.removeFilter(tells)
-            faulthandler.cancel_dump_traceback_later()
+            flush_log()
     return 0 if server.started and not server.has_failed else 1
+
+
+def _stderr_that_never_waits() -> int:
+    """A descriptor of its own on the pipe, file or terminal of stderr: the traceback is cut where a pipe that
+    is not read is full, and the process ends all the same. A socket cannot be opened again: stderr itself."""
+    stderr = (sys.__stderr__ or sys.stderr).fileno()
+    try:
+        return os.open(f"/dev/fd/{stderr}", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return stderr
 
 
 def tune_memory() -> None:

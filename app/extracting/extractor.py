@@ -28,7 +28,7 @@ GRACE_SECONDS = 0.4
 SESSION_MODEL = "session"
 """In `extract_models`: the model that the session declares."""
 
-_TRIES = 3
+_MOST_ATTEMPTS = 3
 _WITHOUT_MODEL = (Mode.RETRIEVE, Mode.TRUNCATE)
 
 _EXHAUSTED = (
@@ -110,8 +110,8 @@ class _Extraction:
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = subject.most_bytes
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
-        answer, task = await self._found(subject, self._task(subject, source, room))
-        for _ in range(_TRIES):
+        answer, task = await self._answer_from_ladder(subject, self._task(subject, source, room))
+        for _ in range(_MOST_ATTEMPTS):
             if self._requires.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
@@ -126,7 +126,7 @@ class _Extraction:
             answer = await ladder.shorter(answer, task, room)
         return await self._exhausted(subject, answer)
 
-    async def _found(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
+    async def _answer_from_ladder(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
         """The answer, and the task with the models that it may ask."""
         # The strategies take 40 ms to import: not before something is asked.
         from extraction import ladder
@@ -157,11 +157,11 @@ class _Extraction:
 
     def _model_names(self, subject: Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names; `session` stands for the session's own. Also warnings."""
-        own = subject.session.model
-        wanted = subject.policy.extract_models
-        names = [own if name == SESSION_MODEL else name for name in wanted]
+        session_model = subject.session.model
+        policy_models = subject.policy.extract_models
+        names = [session_model if name == SESSION_MODEL else name for name in policy_models]
         known = [name for name in names if name is not None and name in (self._rt.models or ())]
-        if SESSION_MODEL in wanted and own not in known and self._rt.models is not None:
+        if SESSION_MODEL in policy_models and session_model not in known and self._rt.models is not None:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 
@@ -173,7 +173,7 @@ class _Extraction:
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
-            findings=_Findings(self._rt.ledger, subject.stored.key, subject.session.epoch),
+            findings=_SessionFindings(self._rt.ledger, subject.stored.key, subject.session.epoch),
             progress=self._requires.watch,
             indexes=self._rt.indexes,
             ends=self._requires.ends,
@@ -221,10 +221,10 @@ class _Extraction:
         """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
         if self._requires.require_complete:
             raise Incomplete(_INCOMPLETE)
-        if (found := self._reserving) is not None:
+        if (extracted := self._reserving) is not None:
             self._is_sent = True
-            warned = replace(found.answer, warnings=(*found.answer.warnings, _UNCONFIRMED))
-            return replace(found, answer=warned)
+            answer = replace(extracted.answer, warnings=(*extracted.answer.warnings, _UNCONFIRMED))
+            return replace(extracted, answer=answer)
         answer = _nothing(self._question.mode, _LATE)
         if self._subject is not None:
             return self._failed(self._subject, answer, _LATE, "deadline")[0]
@@ -321,7 +321,7 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
     )
 
 
-class _Findings:
+class _SessionFindings:
     """The findings of one life of one session."""
 
     def __init__(self, ledger: Ledger, key: SessionKey, epoch: int) -> None:

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy, Missing
-from domain.errors import SpendReached, StorageError, StoreUnavailable
+from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy
+from domain.errors import SpendReached, StorageError
 from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Clock, Ledger
@@ -63,17 +63,16 @@ class DailySpend:
         today, now = self._today(tenant), self._monotonic()
         if now < today.read_at + _FRESH_SECONDS:
             return
-        wanted = EntryFilter(tenant, type=EntryType.LLM, since=today.day * DAY_MS)
+        model_calls = EntryFilter(tenant, type=EntryType.LLM, since=today.day * DAY_MS)
         added = today.added_usd
         with suppress(StorageError):
-            found = await self._ledger.summary(wanted, GroupBy.TYPE)
-            if Missing.OUTAGE not in found.missing:
-                # The ledger may lack what was added while it was read.
-                today.cost_usd = sum(row.cost_usd for row in found.rows) + today.added_usd - added
-                today.read_at = now
+            summary = await self._ledger.summary(model_calls, GroupBy.TYPE)
+            # The ledger may lack what was added while it was read.
+            today.cost_usd = sum(row.cost_usd for row in summary.rows) + today.added_usd - added
+            today.read_at = now
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
-        """The same of tenants whose spend of this day was not read yet."""
+        """Reads the spend of those tenants whose spend of this day was not read yet."""
         day = self._clock() // DAY_MS
         for tenant in tenants:
             today = self._tenants.get(tenant)
@@ -97,7 +96,7 @@ class DailySpend:
             raise reached(SpendReached, "llm_usd_per_day", self._quota_of(tenant).llm_usd_per_day, wait)
 
     def known(self) -> dict[str, float]:
-        """By tenant."""
+        """US dollars that each tenant has spent today, as far as this instance knows."""
         return {tenant: self._today(tenant).cost_usd for tenant in list(self._tenants)}
 
     def forget(self, tenant: str) -> None:
@@ -185,10 +184,8 @@ class SpendCaps:
         if key not in self._open:
             spent = _Spent(0, 0, 0.0)
             calls = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
-            found = await self._ledger.summary(calls, GroupBy.TYPE)
-            if Missing.OUTAGE in found.missing:
-                raise StoreUnavailable("Redis is away, and only Redis knows what was spent. Try again.")
-            for row in found.rows:
+            summary = await self._ledger.summary(calls, GroupBy.TYPE)
+            for row in summary.rows:
                 spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
             # Another extraction may have opened it while this one waited.
             self._open.setdefault(key, spent)

@@ -16,7 +16,7 @@ from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
-from domain.values import value
+from domain.structs import frozen_struct
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
 from policies.facts import OBSERVE, Policy
@@ -33,20 +33,21 @@ INLINE_BYTES = 1 << 14
 """Counting more than this takes over half a millisecond and goes to a thread."""
 
 SLICE_BYTES = 1 << 18
-WHOLE_BYTES = 3 << 20
+INLINE_TEXT_BYTES = 3 << 20
 """Decoded text whose tokens are only estimated is measured on the event loop, at 1.5 ms a MiB."""
 
 
 class Viewed(NamedTuple):
-    """The measure of what the view caps leave of a content that had `rows` rows."""
+    """The measure of what the view caps leave of a content. `total` rows or matches are in the whole; None if
+    no rows were left out."""
 
     measure: Measure
-    rows: int
+    total: int | None
 
 
 class Body(Struct, eq=False):
-    """Reads a content once. To be closed if a draft was `opened`. `durability` is that of what was published,
-    None before that."""
+    """The content of one result, which is read once. The caller closes it if `opened` is not None: there is a
+    draft then. `durability`: that of the published content, None before."""
 
     _store: ResultStore
     _tokenizer: Tokenizer
@@ -142,7 +143,7 @@ class Body(Struct, eq=False):
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
         assert self._view is not None
-        return Viewed(await self._finished(meter), self._view.rows)
+        return Viewed(await self._finished(meter), self._view.total)
 
     @property
     def sha256(self) -> str:
@@ -246,7 +247,7 @@ class Body(Struct, eq=False):
             meter.estimate_tokens()
         inline = INLINE_BYTES
         if meter.estimates:
-            inline = SLICE_BYTES if text is None else WHOLE_BYTES
+            inline = SLICE_BYTES if text is None else INLINE_TEXT_BYTES
         if len(chunk) <= inline:
             meter.feed(chunk, text)
         else:
@@ -274,7 +275,7 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
         meter.feed(chunk[start : start + SLICE_BYTES])
 
 
-@value
+@frozen_struct
 class MeasuredResult:
     """One result with what it is judged by. `viewed` is None if the view caps leave everything."""
 

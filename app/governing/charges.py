@@ -6,11 +6,10 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryT
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
-from domain.results import Measure
-from domain.values import value
+from domain.structs import frozen_struct
 
 
-@value
+@frozen_struct
 class Decision:
     """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
     the result passes. `handle` is set if the whole result is stored."""
@@ -28,9 +27,6 @@ class Decision:
 
 PASSED = Decision(OutcomeKind.PASS)
 
-# Python 3.11 takes 0.1 µs to look up a member of an enum, ten times as long as a constant.
-_TOOL, _OK, _FAILED = EntryType.TOOL, EntryStatus.OK, EntryStatus.FAILED
-
 
 def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Charge:
     """`fingerprint` is set for a call with an id: it tells a retry from another call under that id."""
@@ -39,31 +35,30 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     tokens = measure.tokens if text is None else decision.tokens
     server, tool = split_tool_name(result.tool_name, result.tool_namespace)
     turn = None if result.context is None else result.context.turn
-    # In the order of the fields: by name, 22 of them take four times as long.
     entry = AccountingEntry(
-        rt.new_entry_id(),
-        _TOOL,
-        rt.clock(),
-        result.key.tenant,
-        result.key.session_id,
-        result.tool_name,
-        _FAILED if result.is_error else _OK,
-        result.latency_ms or 0,
-        server,
-        tool,
-        len(result.tool_arguments or ""),
-        measure.chars if text is None else len(text),
-        measure.tokens,
-        tokens,
-        measure.tokens - tokens,
-        decision.trigger,
-        decision.kind,
-        result.model or session.model,
-        result.provider,
-        result.call_id,
-        session.turn if turn is None else turn,
-        result.tool_kind,
-        details=_details(decision, measure),
+        id=rt.new_entry_id(),
+        type=EntryType.TOOL,
+        timestamp=rt.clock(),
+        tenant=result.key.tenant,
+        session_id=result.key.session_id,
+        tool_name=result.tool_name,
+        status=EntryStatus.FAILED if result.is_error else EntryStatus.OK,
+        latency=result.latency_ms or 0,
+        mcpServer=server,
+        command=tool,
+        charactersIn=len(result.tool_arguments or ""),
+        charactersOut=measure.chars if text is None else len(text),
+        tokens_in=measure.tokens,
+        tokens_out=tokens,
+        tokens_saved=measure.tokens - tokens,
+        trigger=decision.trigger,
+        outcome=decision.kind,
+        model=result.model or session.model,
+        provider=result.provider,
+        tool_call_id=result.call_id,
+        turn=session.turn if turn is None else turn,
+        tool_kind=result.tool_kind,
+        details=_details(decision, measured),
     )
     return Charge(
         key=result.key,
@@ -78,7 +73,8 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     )
 
 
-def _details(decision: Decision, measure: Measure) -> EntryDetails:
+def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
+    measure, sent_total = measured.measure, measured.result.truncated_total
     return EntryDetails(
         tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,
@@ -87,7 +83,7 @@ def _details(decision: Decision, measure: Measure) -> EntryDetails:
         lines=measure.lines,
         tokens=measure.tokens,
         truncated_bytes=decision.truncated_bytes,
-        truncated_total=decision.truncated_total,
+        truncated_total=sent_total if decision.truncated_total is None else decision.truncated_total,
         observed_outcome=decision.observed_outcome,
         observed_tokens_saved=decision.observed_tokens_saved,
     )

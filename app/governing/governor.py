@@ -16,14 +16,15 @@ from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, Spillga
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
-from domain.values import value
+from domain.structs import frozen_struct
 from policies import view
 from policies.decide import decide
-from policies.facts import OBSERVE, Facts
+from policies.facts import OBSERVE, Facts, may_reject
+from policies.tool_calls import pages
 
 
-@value
-class Governed:
+@frozen_struct
+class GovernedResult:
     """`content` is the whole result if it passed and the caller did not keep it."""
 
     outcome: Outcome
@@ -35,7 +36,7 @@ async def govern(
     content: str | AsyncIterator[bytes | str],
     rt: Runtime,
     hold: Callable[[int], None] | None = None,
-) -> Governed:
+) -> GovernedResult:
     """Measure, judge, store, charge: each once, in this order. `content` is the whole text, or its chunks.
 
     `hold` is for a caller that does not keep the content, and needs it again if it passes. It is called with
@@ -45,8 +46,9 @@ async def govern(
     if result.policy is not None:
         rt.policies.check_request(result.policy)
     model = await rt.known_models.of_session(result.model)
-    begun = Call(result.key, model.window, model.enforce, result.call_id, result.context)
-    entered = await rt.ledger.enter(begun)
+    entered = await rt.ledger.enter(
+        Call(result.key, model.window, model.enforce, result.call_id, result.context)
+    )
     session = entered.session
     if session.model is not None and result.model is None:
         model = await rt.known_models.of_session(session.model)
@@ -59,10 +61,11 @@ async def govern(
         if body.is_viewed and entered.receipt is None:
             viewed, policy = await body.viewed(), view.bounded(policy)
         measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
-        call = _Call(measured, rt, started, entered.warning, hold)
+        call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
-            return await call.replayed(entered.receipt)
-        trigger = decide(Facts(measured.shown, measured.budget, body.rows), policy)
+            return await call.answer_retry(entered.receipt)
+        is_page = may_reject(policy) and pages(result)
+        trigger = decide(Facts(measured.shown, measured.budget, body.rows, is_page), policy)
         observes = policy.mode is OBSERVE
         receipt, whole = None, None
         if hold is not None and (observes or (trigger is None and viewed is None)):
@@ -77,12 +80,11 @@ async def govern(
             receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
         return await call.outcome(receipt, whole)
     finally:
-        if body.opened is not None:
-            await body.close()
+        await body.close()
 
 
-@value
-class _Call:
+@frozen_struct
+class _Governing:
     """A request to govern one result, which is measured."""
 
     measured: MeasuredResult
@@ -155,16 +157,13 @@ class _Call:
         )
         return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
 
-    async def replayed(self, receipt: Receipt) -> Governed:
+    async def answer_retry(self, receipt: Receipt) -> GovernedResult:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
-            raise IdempotencyKeyReused(
-                "This tool_call_id was used for other content in this session. "
-                "Send each call under an id of its own; retry a call with the same content."
-            )
-        named = receipt.entry.details.tool_output_handle
-        if named is not None:
-            await self._ensure_stored(parse_handle(named))
+            raise IdempotencyKeyReused
+        handle = receipt.entry.details.tool_output_handle
+        if handle is not None:
+            await self._ensure_stored(parse_handle(handle))
         return await self.outcome(replace(receipt, budget=self.measured.budget))
 
     async def _ensure_stored(self, handle: Handle) -> None:
@@ -175,11 +174,11 @@ class _Call:
 
     async def _is_readable(self, handle: Handle) -> bool:
         """Whether the store has the info of the result and the end of its body."""
-        found = await self.rt.store.find(self.measured.result.key.tenant, handle)
-        if found is None:
+        stored = await self.rt.store.find(self.measured.result.key.tenant, handle)
+        if stored is None:
             return False
         try:
-            async for _ in self.rt.store.read(found, max(0, found.measure.bytes - 1)):
+            async for _ in self.rt.store.read(stored, max(0, stored.measure.bytes - 1)):
                 pass
         except ResultExpired:
             return False
@@ -199,7 +198,7 @@ class _Call:
         hold(self.measured.measure.bytes)
         return await self.measured.body.content()
 
-    async def outcome(self, receipt: Receipt, content: bytes | None = None) -> Governed:
+    async def outcome(self, receipt: Receipt, content: bytes | None = None) -> GovernedResult:
         """`content`: the whole result, if it was read already."""
         entry, details, body = receipt.entry, receipt.entry.details, self.measured.body
         handle, measure = details.tool_output_handle, self.measured.measure
@@ -218,18 +217,16 @@ class _Call:
             truncated_total=details.truncated_total,
             replayed=receipt.replayed,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
-            degraded=receipt.degraded
-            or (body.durability is not None and self.rt.is_spooled(body.durability)),
             report_warning=self.report_warning,
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:
             note_governed(self.measured.result, outcome, entry.tokens_out)
         if receipt.text is not None:
-            return Governed(outcome, None)
+            return GovernedResult(outcome, None)
         if content is None and self.hold is not None:
             content = await self.content(self.hold)
-        return Governed(outcome, content)
+        return GovernedResult(outcome, content)
 
     def _stored(self) -> StoredResult:
         result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256

@@ -49,6 +49,7 @@ class Replacing(NamedTuple):
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
         made = OUTCOMES[kind] if trigger is not None else view
+        viewed = self.measured.viewed
         for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(made, trigger, where, squeeze)
             if text is None:
@@ -63,14 +64,9 @@ class Replacing(NamedTuple):
                 tokens=tokens,
                 handle=where,
                 truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
-                truncated_total=self._rows_before_view() if made.CUTS or trigger is None else None,
+                truncated_total=viewed.total if viewed and (made.CUTS or trigger is None) else None,
             )
         return None
-
-    def _rows_before_view(self) -> int | None:
-        """None unless the view caps left out rows; shortened lines do not count."""
-        viewed, most = self.measured.viewed, self.measured.policy.max_rows
-        return viewed.rows if viewed is not None and 0 < most < viewed.rows else None
 
     async def _text(
         self, made: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float

@@ -2,16 +2,21 @@
 
 import json
 import logging
+import os
+import queue
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal
+from logging.handlers import QueueHandler
+from typing import Any, Literal, TextIO
 
 import msgspec
 
+from app.files import write_all
 from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
 from domain.extraction import Answer, Mode
@@ -25,6 +30,11 @@ LogFormat = Literal["auto", "text", "json"]
 access_log = logging.getLogger("spillgate.access")
 
 _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None)
+
+MOST_WAITING = 8192
+"""Lines in memory that are not written yet, of about 0.5 KB each. More are dropped, and counted."""
+
+FLUSH_SECONDS = 2.0
 
 _FRAMES = 20
 # Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
@@ -97,9 +107,75 @@ class TextFormatter(logging.Formatter):
         return line
 
 
-class _Stream(logging.StreamHandler[Any]):
+class LineWriter(QueueHandler):
+    """Formats a record where it is logged, and writes its line in a thread of its own: a stderr that is not
+    read does not delay the service."""
+
+    # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
+    queue: "queue.SimpleQueue[str | threading.Event | None]"
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(queue.SimpleQueue())
+        self._stream = stream
+        # The interpreter waits at its end for the lock of a stream that is written to. A descriptor has none.
+        self._descriptor = _duplicate(stream)
+        self._overflowed = 0
+        self._failed = 0
+        threading.Thread(target=self._write_lines, name="log", daemon=True).start()
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were not written."""
+        return self._overflowed + self._failed
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        return f"{self.format(record)}\n"
+
+    def enqueue(self, line: str) -> None:  # type: ignore[override]
+        if self.queue.qsize() < MOST_WAITING:
+            self.queue.put(line)
+        else:
+            self._overflowed += 1
+
+    def flush(self) -> None:
+        """Returns when all lines are written, or after FLUSH_SECONDS."""
+        written = threading.Event()
+        self.queue.put(written)
+        written.wait(FLUSH_SECONDS)
+
+    def close(self) -> None:
+        """Ends the thread once the lines are written."""
+        self.queue.put(None)
+        super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Says nothing: the default prints the record, and whatever it was given."""
+
+    def _write_lines(self) -> None:
+        while (line := self.queue.get()) is not None:
+            if isinstance(line, threading.Event):
+                line.set()
+            elif self._descriptor is None:
+                self._stream.write(line)
+            else:
+                try:
+                    write_all(self._descriptor, line.encode(errors="backslashreplace"))
+                except OSError:
+                    self._failed += 1
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _duplicate(stream: TextIO) -> int | None:
+    """None for a stream in memory."""
+    with suppress(OSError):
+        return os.dup(stream.fileno())
+    return None
+
+
+def dropped_lines() -> int:
+    """Lines that were not written since logging was configured last."""
+    return sum(handler.dropped for handler in logging.getLogger().handlers if isinstance(handler, LineWriter))
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -135,18 +211,27 @@ def _event(record: logging.LogRecord) -> str:
     return text.partition("\n")[0]
 
 
-def configure_logging(level: str, style: LogFormat = "auto", stream: Any = None) -> None:
+def configure_logging(level: str, style: LogFormat = "auto", stream: TextIO | None = None) -> None:
     """Sets one handler on stderr for every logger, uvicorn's included. `auto` writes text if stderr is a
     terminal, else JSON. May be called again."""
     stream = stream or sys.stderr
     is_text = stream.isatty() if style == "auto" else style == "text"
-    handler = _Stream(stream)
+    handler = LineWriter(stream)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    before, root.handlers[:] = root.handlers[:], [handler]
+    for old in before:
+        if isinstance(old, LineWriter):
+            old.close()
     root.setLevel(level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+
+
+def flush_log() -> None:
+    """Returns when the lines before are written, or after FLUSH_SECONDS."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def log_stored(
@@ -219,14 +304,6 @@ def log_deleted_tenant(deleted: str, results: int, sessions: int, entries: int, 
 def log_hook_passed(client: str, why: str) -> None:
     """A hook passed a result without judging it."""
     log.info("hook passed", extra={"fields": {"client": client, "why": why}})
-
-
-def log_outage(why: str | None) -> None:
-    """Redis went away, or (None) is back."""
-    if why is None:
-        log.warning("Redis is back: results are kept there again.")
-    else:
-        log.warning("Redis is away: results are kept in the local spool.", extra={"fields": {"why": why}})
 
 
 def log_stopped(results: int, bytes_kept_out: int) -> None:

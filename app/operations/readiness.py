@@ -3,17 +3,13 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from domain.errors import StorageError, StoreFull
 from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, LedgerUsage, QuotaOf, TenantQuota, shown, unbounded
-
-if TYPE_CHECKING:
-    from storage.spool.outage import Outage
 
 FRESH_SECONDS = 1.0
 MANY, REUSED = 100, 20
@@ -22,7 +18,6 @@ MANY, REUSED = 100, 20
 WARNED_FROM, WARNED_UNTIL = 0.9, 0.85
 """The share of a bound at which a warning begins, and below which it ends."""
 
-DEGRADED = "degraded: results and accounting are kept in the local spool."
 _RAISE = "Delete results, end sessions, or raise it."
 _NEARLY_FULL = f"What is stored takes over 90 % of SPILLGATE_STORAGE_MAX_BYTES. {_RAISE}"
 _TENANT_NEARLY_FULL = "Tenant {} uses over 90 % of its quota `{}` of {} ({}). {}; or raise it."
@@ -66,7 +61,6 @@ class Readiness:
         self,
         store: ResultStore,
         ledger: Ledger,
-        outage: "Outage | None" = None,
         storage_max_bytes: int = 0,
         quota_of: QuotaOf = unbounded,
         spent: Callable[[], Mapping[str, float]] = dict,
@@ -75,7 +69,6 @@ class Readiness:
         """`set_by` says what sets a quota of a tenant: a setting, or a table of the policy file."""
         self._store = store
         self._ledger = ledger
-        self._outage = outage
         self._storage_max_bytes = storage_max_bytes
         self._quota_of = quota_of
         self._spent = spent
@@ -94,20 +87,8 @@ class Readiness:
         self._logged: list[str] = []
 
     @property
-    def is_degraded(self) -> bool:
-        """Redis is away, and the spool serves."""
-        return self._outage is not None and self._outage.why is not None
-
-    @property
     def warnings(self) -> list[str]:
         """The warnings of store and ledger, and whether they are full or nearly so, as of the last check."""
-        standing = self._standing
-        if self._outage is None or self._outage.why is None:
-            return standing
-        return [f"{DEGRADED} {self._outage.why}", *standing]
-
-    @property
-    def _standing(self) -> list[str]:
         return list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
 
     def tenant_warnings(self, may_know: Callable[[str], bool]) -> list[str]:
@@ -128,8 +109,7 @@ class Readiness:
                 TenantUse(one, quota_of(one), stored.get(one, 0), kept.get(one, _UNUSED), spent.get(one, 0.0))
                 for one in sorted({*stored, *kept, *spent})
             ]
-            with suppress(StorageError):  # The spool does not know how many Redis has.
-                self.ledger_entries = await self._ledger.entry_count()
+            self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began
             self._uses_until = began + REUSED * took if len(self._uses) > MANY else began
         return self._uses
@@ -161,7 +141,7 @@ class Readiness:
         # The time of its beginning: a failure during the check is newer than its result. What is full may
         # have room in a moment.
         self._checked_at = -math.inf if full else began
-        standing = [*self._standing, *self._full_tenants]
+        standing = [*self.warnings, *self._full_tenants]
         for warning in standing:
             if warning not in self._logged:
                 log.warning(warning)

@@ -1,34 +1,36 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from pathlib import Path, PurePath
 from time import perf_counter
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Info,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from app import __version__
+from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
+from domain.accounting import AccountingEntry
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
+from domain.handles import Handle
 from domain.llm import LlmCall
-from domain.ports import Load, PortAround
+from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, ResultStore
+from domain.results import StoredResult
+from domain.wrappers import LedgerAround, StoreAround
 
 _TENANT_SERIES = {
     "storage_max_bytes": ("stored_bytes", "Bytes stored."),
@@ -45,76 +47,73 @@ _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _NO_LIMIT = 1 << 60
 """Version 1 writes a number above this where no limit is set; version 2 writes `max`."""
 
-# Our own histograms have no series `_created`: so the library's counters have none.
+# A series `_created` for each counter and histogram would double the scrape.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Durations:
-    """The times of one kind of work, in seconds. `bounds` are the upper ends of the buckets."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(self._bounds, seconds)] += 1
-        self.total += seconds
+Timer = Callable[[str], Callable[[float], None]]
+"""Returns what takes the seconds of the operation of that name."""
 
 
-class Histogram(Collector):
-    """Written to from the event loop alone: the library's own, which locks, takes ten times as long."""
+class TimedStore(StoreAround):
+    def __init__(self, store: ResultStore, timer: Timer) -> None:
+        super().__init__(store)
+        self._times = {name: timer(name) for name in ("find", "touch")}
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
-        self._name, self._text, self._labels = name, text, labels
-        self._bounds = bounds
-        self._times: dict[tuple[str, ...], Durations] = {}
+    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
+        with _timed(self._times["find"]):
+            return await self._inner.find(tenant, handle)
 
-    def labels(self, *values: str) -> Durations:
-        return self._times.setdefault(values, Durations(self._bounds))
+    async def touch(self, stored: StoredResult) -> StoredResult:
+        with _timed(self._times["touch"]):
+            return await self._inner.touch(stored)
 
+
+class TimedLedger(LedgerAround):
+    def __init__(self, ledger: Ledger, timer: Timer) -> None:
+        super().__init__(ledger)
+        self._times = {name: timer(name) for name in ("enter", "reserve", "settle", "append")}
+
+    async def enter(self, call: Call) -> Entered:
+        with _timed(self._times["enter"]):
+            return await self._inner.enter(call)
+
+    async def reserve(self, charge: Charge) -> Receipt | None:
+        with _timed(self._times["reserve"]):
+            return await self._inner.reserve(charge)
+
+    async def settle(self, charge: Charge) -> Receipt:
+        with _timed(self._times["settle"]):
+            return await self._inner.settle(charge)
+
+    async def append(self, entry: AccountingEntry) -> None:
+        with _timed(self._times["append"]):
+            await self._inner.append(entry)
+
+
+@contextmanager
+def _timed(took: Callable[[float], None]) -> Iterator[None]:
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        took(perf_counter() - began)
+
+
+class _DroppedLines(Collector):
     def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        names = [*map(floatToGoString, self._bounds), "+Inf"]
-        for values, times in self._times.items():
-            buckets = list(zip(names, accumulate(times.counts), strict=True))
-            family.add_metric(values, buckets, times.total)
-        yield family
-
-
-class Timed(PortAround[object]):
-    """A port whose `operations`, which are coroutine functions, are timed."""
-
-    def __init__(
-        self, port: object, operations: tuple[str, ...], timer: Callable[[str], Callable[[float], None]]
-    ) -> None:
-        """`timer` returns what takes the seconds of the operation of that name."""
-        super().__init__(port)
-        for name in operations:
-            setattr(self, name, _timed(port, name, timer(name)))
-
-
-def _timed(port: object, name: str, took: Callable[[float], None]) -> Callable[..., Awaitable[Any]]:
-    operation = getattr(port, name)
-
-    async def timed(*arguments: Any) -> Any:
-        began = perf_counter()
-        try:
-            return await operation(*arguments)
-        finally:
-            took(perf_counter() - began)
-
-    return timed
+        yield CounterMetricFamily(
+            "spillgate_log_lines_dropped", "Lines of the log that were not written.", dropped_lines()
+        )
 
 
 @dataclass(slots=True)
 class _Tally:
     """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
-    counters by `render`: six counters and their locks would cost each result three microseconds."""
+    counters by `render`: six counters and their locks take 6 % of the instructions of a result of 2 KB that
+    passes (bench/README.md, speed of `POST /results`)."""
 
-    seconds: Durations
+    seconds: Histogram
     results: int = 0
     bytes: int = 0
     tokens_in: int = 0
@@ -145,6 +144,7 @@ class Metrics:
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
         self.export_lost = counter("spillgate_export_lost", "Entries that could not be exported.").inc
         """Called from any thread."""
+        registry.register(_DroppedLines())
         self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
         self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
@@ -152,14 +152,14 @@ class Metrics:
             "1 while the policy file is not valid and the one before stays in force.",
         )
         self._seconds = Histogram(
-            "spillgate_govern_seconds", "Time to govern one result.", ["outcome"], _GOVERN_SECONDS
+            "spillgate_govern_seconds",
+            "Time to govern one result.",
+            ["outcome"],
+            registry=registry,
+            buckets=_GOVERN_SECONDS,
         )
-        registry.register(self._seconds)
         self.watch_bodies = gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
-        ).set_function
-        self.watch_outage = gauge(
-            "spillgate_degraded", "1 while Redis is away and the local spool serves."
         ).set_function
         self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
         self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
@@ -199,9 +199,9 @@ class Metrics:
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],
-            _OPERATION_SECONDS,
+            registry=self._registry,
+            buckets=_OPERATION_SECONDS,
         )
-        self._registry.register(self._operations)
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
         gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
@@ -209,7 +209,7 @@ class Metrics:
         )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
-        """A replayed outcome was counted at its first try."""
+        """Counts one outcome. That of a retry (`replayed`) was counted when it was first answered."""
         if outcome.replayed:
             return
         measure = outcome.measure
@@ -312,20 +312,21 @@ class Metrics:
 
 
 def _tenant_series(uses: Sequence[TenantUse], requests: Mapping[str, int]) -> bytes:
-    """In the text format of Prometheus. Written by hand: through prometheus_client, 1,000 tenants would take
-    eight times as long. `requests` are counted of each tenant with a quota of requests."""
+    """In the text format of Prometheus. Written by hand: prometheus_client takes eight times as long, and
+    /metrics is promised in 20 ms with 1,000 tenants (bench/README.md). `requests` are counted of each tenant
+    with a quota of requests."""
     shares = [(f'{{tenant="{use.tenant}"}}', tuple(use.shares())) for use in uses]
     text = list[str]()
-    for place, (quota, (name, what)) in enumerate(_TENANT_SERIES.items()):
+    for index, (quota, (name, what)) in enumerate(_TENANT_SERIES.items()):
         # Model spend is summed up for tenants with this quota alone.
-        found = [
-            (label, each[place]) for label, each in shares if each[place].cap or quota != "llm_usd_per_day"
+        of_quota = [
+            (label, each[index]) for label, each in shares if each[index].cap or quota != "llm_usd_per_day"
         ]
         series = f"spillgate_tenant_{name}"
         text += _family(
-            f"tenant_{name}", "gauge", what, [f"{series}{label} {one.used}" for label, one in found]
+            f"tenant_{name}", "gauge", what, [f"{series}{label} {one.used}" for label, one in of_quota]
         )
-        caps = [f"{series}_cap{label} {one.cap}" for label, one in found]
+        caps = [f"{series}_cap{label} {one.cap}" for label, one in of_quota]
         text += _family(f"tenant_{name}_cap", "gauge", f"Quota `{quota}`; 0 = none.", caps)
     counts = [f'spillgate_tenant_requests_total{{tenant="{one}"}} {count}' for one, count in requests.items()]
     what = "Requests of a tenant with the quota `requests_per_second`, refused ones too."
@@ -344,7 +345,7 @@ def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
     lines = []
     with suppress(OSError):
         lines = own.read_text().splitlines()
-    found = [_NO_LIMIT]
+    limits = [_NO_LIMIT]
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -356,6 +357,6 @@ def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:
         group = PurePath(path.lstrip("/"))
         for one in (group, *group.parents):
             with suppress(OSError, ValueError):
-                found.append(int((mount / one / name).read_text()))
-    least = min(found)
+                limits.append(int((mount / one / name).read_text()))
+    least = min(limits)
     return least if least < _NO_LIMIT else 0

@@ -11,18 +11,16 @@ import os
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from app.operations.spans import Tracer
-    from domain.accounting import AccountingEntry
-    from domain.decisions import Outcome
-    from domain.errors import SpillgateError
-    from domain.extraction import Answer
-    from domain.handles import Handle
-    from domain.llm import LlmCall
-    from domain.results import StoredResult, ToolResult
+from domain.accounting import AccountingEntry
+from domain.decisions import Outcome
+from domain.errors import SpillgateError
+from domain.extraction import Answer
+from domain.handles import Handle
+from domain.llm import LlmCall
+from domain.results import StoredResult, ToolResult
 
 GOVERN = "spillgate.govern"
 EXTRACT = "spillgate.extract"
@@ -97,12 +95,24 @@ def _is_installed() -> bool:
         return False
 
 
+class SpanTracer(Protocol):
+    """What a span needs of the tracer that began it: `app.operations.spans.Tracer`."""
+
+    def part_of(self, outer: Span, name: str) -> Span: ...
+
+    def model_call(
+        self, outer: Span, name: str, timestamp: int, latency: float, attributes: dict[str, Any]
+    ) -> None: ...
+
+    def end(self, span: Span, now: int | None = None) -> None: ...
+
+
 @dataclass(slots=True)
 class Span:
     """A request, a part of one, or a call of a model. `ids` and `parent` are SpanContexts, `kind` a SpanKind
     of OpenTelemetry; `began` is Unix ns. `outer` is the span around a part."""
 
-    tracer: Tracer
+    tracer: SpanTracer
     name: str
     kind: Any
     ids: Any
@@ -124,14 +134,14 @@ class Span:
 
 def carrier_of(headers: Iterable[tuple[bytes, bytes]]) -> Carrier:
     """What the headers of a request say of its caller's trace. Several headers `tracestate` are one list."""
-    found = dict[str, str]()
+    carrier = dict[str, str]()
     for name, value in headers:
         if name == b"traceparent":
-            found["traceparent"] = value.decode("latin-1")
+            carrier["traceparent"] = value.decode("latin-1")
         elif name == b"tracestate":
-            before = found.get("tracestate")
-            found["tracestate"] = ",".join([*([before] if before else []), value.decode("latin-1")])
-    return found
+            before = carrier.get("tracestate")
+            carrier["tracestate"] = ",".join([*([before] if before else []), value.decode("latin-1")])
+    return carrier
 
 
 current: ContextVar[Span | None] = ContextVar("span", default=None)
@@ -174,7 +184,6 @@ def note_governed(result: ToolResult, outcome: Outcome, tokens_out: int) -> None
             TOKENS: measure.tokens,
             "spillgate.tokens_exact": measure.tokens_exact,
             TOKENS_SAVED: measure.tokens - tokens_out,
-            "spillgate.degraded": outcome.degraded,
             "spillgate.durability": outcome.durability and outcome.durability.value,
             "spillgate.budget.remaining": budget.remaining_tokens if budget.enforced else None,
         }
@@ -229,7 +238,7 @@ def note_model_call(call: LlmCall, *, embeds: bool) -> None:
     if (span := current.get()) is None:
         return
     operation = "embeddings" if embeds else "chat"
-    noted: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         OPERATION: operation,
         "gen_ai.provider.name": call.provider,
         "gen_ai.request.model": call.model,
@@ -238,7 +247,7 @@ def note_model_call(call: LlmCall, *, embeds: bool) -> None:
         "gen_ai.usage.output_tokens": call.tokens.output,
     }
     if call.stop_reason is not None:
-        noted["gen_ai.response.finish_reasons"] = (call.stop_reason,)
+        attributes["gen_ai.response.finish_reasons"] = (call.stop_reason,)
     if call.error is not None:
-        noted[ERROR_TYPE] = call.error
-    span.tracer.model_call(span, f"{operation} {call.model}", call.timestamp, call.latency, noted)
+        attributes[ERROR_TYPE] = call.error
+    span.tracer.model_call(span, f"{operation} {call.model}", call.timestamp, call.latency, attributes)

@@ -29,7 +29,6 @@ from domain.accounting import (
     EntryStatus,
     EntryType,
     GroupBy,
-    Missing,
     Summary,
     SummaryRow,
 )
@@ -143,10 +142,7 @@ def _milliseconds(text: str | None, field: str) -> int | None:
 
 
 _KEYS = "|".join(GroupBy)
-_MISSING = {
-    Missing.OUTAGE: "Redis is away, or lacks what came in the outage: entries are missing. Ask again later.",
-    Missing.DAMAGE: "A damaged record was left out: entries may be missing. The log names it.",
-}
+_DAMAGED = "A damaged record was left out: entries may be missing. The log names it."
 _REST = "(rest)"
 _CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the others. Shorten the time."
 
@@ -289,7 +285,7 @@ _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("gro
 
 def _summary_json(found: Summary, keys: tuple[GroupBy, ...]) -> bytes:
     """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
-    warnings = [_MISSING[missing] for missing in sorted(found.missing)]
+    warnings = [_DAMAGED] if found.is_damaged else []
     if found.rest is not None:
         warnings.append(_CUT)
     return msgspec.json.encode(
@@ -298,7 +294,7 @@ def _summary_json(found: Summary, keys: tuple[GroupBy, ...]) -> bytes:
             "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, found.rows))),
             "rest": found.rest,
             "total": found.total,
-            "complete": not found.missing,
+            "complete": not found.is_damaged,
             "warnings": warnings,
         }
     )
@@ -309,7 +305,7 @@ def _summary_csv(found: Summary, keys: tuple[GroupBy, ...]) -> str:
     out = io.StringIO()
     write = csv.writer(out).writerow
     write([*keys, *_SUMMED, "complete"])
-    complete = "false" if found.missing else "true"
+    complete = "false" if found.is_damaged else "true"
     rows = [(list(row.groups.values()), row) for row in found.rows]
     if found.rest is not None:
         rows.append(([_REST] * len(keys), found.rest))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import Query
 from msgspec import to_builtins
@@ -18,9 +18,6 @@ from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
 from extraction.models.pool import ModelState
-
-if TYPE_CHECKING:
-    pass
 
 router = Router(tags=["policy"])
 
@@ -39,7 +36,7 @@ class SetBy(BodyOut):
 
 
 class ConfigOut(BodyOut):
-    """`set_by` names the place that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
+    """`set_by` names the source that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
     masked."""
 
     tenant: str
@@ -55,7 +52,7 @@ class ConfigOut(BodyOut):
 
 @router.get(
     "/config",
-    summary="Settings, policy for a tool and models in force, each with the place that set it",
+    summary="Settings, policy for a tool and models in force, each with the source that set it",
 )
 @Traits(roles=(Role.ADMIN,))
 async def get_config(
@@ -134,8 +131,8 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
 
     text = policy_text(body.policy)
     rt.policies.check_override(text)
-    wanted = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
-    entries = (await rt.ledger.entries(wanted, body.limit, None, newest_first=True)).entries
+    of_tools = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)
+    entries = (await rt.ledger.entries(of_tools, body.limit, None, newest_first=True)).entries
     stored = [one.tokens_out for one in entries if one.outcome is OutcomeKind.STORE]
     message = round(sum(stored) / len(stored)) if stored else MESSAGE_TOKENS
     pairs = [(one, would_be(one, rt.policies.policy(one.tool_name, text), message)) for one in entries]

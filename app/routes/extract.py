@@ -22,7 +22,8 @@ from app.api.problems import problem_of
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import EXTRACT
-from app.reading import look_up
+from app.reading import look_up, session_in_any_case
+from app.runtime import Runtime
 from domain.errors import (
     Conflict,
     Gone,
@@ -37,8 +38,8 @@ from domain.errors import (
     SpillgateError,
     TooManySessions,
 )
-from domain.extraction import Coverage, ExtractStatus, LlmUsage, Mode, Question, Span
-from domain.handles import parse_handle
+from domain.extraction import ByteRange, Coverage, ExtractStatus, LlmUsage, Mode, Question
+from domain.handles import DEFAULT_SESSION, SessionKey, forgiven_handle, session_named_in
 from extraction.task import Progress, frame_failure
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
     ends = asyncio.get_running_loop().time() + deadline / 1000
     required = Requirements(ends, body.require_complete, needs_model=True)
     try:
-        question = _question(body)
+        question = await _question(body, tenant, rt, ends)
 
         def work() -> "Coroutine[Any, Any, Extracted]":
             return cancel_on_stop(stopping, extract(tenant, question, required, rt))
@@ -154,11 +155,18 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
     return Response(extracted.text, headers=headers, media_type=PLAIN)
 
 
-def _question(body: ExtractIn) -> Question:
-    spans = tuple(Span(span.start, span.end) for span in body.ranges)
+async def _question(body: ExtractIn, tenant: str, rt: Runtime, ends: float) -> Question:
+    """The handle is forgiven its spelling as in a call of a tool. Raises ResultNotFound."""
+    spans = tuple(ByteRange(span.start, span.end) for span in body.ranges)
     if any(span.start >= span.end for span in spans):
         raise InvalidField("Each of `ranges` needs a `start` before its `end`.")
-    return Question(parse_handle(body.handle), body.extract, body.mode, spans, body.max_answer_bytes)
+    key = SessionKey(tenant, session_named_in(body.handle, DEFAULT_SESSION))
+    handle = forgiven_handle(body.handle, key)
+    # A ledger that is late must not delay the answer: then the session is the one that the handle spells.
+    with anyio.move_on_after(ends - asyncio.get_running_loop().time()):
+        if session := await session_in_any_case(key, rt):
+            handle = handle._replace(session_id=session.key.session_id)
+    return Question(handle, body.extract, body.mode, spans, body.max_answer_bytes)
 
 
 def _out(extracted: "Extracted") -> dict[str, Any]:

@@ -4,11 +4,12 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
-from app.api.answers import in_pieces
 from app.api.bodies import BodyOut
-from app.api.openapi import body_of, json_of
+from app.api.openapi import JSON, body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
+from app.edge.json_body import as_json
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
+from app.operations.logs import log_hook_passed
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
 
@@ -33,17 +34,17 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     request that is not admitted (401, 413) is answered with a problem."""
     from app.doors import litellm
 
-    answer = litellm.NONE
+    answer = as_json(litellm.NONE)
     if not request.app.state.draining:
         try:
             check_rate(request)
-            body = await read_body(request.receive)
-            answer, error = await litellm.guardrail_answer(body, tenant, rt)
+            body = await read_body(request.scope, request.receive)
+            found, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)
+            answer = as_json(found)
         except SpillgateError as error:
             _log(error, request)
-            answer = litellm.NONE
-    return in_pieces(answer)
+    return Response(answer, media_type=JSON)
 
 
 @router.post(
@@ -61,9 +62,9 @@ async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Resp
     """A result that cannot be stored stays as it is, and the log says why."""
     from app.doors import headroom
 
-    answer, error = await headroom.compress(await read_body(request.receive), tenant, rt)
+    answer, error = await headroom.compress(await read_body(request.scope, request.receive), tenant, rt)
     _log(error, request)
-    return in_pieces(answer)
+    return Response(as_json(answer), media_type=JSON)
 
 
 class RetrievedOut(BodyOut):
@@ -95,3 +96,4 @@ async def get_retrieved(
 def _log(error: SpillgateError | None, request: Request) -> None:
     if error is not None:
         request.app.refused(error, request.method, request.url.path)
+        log_hook_passed("guardrail", f"{error.detail} The result is not stored.")

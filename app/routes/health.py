@@ -24,10 +24,9 @@ class Status(BodyOut):
 
 
 class Ready(BodyOut):
-    """`degraded`: Redis is away, and the local spool serves. `warnings` are for an operator."""
+    """`warnings` are for an operator."""
 
     status: str
-    degraded: bool
     warnings: list[str]
 
 
@@ -82,7 +81,7 @@ async def livez() -> Status:
 @router.get("/readyz", summary="Writes are kept")
 @Traits(is_open=True, raises=_NOT_READY)
 async def readyz(request: Request, rt: InReady) -> Ready:
-    return Ready(status="ok", degraded=rt.readiness.is_degraded, warnings=_warnings(request, rt))
+    return Ready(status="ok", warnings=_warnings(request, rt))
 
 
 @router.get("/healthz", summary="Readiness, with figures")
@@ -97,7 +96,6 @@ async def healthz(request: Request, rt: InReady) -> Health:
     )
     return Health(
         status="ok",
-        degraded=rt.readiness.is_degraded,
         warnings=_warnings(request, rt),
         version=request.app.version,
         stored_bytes=await rt.store.stored_bytes(),

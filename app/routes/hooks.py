@@ -1,21 +1,20 @@
 """POST /hooks/{client}: a coding agent's hook, asked as the agent asks and answered as the agent reads."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from fastapi import Path, Request, Response
 
-from app.api.answers import in_pieces
-from app.api.openapi import body_of, json_of
+from app.api.openapi import JSON, body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
-from app.doors.govern_call import arguments_of, govern_call, sent_content
-from app.doors.hooks import CLIENTS, text_in
-from app.edge.documents import Document, read_document
+from app.doors.govern_call import arguments_of, govern_call
+from app.edge.json_body import as_json, read_document, size_of, utf8_of
 from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
+from domain.hooks import CLIENTS, text_in
 
 router = Router(tags=["hooks"])
 
@@ -24,7 +23,7 @@ Client = Annotated[
 ]
 _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
 
-PASS: Iterable[memoryview] = [memoryview(b"{}")]
+PASS: dict[str, Any] = {}
 
 
 @router.post(
@@ -40,29 +39,28 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
     Only a request that is not admitted (401, 413) is answered with a problem."""
     if client not in CLIENTS:
         raise NotFound
-    answer = PASS
+    answer = as_json(PASS)
     if not request.app.state.draining:
         try:
             check_rate(request)
-            body = await read_body(request.receive)
-            answer = await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold)
+            body = await read_body(request.scope, request.receive)
+            answer = as_json(await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold))
         except SpillgateError as error:
             request.app.refused(error, "POST", request.url.path)
-    return in_pieces(answer)
+    return Response(answer, media_type=JSON)
 
 
 async def hook_answer(
     client: str, body: bytes | bytearray, tenant: str, rt: Runtime, hold: Callable[[int], None]
-) -> Iterable[memoryview]:
-    """The agent's JSON, in pieces. `{}` if the result passes, if it is Spillgate's own, or if its shape is
-    not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
-    document = await read_document(body, rt.parsing)
-    payload, content = document.value, document
+) -> dict[str, Any]:
+    """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
+    `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+    payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
     if inner and (text := text_in(payload, inner)) is not None:
-        content = await _inner(document, text, rt, hold)
-        payload = {**payload, inner: content.value}
+        hold(size_of(text))
+        payload = {**payload, inner: await read_document(utf8_of(text), rt.parsing)}
     call = reader.read(payload)
     if call is None:
         log_hook_passed(client, "the payload has a shape that this hook does not replace")
@@ -73,16 +71,5 @@ async def hook_answer(
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
-    arguments = arguments_of(call, document)
-    outcome = await govern_call(call, arguments, content, tenant, reader.door, rt)
-    return PASS if outcome.text is None else content.pieces(call.answer(outcome.text))
-
-
-async def _inner(outer: Document, text: str, rt: Runtime, hold: Callable[[int], None]) -> Document:
-    """The JSON that a string of the payload holds."""
-    body = bytearray()
-    async for chunk in sent_content(outer, [text], rt).chunks():
-        encoded = chunk.encode()
-        hold(len(encoded))
-        body += encoded
-    return await read_document(body, rt.parsing)
+    outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)
+    return PASS if outcome.text is None else call.answer(outcome.text)

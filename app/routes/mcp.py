@@ -10,13 +10,11 @@ from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_json
 from app.doors.mcp.messages import (
     MOST_ID,
-    MOST_MESSAGES,
     RpcError,
     call_of,
     check_version,
     id_of,
     is_stateless,
-    messages_of,
     parse,
 )
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
@@ -56,23 +54,19 @@ _RESPONSE = {
 }
 
 
-def _or_batch(schema: dict[str, Any], each: dict[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [schema, {"type": "array", "items": each, "minItems": 1, "maxItems": MOST_MESSAGES}]}
-
-
 @router.post(
     "/mcp",
     summary="The model's tools over the Model Context Protocol",
     description=(
-        "JSON-RPC 2.0, one message in a body; a list of messages in version 2025-03-26. A request with "
+        "JSON-RPC 2.0, one message in a body. A request with "
         "`params._meta['io.modelcontextprotocol/protocolVersion']` is of version 2026-07-28 and needs the "
         "headers MCP-Protocol-Version, Mcp-Method and Mcp-Name of that version; all others are of the era "
         "of `initialize`, 2025-11-25, 2025-06-18 or 2025-03-26."
     ),
     response_class=Response,
-    openapi_extra=body_of(_or_batch(_REQUEST, {})),
+    openapi_extra=body_of(_REQUEST),
     responses={
-        200: {"description": "The response.", "content": json_of(_or_batch(_RESPONSE, _RESPONSE))},
+        200: {"description": "The response.", "content": json_of(_RESPONSE)},
         202: {"description": "A notification or a response was taken."},
         400: {
             "description": "A JSON-RPC error: no JSON, no request, or wrong for its version. Or a problem.",
@@ -101,25 +95,16 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
 
 async def _answered(request: Request, data: bytes, methods: "Methods") -> Response:
     headers = request.headers.getlist
+    message = None
     try:
-        body = parse(data)
-        messages = messages_of(body, headers)
+        message = parse(data)
+        call = call_of(message)
+        if call is None:
+            return Response(status_code=202)
+        check_version(call, headers)
+        return _response(200, {"jsonrpc": "2.0", "id": call.id, "result": await methods.answer(call)})
     except RpcError as error:
-        return _response(error.status(is_stateless=False), _failure(None, error))
-    answers, status = [], 200
-    for message in messages:
-        try:
-            call = call_of(message)
-            if call is None:
-                continue
-            check_version(call, headers)
-            answers.append({"jsonrpc": "2.0", "id": call.id, "result": await methods.answer(call)})
-        except RpcError as error:
-            answers.append(_failure(message, error))
-            status = error.status(is_stateless=is_stateless(message))
-    if not answers:
-        return Response(status_code=202)
-    return _response(200, answers) if isinstance(body, list) else _response(status, answers[0])
+        return _response(error.status(is_stateless=is_stateless(message)), _failure(message, error))
 
 
 def _failure(message: Any, error: RpcError) -> dict[str, Any]:

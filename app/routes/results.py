@@ -10,10 +10,9 @@ from starlette.types import Receive, Scope
 from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
-from app.api.result_request import ResultIn, ResultRequest, read_request
+from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
-from app.edge.large_json import MAX_BLOCKS
-from app.governing.governor import Governed, govern
+from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.budget import Session
@@ -61,6 +60,7 @@ _DESCRIBED = {
     "tool_kind": "For logs and accounting; a kind such as `file`, `grep` or `shell` chooses the hints.",
     "tool_namespace": "The server of the tool, for logs and accounting. Default: split from `tool_name`.",
     "latency_ms": "How long the tool ran, for the accounting.",
+    "truncated_total": "Rows or matches that the tool found, where it returned fewer of them.",
     "model": "Chooses the tokenizer, and the window where it is known. Default: the session's model.",
     "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
     "policy": "Policy keys for this result alone. In a query, JSON.",
@@ -108,6 +108,7 @@ _SIZED: list[JsonValue] = [
 @Traits(
     writes=True,
     carries_results=True,
+    streams_text=True,
     span=GOVERN,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
 )
@@ -122,7 +123,7 @@ async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response
     return await _answer(sent, governed)
 
 
-async def _answer(sent: ResultRequest, governed: Governed) -> Response:
+async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     outcome, passed = governed.outcome, governed.content
     status, headers = 200, {}
     if outcome.handle is not None:
@@ -141,7 +142,7 @@ async def _answer(sent: ResultRequest, governed: Governed) -> Response:
     elif sent.is_minimal:
         headers["Preference-Applied"] = "return=minimal"
     elif sent.content is not None:
-        content = await sent.content.json()
+        content = sent.content.json()
     elif passed is not None:
         content = passed.decode()
     return JsonAnswer(encode(result_out(outcome, content, sent.warnings)), status, headers)

@@ -10,7 +10,7 @@ from pydantic import Field
 from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
-from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
+from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, session_key
 from app.edge.api_keys import Role
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
@@ -18,7 +18,6 @@ from domain.errors import (
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
-    StoreUnavailable,
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey
@@ -94,11 +93,11 @@ class SessionsOut(BodyOut):
 
 
 @router.put("/sessions/{session_id}", summary="Open or change a session")
-@Traits(writes=True, raises=(InvalidPolicy, TooManySessions))
-async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
+@Traits(writes=True, roles=(Role.ADMIN,), raises=(InvalidPolicy, TooManySessions))
+async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgent) -> SessionOut:
     policy = None if body.policy is None else policy_text(body.policy)
     if policy is not None:
-        rt.policies.check_override(policy)
+        rt.policies.check_session(policy, is_agent)
     before = await rt.ledger.session(key)
     if before is not None and before.ended_at is not None:
         await rt.store.delete_session(key, before.first_live_epoch)
@@ -115,8 +114,6 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn) -> SessionOut:
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     session = await rt.ledger.session(key)
     if session is None:
-        if rt.readiness.is_degraded:
-            raise StoreUnavailable("Redis is away, and may know this session. Try again in a moment.")
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, open_subject, scan
+from app.reading import Subject, open_subject, scan, session_in_any_case
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -33,10 +33,9 @@ from content.greppable import needs_view
 from content.lines import LinePager
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
-from domain.handles import Handle, SessionKey, is_name, parse_handle
+from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
-_MOST_SESSIONS = 1000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
 _SCANNED_BYTES = 1 << 18
@@ -56,8 +54,6 @@ _NEAREST_BYTES = 8 << 20
 _NEAREST_WORDS = 5
 _LANGUAGE_BYTES = 8 << 10
 
-_QUOTES = " \t\r\n\"'`“”‘’<>"
-_HANDLE = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
 """A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
 
@@ -70,9 +66,6 @@ _ESCAPE = re.compile(r"\\[A-Za-z]")
 _EXHAUSTED = (
     "The answer does not fit what is left of the context budget. Take the final turn, or report the "
     "context's usage and ask for less of the result."
-)
-_OTHER_SESSION = (
-    "No stored result of this session has this handle. Use it exactly as the handle message gave it."
 )
 
 
@@ -121,9 +114,9 @@ class _Reading:
             return await self._failed(_EXHAUSTED, "budget exhausted")
         return ToolText(text, entry_id=entry_id)
 
-    async def _failed(self, said: str, error: str) -> ToolText:
+    async def _failed(self, reason: str, error: str) -> ToolText:
         """The model reads this text too: it is charged in any case."""
-        text = cut_head(said.encode(), self._cap).decode()
+        text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
         await self.rt.ledger.settle(self._subject.charge(entry))
         self.rt.metrics.spent(entry.tokens_out)
@@ -150,7 +143,7 @@ class _Reading:
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
     """A mistake that the model can correct is a text with `is_error`. Raises StorageError, Overloaded,
     TooManySessions and Conflict."""
-    session = await rt.ledger.session(key) or await _session_in_other_case(key, rt)
+    session = await session_in_any_case(key, rt)
     key = session.key if session else key
     offered = offered_tools(rt.policies.policy("", session.policy if session else None))
     tool = TOOLS.get(name)
@@ -163,27 +156,18 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         parsed = _parsed(tool, arguments)
         if isinstance(parsed, AskArguments):
             return await _ask(rt, key, parsed)
-        reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(parsed.handle, key)))
+        reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(parsed.handle, key)))
         return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
 
 
-async def _session_in_other_case(key: SessionKey, rt: Runtime) -> Session | None:
-    """The session whose id differs in letter case alone: a door that knows no session takes it from the
-    handle as the model wrote it. Ids with capitals are looked for among the first 1,000 sessions."""
-    wanted = key.session_id.casefold()
-    if found := await rt.ledger.session(SessionKey(key.tenant, wanted)):
-        return found
-    page = await rt.ledger.sessions(key.tenant, _MOST_SESSIONS, None)
-    return next((one for one in page.sessions if one.key.session_id.casefold() == wanted), None)
-
-
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
     """The tools that its model is given: none while nothing is stored, or when its budget is exhausted.
     `is_storing`: the caller knew up to an hour ago that something is stored; nothing is counted, and the
-    tools are offered also if it was deleted since. To count takes 10 µs for each result."""
+    tools are offered also if it was deleted since. To count takes 10 µs for each result: a fifth of the 10 ms
+    that LiteLLM's history of 200 results is promised (bench/README.md)."""
     if not is_storing and await rt.store.count_results([key]) == [0]:
         return []
     session = await rt.ledger.session(key)
@@ -197,17 +181,8 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
     """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
     StorageError, Overloaded, TooManySessions and Conflict."""
-    reading = _Reading(rt, await open_subject(rt, key.tenant, _handle(handle, key)))
+    reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(handle, key)))
     return await reading.answered(partial(_lines, reading, LinesArguments(handle, offset, _MOST_LINES)))
-
-
-def session_named_in(handle: object, otherwise: str) -> str:
-    """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
-    found = _HANDLE.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None
-    session = found["session"] if found else None
-    if session is None or not is_name(session) or session.casefold() == otherwise.casefold():
-        return otherwise
-    return session
 
 
 def _parsed(tool: Tool, arguments: object) -> Arguments:
@@ -238,76 +213,70 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
-def _handle(text: str, key: SessionKey) -> Handle:
-    """Forgives quotes, spaces, letter case and a missing session. Raises ResultNotFound."""
-    found = _HANDLE.fullmatch(text.strip(_QUOTES))
-    if found is None:
-        return parse_handle(text)
-    session = found["session"] or key.session_id
-    if session.casefold() != key.session_id.casefold():
-        raise ResultNotFound(_OTHER_SESSION)
-    return parse_handle(f"session-{key.session_id}/file-{found['file'].lower()}")
-
-
-async def _ask(rt: Runtime, key: SessionKey, asked: AskArguments) -> ToolText:
-    if not asked.extract.strip():
+async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
+    if not arguments.extract.strip():
         raise InvalidField("`extract` is empty: say what you look for.")
+    if reason := cut_off(arguments.handle):
+        raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
-        handle = _handle(asked.handle, key)
-        found = await extract(key.tenant, Question(handle, asked.extract, asked.mode), Requirements(ends), rt)
+        handle = forgiven_handle(arguments.handle, key)
+        question = Question(handle, arguments.extract, arguments.mode)
+        extracted = await extract(key.tenant, question, Requirements(ends), rt)
     except (NotFound, Gone) as error:
         note_refused(error)
-        text = frame_failure("unknown", str(handle or "unknown"), asked.mode, error.detail)
+        text = frame_failure("unknown", str(handle or "unknown"), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
-    return ToolText(found.text, found.entry.status is EntryStatus.FAILED, found.entry.id)
+    return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
-async def _lines(reading: _Reading, asked: LinesArguments, max_bytes: int) -> str:
-    pager = LinePager(asked.offset, asked.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2))
+async def _lines(reading: _Reading, arguments: LinesArguments, max_bytes: int) -> str:
+    pager = LinePager(
+        arguments.offset, arguments.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
+    )
     page = await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
-    return model_text.lines_text(page, asked.offset, max_bytes)
+    return model_text.lines_text(page, arguments.offset, max_bytes)
 
 
-async def _grep(reading: _Reading, asked: GrepArguments, max_bytes: int) -> str:
+async def _grep(reading: _Reading, arguments: GrepArguments, max_bytes: int) -> str:
     max_bytes = min(max_bytes, reading.usual_bytes)
-    first = max(asked.offset, 1)
-    page = await _page(reading, asked, first, ignore_case=asked.ignore_case)
+    first = max(arguments.offset, 1)
+    page = await _page(reading, arguments, first, ignore_case=arguments.ignore_case)
     notes = []
-    ignore_case = asked.ignore_case
-    spaced = msgspec.structs.replace(asked, pattern=_NAME_END.sub(r'":\\s*', asked.pattern))
-    if not page.total_matches and reading.greppable and spaced != asked:
+    ignore_case = arguments.ignore_case
+    spaced = msgspec.structs.replace(arguments, pattern=_NAME_END.sub(r'":\\s*', arguments.pattern))
+    if not page.total_matches and reading.greppable and spaced != arguments:
         page = await _page(reading, spaced, first, ignore_case=ignore_case)
         if page.total_matches:
-            asked = spaced
+            arguments = spaced
             notes.append(
                 "The data is one long line: it is searched indented, with a space after a name's colon."
             )
     if not page.total_matches and not ignore_case:
         ignore_case = True
-        page = await _page(reading, asked, first, ignore_case=True)
+        page = await _page(reading, arguments, first, ignore_case=True)
         notes.append("Upper and lower case is ignored: nothing matches exactly.")
     if not page.total_matches:
-        return await _nothing(reading, asked.pattern)
-    if note := model_text.word_boundary_note(asked.pattern, page.matches, ignore_case):
+        return await _nothing(reading, arguments.pattern)
+    if note := model_text.word_boundary_note(arguments.pattern, page.matches, ignore_case):
         notes.append(note)
     fitting = model_text.matches_that_fit(page.matches, max_bytes)
     step = page.total_matches // max(fitting, 1)
-    if asked.offset or step < 2:
-        found = model_text.Matches(page.matches, page.total_matches, first)
+    if arguments.offset or step < 2:
+        matches = model_text.Matches(page.matches, page.total_matches, first)
     else:
-        spread = await _page(reading, asked, 1, ignore_case=ignore_case, step=step)
-        found = model_text.Matches(spread.matches, page.total_matches, 1, step)
-    return model_text.grep_text(found, max_bytes, notes)
+        spread = await _page(reading, arguments, 1, ignore_case=ignore_case, step=step)
+        matches = model_text.Matches(spread.matches, page.total_matches, 1, step)
+    return model_text.grep_text(matches, max_bytes, notes)
 
 
 async def _page(
-    reading: _Reading, asked: GrepArguments, first: int, *, ignore_case: bool, step: int = 1
+    reading: _Reading, arguments: GrepArguments, first: int, *, ignore_case: bool, step: int = 1
 ) -> GrepPage:
     grep = Grep(
-        asked.pattern,
-        context=asked.context,
+        arguments.pattern,
+        context=arguments.context,
         ignore_case=ignore_case,
         limit=_MOST_MATCHES,
         offset=first - 1,
@@ -322,7 +291,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     from content.natural_language import language_of_text, may_be_in
 
     rt, stored = reading.rt, reading.stored
-    said = ["No line matches."]
+    sentences = ["No line matches."]
     source = Source(rt.store, stored)
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= _NEAREST_BYTES:
@@ -332,13 +301,13 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
                 data = await source.read(0, source.size)
                 index = await rt.indexes.of(source, data)
                 near = partial(_near, index)
-                said += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
+                sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
-        said.append(f"The data is mostly {language}: search in {language}.")
-    said.append("Try a part of a word, or ask tool_output.")
-    return " ".join(said)
+        sentences.append(f"The data is mostly {language}: search in {language}.")
+    sentences.append("Try a part of a word, or ask tool_output.")
+    return " ".join(sentences)
 
 
 def _near(index: "PassageIndex", word: str) -> str:
@@ -350,15 +319,15 @@ def _near(index: "PassageIndex", word: str) -> str:
     return f"“{word}” is not in the data" + (f"; it has {', '.join(near)}." if near else ".")
 
 
-async def _query(reading: _Reading, asked: QueryArguments, max_bytes: int) -> str:
+async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -> str:
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(asked.expression, room, stored.tool_name, _MOST_ITEMS, 0)
-    found = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
-    part = found.slice
-    if found.hint:
-        return f"{bytes(part.result).decode()}\n[Nothing is selected. {found.hint}]"
+    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0)
+    answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    part = answer.slice
+    if answer.hint:
+        return f"{bytes(part.result).decode()}\n[Nothing is selected. {answer.hint}]"
     text = model_text.value_text(bytes(part.result))
     if part.next_offset is not None:
         text += (

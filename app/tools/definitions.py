@@ -161,17 +161,18 @@ class ToolFormat(StrEnum):
 def schema(tool: Tool, modes: Iterable[Mode]) -> dict[str, Any]:
     """The JSON Schema of the tool's arguments. `modes` are those that can run as configured."""
     _, parts = msgspec.json.schema_components([tool.arguments])
-    found = {key: value for key, value in parts[tool.arguments.__name__].items() if key != "title"}
-    if "mode" in found["properties"]:
+    parameters = {key: value for key, value in parts[tool.arguments.__name__].items() if key != "title"}
+    properties = parameters["properties"]
+    if "mode" in properties:
         modes = tuple(modes)
         ways = "; ".join(f"{mode}: {way}" for mode, way in _MODES.items() if mode in modes)
-        said = f"{found['properties']['mode']['description']} {ways}."
+        description = f"{properties['mode']['description']} {ways}."
         enum = [mode.value for mode in Mode if mode in modes]
-        found["properties"]["mode"] = {"type": "string", "enum": enum, "description": said}
-    for field in found["properties"].values():
+        properties["mode"] = {"type": "string", "enum": enum, "description": description}
+    for field in properties.values():
         field.pop("default", None)
         field.pop("maxLength", None)
-    return found
+    return parameters
 
 
 _CLAUDE_CODE = {"anthropic/maxResultSizeChars": 500_000, "anthropic/alwaysLoad": True}
@@ -184,12 +185,12 @@ def definitions(offered: Iterable[Tool], modes: Iterable[Mode], form: ToolFormat
 
 
 def _definition(tool: Tool, parameters: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
-    named = {"name": tool.name, "description": tool.description}
+    head = {"name": tool.name, "description": tool.description}
     match form:
         case ToolFormat.OPENAI:
-            return {"type": "function", "function": {**named, "parameters": parameters}}
+            return {"type": "function", "function": {**head, "parameters": parameters}}
         case ToolFormat.ANTHROPIC:
-            return {**named, "input_schema": parameters}
+            return {**head, "input_schema": parameters}
         case ToolFormat.MCP:
             return {
                 "name": tool.name,

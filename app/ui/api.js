@@ -44,8 +44,8 @@ export async function request(path, { method = "GET", accept = "application/json
 }
 
 export function query(values) {
-  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return given.length ? `?${new URLSearchParams(given)}` : "";
+  const entries = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return entries.length ? `?${new URLSearchParams(entries)}` : "";
 }
 
 export async function get(path, values = {}, options = {}) {

@@ -10,9 +10,9 @@ export const loaded = document.readyState === "loading" || document.readyState =
 function inks(names) {
   const probes = names.map((name) => h("span", { class: `ink-${name}` }));
   document.body.append(...probes);
-  const found = new Map(probes.map((probe, place) => [names[place], getComputedStyle(probe).color]));
+  const colors = new Map(probes.map((probe, index) => [names[index], getComputedStyle(probe).color]));
   for (const probe of probes) probe.remove();
-  return (name) => found.get(name);
+  return (name) => colors.get(name);
 }
 
 /** Every period from `since` to `until` (Unix ms): their times (Unix s), and for each of `values` its sums over the `rows` (group: a
@@ -21,11 +21,11 @@ export function periods(rows, step, since, until, ...values) {
   const times = [];
   const first = Math.floor(since / step) * step;
   for (let at = first; at <= until; at += step) times.push(at / 1000);
-  const places = rows.map((row) => (Date.parse(row.group) - first) / step);
+  const indexes = rows.map((row) => (Date.parse(row.group) - first) / step);
   return [times, ...values.map((value) => {
     const sums = times.map(() => 0);
     rows.forEach((row, number) => {
-      if (places[number] < times.length) sums[places[number]] += value(row);
+      if (indexes[number] < times.length) sums[indexes[number]] += value(row);
     });
     return sums;
   })];
@@ -61,14 +61,14 @@ export function timeChart(root, label, times, series, step) {
     legend: { live: true },
     scales: { x: { time: true, range: ends }, y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.05] } },
     axes: [
-      { ...axis, grid: { show: false }, space: 70, size: 44, values: (_, splits, place, space, step) => labels(splits, step) },
+      { ...axis, grid: { show: false }, space: 70, size: 44, values: (_, splits, index, space, step) => labels(splits, step) },
       { ...axis, size: 56, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
       { label: "Time", value: (_, at) => (at === null ? "–" : moment(at)) },
-      ...series.map(([name, ink], place) => ({
-        label: name, stroke: color(ink), width: place ? 2 : 0, fill: place ? undefined : color(`${ink}-soft`),
-        paths: place ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "–" : whole(value)),
+      ...series.map(([name, ink], index) => ({
+        label: name, stroke: color(ink), width: index ? 2 : 0, fill: index ? undefined : color(`${ink}-soft`),
+        paths: index ? line : bars, points: { show: false }, value: (_, value) => (value === null ? "–" : whole(value)),
       })),
     ],
   }, [times, ...series.map(([, , values]) => values)], box);
@@ -83,8 +83,8 @@ export function timeChart(root, label, times, series, step) {
 }
 
 function numbers(label, times, series) {
-  const rows = times.map((at, place) => h("tr", {}, h("th", { scope: "row" }, moment(at)),
-    series.map(([, , values]) => h("td", {}, whole(values[place])))));
+  const rows = times.map((at, index) => h("tr", {}, h("th", { scope: "row" }, moment(at)),
+    series.map(([, , values]) => h("td", {}, whole(values[index])))));
   return h("div", { class: "unseen" }, h("table", {}, h("caption", {}, label),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"), series.map(([name]) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows)));

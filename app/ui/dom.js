@@ -1,8 +1,8 @@
 // Elements, and numbers, times, entries and foreign text as a reader sees them. All text becomes text nodes, never markup.
 
-export function h(tag, given = {}, ...children) {
+export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
@@ -18,10 +18,10 @@ const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u2
 export function foreign(text) {
   const shown = [];
   let end = 0;
-  for (const found of text.matchAll(CONTROLS)) {
-    if (found.index > end) shown.push(text.slice(end, found.index));
-    shown.push(mark(found[0].codePointAt(0)));
-    end = found.index + found[0].length;
+  for (const match of text.matchAll(CONTROLS)) {
+    if (match.index > end) shown.push(text.slice(end, match.index));
+    shown.push(mark(match[0].codePointAt(0)));
+    end = match.index + match[0].length;
   }
   if (end < text.length) shown.push(text.slice(end));
   return shown;
@@ -34,10 +34,10 @@ function mark(code) {
 }
 
 /** The same, isolated, so that its direction does not reach what stands beside it. */
-export const named = (text, given = {}) => h("bdi", given, foreign(String(text)));
+export const named = (text, attributes = {}) => h("bdi", attributes, foreign(String(text)));
 
 /** A key of a setting or a policy, which may be broken after its underscores. */
-export const keyed = (name) => name.split("_").flatMap((part, place) => (place ? ["_", h("wbr"), part] : [part]));
+export const keyed = (name) => name.split("_").flatMap((part, index) => (index ? ["_", h("wbr"), part] : [part]));
 
 // Written without Intl: its first use in a tab takes 15 ms.
 

@@ -112,13 +112,13 @@ export class Lines {
   place(from, to) {
     const before = this.drawn;
     this.drawn = new Map();
-    for (let place = from; place < to; place += 1) {
-      const line = this.blocks.get(Math.floor(place / BLOCK))?.lines[place % BLOCK];
-      const [isAt, hit, old] = [this.at === place + 1, this.hit, before.get(place)];
+    for (let index = from; index < to; index += 1) {
+      const line = this.blocks.get(Math.floor(index / BLOCK))?.lines[index % BLOCK];
+      const [isAt, hit, old] = [this.at === index + 1, this.hit, before.get(index)];
       const isSame = old && old.line === line && old.isAt === isAt && old.hit === hit;
-      this.drawn.set(place, isSame ? old : { line, isAt, hit, element: this.row(place, line, isAt) });
+      this.drawn.set(index, isSame ? old : { line, isAt, hit, element: this.row(index, line, isAt) });
     }
-    for (const [place, row] of before) if (this.drawn.get(place) !== row) row.element.remove();
+    for (const [index, row] of before) if (this.drawn.get(index) !== row) row.element.remove();
     let next = this.rows.firstChild;
     for (const { element } of this.drawn.values()) {
       if (element === next) next = next.nextSibling;
@@ -126,8 +126,8 @@ export class Lines {
     }
   }
 
-  row(place, line, isAt) {
-    const number = h("span", { class: "number" }, whole(place + 1));
+  row(index, line, isAt) {
+    const number = h("span", { class: "number" }, whole(index + 1));
     const kind = `line${isAt ? " at" : ""}`;
     if (line === undefined) return h("div", { class: `${kind} waits` }, number, h("span", { class: "text" }, "…"));
     const text = line.text.length > SHOWN_CHARS ? line.text.slice(0, SHOWN_CHARS) : line.text;
@@ -145,38 +145,38 @@ export class Lines {
     const around = this.isSlow ? BLOCK / 2 : 0;
     const end = Math.min(to + around, this.total);
     for (let block = Math.floor(Math.max(0, from - around) / BLOCK); block * BLOCK < end; block += 1) {
-      const kept = this.blocks.get(block);
-      if (kept) { this.blocks.delete(block); this.blocks.set(block, kept); }
+      const cached = this.blocks.get(block);
+      if (cached) { this.blocks.delete(block); this.blocks.set(block, cached); }
       const last = Math.min(end, (block + 1) * BLOCK) - block * BLOCK;
-      if ((kept?.lines.length ?? 0) < last && !kept?.isRead) missing.push(block);
+      if ((cached?.lines.length ?? 0) < last && !cached?.isRead) missing.push(block);
     }
     const rest = this.blocks.size && !this.isSlow ? REST_MS : 0;
     if (missing.length) this.waiting = setTimeout(() => missing.forEach((block) => this.fill(block)), rest);
   }
 
   async fill(block) {
-    const kept = this.blocks.get(block) ?? { lines: [], isRead: false };
-    if (kept.isRead) return;
-    kept.isRead = true;
-    this.blocks.set(block, kept);
+    const cached = this.blocks.get(block) ?? { lines: [], isRead: false };
+    if (cached.isRead) return;
+    cached.isRead = true;
+    this.blocks.set(block, cached);
     const view = this.view;
     try {
       // An answer holds 256 KiB: long lines take several.
-      const have = kept.lines.length;
+      const have = cached.lines.length;
       const page = await this.read(block * BLOCK + have + 1, BLOCK - have);
       if (view !== this.view) return;
-      kept.lines.push(...page.lines);
+      cached.lines.push(...page.lines);
     } catch (error) {
       if (error.name === "AbortError") return;
       // The frame of the page says that the service is away; these lines are read at the next scroll.
     } finally {
-      kept.isRead = false;
+      cached.isRead = false;
     }
     for (const oldest of this.blocks.keys()) {
       if (this.blocks.size <= KEPT_BLOCKS) break;
       this.blocks.delete(oldest);
     }
-    if (kept.lines.length) this.draw();
+    if (cached.lines.length) this.draw();
     else setTimeout(() => { if (!this.signal.aborted) this.draw(); }, 2000);
   }
 
@@ -197,10 +197,10 @@ export function marked(text, hit) {
   if (!hit) return foreign(text);
   const nodes = [];
   let end = 0;
-  for (const found of text.matchAll(hit)) {
-    if (!found[0]) continue;
-    nodes.push(foreign(text.slice(end, found.index)), h("mark", {}, foreign(found[0])));
-    end = found.index + found[0].length;
+  for (const match of text.matchAll(hit)) {
+    if (!match[0]) continue;
+    nodes.push(foreign(text.slice(end, match.index)), h("mark", {}, foreign(match[0])));
+    end = match.index + match[0].length;
     if (nodes.length > 400) break;
   }
   nodes.push(foreign(text.slice(end)));

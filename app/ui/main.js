@@ -11,8 +11,8 @@ const RETRY_MS = 3000;
 
 const ROUTES = [
   [/^$/, async () => overview, "Overview"],
-  [/^sessions$/, () => import("./sessions.js").then((found) => found.list), "Sessions"],
-  [/^sessions\/([^/]+)$/, () => import("./sessions.js").then((found) => found.one), "Session"],
+  [/^sessions$/, () => import("./sessions.js").then((module) => module.list), "Sessions"],
+  [/^sessions\/([^/]+)$/, () => import("./sessions.js").then((module) => module.one), "Session"],
   [/^results\/(.+)$/, () => import("./result.js"), "Stored result"],
   [/^policy$/, () => import("./policy.js"), "Policy"],
   [/^health$/, () => import("./health.js"), "Health"],
@@ -32,8 +32,8 @@ async function route() {
   const page = { stop: new AbortController(), root: h("div", { class: "view" }), refresh: null, isBusy: true };
   shown = page;
   for (const link of document.querySelectorAll("nav a")) {
-    const own = link.hash === "#/" ? path === "" : location.hash.startsWith(link.hash);
-    if (own) link.setAttribute("aria-current", "page");
+    const isCurrent = link.hash === "#/" ? path === "" : location.hash.startsWith(link.hash);
+    if (isCurrent) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = `${title} · Spillgate`;
@@ -124,10 +124,10 @@ function askKey(why) {
 async function chooseKey() {
   const known = keys.all();
   const dialog = h("dialog", { "aria-label": "API keys" });
-  const rows = await Promise.all(known.map(async (key, place) => {
-    const tenant = await get("/config", {}, { key }).then((found) => found.tenant, () => "unknown key");
+  const rows = await Promise.all(known.map(async (key, index) => {
+    const tenant = await get("/config", {}, { key }).then((config) => config.tenant, () => "unknown key");
     return h("li", { class: "row" },
-      named(tenant, { class: "grow" }), place === 0 ? "in use" : h("button", { type: "button", onclick: () => pick(() => keys.use(key)) }, "Use"),
+      named(tenant, { class: "grow" }), index === 0 ? "in use" : h("button", { type: "button", onclick: () => pick(() => keys.use(key)) }, "Use"),
       h("button", { type: "button", onclick: () => pick(() => keys.drop(key)) }, "Forget"));
   }));
   function pick(work) {

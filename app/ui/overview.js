@@ -16,9 +16,9 @@ const FILTERS = ["tool_name", "outcome", "trigger"];
 
 /** The range and the filter that the address names. */
 function chosen() {
-  const given = new URLSearchParams(location.hash.split("?")[1] ?? "");
-  const range = RANGES.find(([name]) => name === given.get("range")) ?? RANGES[2];
-  return [range, Object.fromEntries(FILTERS.map((name) => [name, given.get(name)]).filter(([, value]) => value))];
+  const parameters = new URLSearchParams(location.hash.split("?")[1] ?? "");
+  const range = RANGES.find(([name]) => name === parameters.get("range")) ?? RANGES[2];
+  return [range, Object.fromEntries(FILTERS.map((name) => [name, parameters.get(name)]).filter(([, value]) => value))];
 }
 
 const GROUPS = [
@@ -34,12 +34,12 @@ const LOOKED_AT_MS = 10_000;
 /** Rows of a summary by several keys, added up by one of them. Mean and longest latency are those of the first row. Each field by
  *  its name: with names in a list, 676 rows take ten times as long. */
 function summed(rows, key) {
-  const found = new Map();
+  const groups = new Map();
   for (const row of rows) {
     const group = row.groups[key];
-    const sums = found.get(group);
+    const sums = groups.get(group);
     if (sums === undefined) {
-      found.set(group, { ...row, group });
+      groups.set(group, { ...row, group });
       continue;
     }
     sums.entries += row.entries;
@@ -51,7 +51,7 @@ function summed(rows, key) {
     sums.tokens_saved_observed += row.tokens_saved_observed;
     sums.cost_usd += row.cost_usd;
   }
-  return [...found.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
+  return [...groups.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
 }
 
 export async function show(root, { signal }) {
@@ -80,9 +80,9 @@ export async function show(root, { signal }) {
     const [, span, period, step] = range;
     const until = Date.now();
     const since = Math.floor((until - span) / step) * step;
-    const asked = { ...filter, since };
-    const sum = (group, more = {}) => get("/accounting/summary", { ...asked, group_by: group, ...more }, { signal });
-    const newest = (type) => get("/accounting/entries", { ...asked, type, order: "newest", limit: 1000 }, { signal });
+    const selection = { ...filter, since };
+    const sum = (group, more = {}) => get("/accounting/summary", { ...selection, group_by: group, ...more }, { signal });
+    const newest = (type) => get("/accounting/entries", { ...selection, type, order: "newest", limit: 1000 }, { signal });
     const [sums, recent] = await Promise.all([
       sum(`${period},type`), get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, { signal }), loaded]);
     if (sums.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {

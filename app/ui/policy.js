@@ -55,24 +55,24 @@ export async function show(root, { signal }) {
   return undefined;
 }
 
-function verdict(found) {
-  if (!found.results) return [h("p", { class: "none" }, "No result was governed yet.")];
+function verdict(answer) {
+  if (!answer.results) return [h("p", { class: "none" }, "No result was governed yet.")];
   const sum = (rows) => rows.reduce((total, row) => total + row.tokens, 0);
   const of = (rows, name) => rows.find((row) => row.outcome === name) ?? { results: 0, tokens: 0 };
-  const names = ["pass", ...OUTCOMES].filter((name) => of(found.was, name).results || of(found.would_be, name).results);
-  const [was, would] = [sum(found.was), sum(found.would_be)];
+  const names = ["pass", ...OUTCOMES].filter((name) => of(answer.was, name).results || of(answer.would_be, name).results);
+  const [was, would] = [sum(answer.was), sum(answer.would_be)];
   const change = would === was ? "as many tokens as it did" : `${tokens(Math.abs(would - was))} ${would < was ? "fewer" : "more"} (${short(was)} → ${short(would)})`;
   return [
-    h("p", {}, h("strong", {}, `${plural(found.changed_results, "result")} of ${whole(found.results)} would differ.`), ` The model would have read ${change}.`),
+    h("p", {}, h("strong", {}, `${plural(answer.changed_results, "result")} of ${whole(answer.results)} would differ.`), ` The model would have read ${change}.`),
     table("Outcomes before and after", [
       ["Outcome", "text", (name) => outcomeMark(name)],
-      ["Was", "number", (name) => whole(of(found.was, name).results)],
-      ["Would be", "number", (name) => whole(of(found.would_be, name).results)],
-      ["Tokens", "number", (name) => short(of(found.was, name).tokens)],
-      ["Would be", "number", (name) => short(of(found.would_be, name).tokens)],
+      ["Was", "number", (name) => whole(of(answer.was, name).results)],
+      ["Would be", "number", (name) => whole(of(answer.would_be, name).results)],
+      ["Tokens", "number", (name) => short(of(answer.was, name).tokens)],
+      ["Would be", "number", (name) => short(of(answer.would_be, name).tokens)],
     ], names),
-    found.changed.length ? h("h3", {}, "The largest differences") : "",
-    found.changed.length ? table("Results that would differ", [
+    answer.changed.length ? h("h3", {}, "The largest differences") : "",
+    answer.changed.length ? table("Results that would differ", [
       ["When", "text", (one) => when(one.timestamp)],
       ["Tool", "text", (one) => named(one.tool_name)],
       ["Session", "text", (one) => h("a", { href: toSession(one.session_id) }, named(one.session_id))],
@@ -80,7 +80,7 @@ function verdict(found) {
       ["Was", "text", (one) => outcomeMark(one.outcome)],
       ["Would be", "text", (one) => outcomeMark(one.would_be)],
       ["Tokens", "number", (one) => `${short(one.tokens)} → ${short(one.would_be_tokens)}`],
-    ], found.changed.slice(0, 25)) : "",
+    ], answer.changed.slice(0, 25)) : "",
     h("p", { class: "note" }, "Estimated from the accounting: budgets are taken to refuse what they refused."),
   ];
 }

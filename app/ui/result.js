@@ -19,8 +19,8 @@ export async function show(root, { argument: handle, signal }) {
     ["Tree", () => treePanel(path, info, signal)],
     ["Table", () => tablePanel(path, info, signal)],
   ];
-  const [given, refresh] = givenCard(path, signal);
-  const side = h("div", { class: "side" }, askCard(info.handle, signal, refresh), given);
+  const [givenTexts, refresh] = givenCard(path, signal);
+  const side = h("div", { class: "side" }, askCard(info.handle, signal, refresh), givenTexts);
   root.replaceChildren(heading(path, info), h("div", { class: "workspace" },
     h("section", { class: "card" }, tabBar(tabs, panel), panel), side));
   panel.replaceChildren(await tabs[0][1]());
@@ -46,15 +46,15 @@ function heading(path, info) {
 
 function tabBar(tabs, panel) {
   const bar = h("div", { class: "segments", role: "tablist", "aria-label": "Ways to look at the result" });
-  const buttons = tabs.map(([name, make], place) => h("button", {
-    type: "button", role: "tab", "aria-selected": String(place === 0), "aria-controls": "panel", tabindex: place ? -1 : 0, onclick: () => choose(place),
+  const buttons = tabs.map(([name, make], index) => h("button", {
+    type: "button", role: "tab", "aria-selected": String(index === 0), "aria-controls": "panel", tabindex: index ? -1 : 0, onclick: () => choose(index),
   }, name));
-  async function choose(place) {
-    buttons.forEach((button, other) => { button.setAttribute("aria-selected", String(other === place)); button.tabIndex = other === place ? 0 : -1; });
-    buttons[place].focus();
+  async function choose(index) {
+    buttons.forEach((button, other) => { button.setAttribute("aria-selected", String(other === index)); button.tabIndex = other === index ? 0 : -1; });
+    buttons[index].focus();
     panel.replaceChildren(h("p", { class: "none" }, "Reading …"));
     try {
-      panel.replaceChildren(await tabs[place][1]());
+      panel.replaceChildren(await tabs[index][1]());
     } catch (error) {
       if (error.name === "AbortError") return;
       panel.replaceChildren(h("p", { class: "none" }, error.message));
@@ -71,9 +71,9 @@ function tabBar(tabs, panel) {
 }
 
 function linesPanel(path, info, signal) {
-  const place = h("span", { class: "note", "aria-live": "off" });
+  const shownLines = h("span", { class: "note", "aria-live": "off" });
   const lines = new Lines(path, info.measure.lines, signal, (first, last, total) => {
-    place.textContent = `Lines ${whole(first)} to ${whole(last)} of ${whole(total)}`;
+    shownLines.textContent = `Lines ${whole(first)} to ${whole(last)} of ${whole(total)}`;
   });
   const hits = h("div", { class: "hits", hidden: true, tabindex: 0, role: "region", "aria-label": "Matching lines" });
   const pattern = h("input", { type: "search", name: "pattern", placeholder: "Search lines (RE2)", "aria-label": "Search lines", spellcheck: "false", autocomplete: "off" });
@@ -89,36 +89,36 @@ function linesPanel(path, info, signal) {
   const find = h("form", { class: "bars", role: "search", onsubmit: search }, pattern,
     h("label", {}, ignoreCase, "ignore case"), h("label", {}, literal, "literal"), h("button", { type: "submit" }, "Search"));
   const go = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); lines.go(parseInt(number.value.replace(/\D/g, ""), 10) || 1); lines.element.focus(); } },
-    number, h("button", { type: "submit" }, "Go to line"), view, h("span", { class: "grow" }), place);
+    number, h("button", { type: "submit" }, "Go to line"), view, h("span", { class: "grow" }), shownLines);
 
   async function search(event) {
     event.preventDefault();
     if (!pattern.value) { hits.hidden = true; lines.mark(null); return; }
-    const asked = { pattern: pattern.value, ignore_case: ignoreCase.checked, literal: literal.checked, accounted: false };
+    const filter = { pattern: pattern.value, ignore_case: ignoreCase.checked, literal: literal.checked, accounted: false };
     const hit = highlighter(pattern.value, { literal: literal.checked, ignoreCase: ignoreCase.checked });
     const list = h("ol");
     hits.replaceChildren(h("p", { class: "note" }, "Searching …"), list);
     hits.hidden = false;
     try {
-      await more(asked, 0, list, hit);
+      await more(filter, 0, list, hit);
     } catch (error) {
       if (error.name === "AbortError") return;
       hits.replaceChildren(h("p", { class: "warning" }, error.message));
     }
   }
 
-  async function more(asked, offset, list, hit) {
-    const found = await get(`${path}/grep`, { ...asked, offset, limit: 200 }, { signal });
-    if (found.view !== lines.view) { view.value = found.view; await lines.show(found.view); }
+  async function more(filter, offset, list, hit) {
+    const page = await get(`${path}/grep`, { ...filter, offset, limit: 200 }, { signal });
+    if (page.view !== lines.view) { view.value = page.view; await lines.show(page.view); }
     lines.mark(hit);
-    hits.firstChild.textContent = found.total_matches ? plural(found.total_matches, "matching line") : "No line matches.";
-    list.append(...found.matches.map((match) => h("li", {}, h("button", { type: "button", onclick: () => lines.go(match.line) },
+    hits.firstChild.textContent = page.total_matches ? plural(page.total_matches, "matching line") : "No line matches.";
+    list.append(...page.matches.map((match) => h("li", {}, h("button", { type: "button", onclick: () => lines.go(match.line) },
       h("span", { class: "number" }, whole(match.line)), h("span", {}, marked(match.text.slice(0, 400), hit))))));
-    if (found.next_offset !== null) {
-      const next = h("li", {}, h("button", { type: "button", onclick: async () => { next.remove(); await more(asked, found.next_offset, list, hit); } }, "More matches …"));
+    if (page.next_offset !== null) {
+      const next = h("li", {}, h("button", { type: "button", onclick: async () => { next.remove(); await more(filter, page.next_offset, list, hit); } }, "More matches …"));
       list.append(next);
     }
-    if (offset === 0 && found.matches.length) lines.go(found.matches[0].line);
+    if (offset === 0 && page.matches.length) lines.go(page.matches[0].line);
   }
 
   return h("div", {}, find, hits, go, lines.element);
@@ -216,15 +216,15 @@ const NAMES = { tool: "In place of the result", extract: "An answer", read: "Rea
 function givenCard(path, signal) {
   const list = h("div", { class: "given" });
   async function refresh() {
-    const found = await get(`${path}/given`, { limit: 200 }, { signal });
+    const answer = await get(`${path}/given`, { limit: 200 }, { signal });
     const open = new Set([...list.querySelectorAll("details[open]")].map((one) => one.dataset.id));
-    list.replaceChildren(...found.given.map((one, place) => {
-      const details = h("details", { "data-id": one.entry_id, open: open.has(one.entry_id) || (place === 0 && !open.size) },
+    list.replaceChildren(...answer.given.map((one, index) => {
+      const details = h("details", { "data-id": one.entry_id, open: open.has(one.entry_id) || (index === 0 && !open.size) },
         h("summary", {}, NAMES[one.type] ?? one.type, " · ", one.outcome ? outcomeMark(one.outcome) : (one.strategy ?? ""), " · ", tokens(one.tokens), " · ", when(one.timestamp)),
         one.text === null ? h("p", { class: "note" }, "The text was not kept.") : h("pre", { class: "text", tabindex: 0 }, foreign(one.text)));
       return details;
     }));
-    if (!found.given.length) list.replaceChildren(h("p", { class: "none" }, "The accounting has no entry about it any more."));
+    if (!answer.given.length) list.replaceChildren(h("p", { class: "none" }, "The accounting has no entry about it any more."));
   }
   return [card("What the model was given", list), refresh];
 }

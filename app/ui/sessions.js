@@ -23,14 +23,14 @@ export const list = {
     let shown = PAGE;
     root.append(h("div", { class: "head" }, h("h1", {}, "Sessions")), h("section", { class: "card" }, rows));
     async function refresh() {
-      const found = [];
+      const sessions = [];
       let cursor = null;
       do {
-        const page = await get("/sessions", { limit: Math.min(PAGE, shown - found.length), cursor }, { signal });
-        found.push(...page.sessions);
+        const page = await get("/sessions", { limit: Math.min(PAGE, shown - sessions.length), cursor }, { signal });
+        sessions.push(...page.sessions);
         cursor = page.next_cursor;
-      } while (cursor && found.length < shown);
-      if (!found.length) {
+      } while (cursor && sessions.length < shown);
+      if (!sessions.length) {
         rows.replaceChildren(h("p", {}, "No session is open. A first result opens one, or:"),
           command(`curl -s -X PUT ${location.origin}/sessions/demo -H 'Content-Type: application/json' -d '{"context_window": 131072}'`));
         return;
@@ -44,7 +44,7 @@ export const list = {
         ["Turn", "number", (one) => one.turn ?? ""],
         ["Stored", "number", (one) => whole(one.stored_results)],
         ["Last used", "text", (one) => when(one.last_used_at)],
-      ], found), cursor ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "More sessions")) : "");
+      ], sessions), cursor ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "More sessions")) : "");
     }
     await refresh();
     return refresh;
@@ -59,13 +59,13 @@ export const one = {
     root.append(h("div", { class: "head" }, h("h1", {}, named(id))), top, card("Calls, newest first", line));
     async function refresh() {
       const path = `/sessions/${encodeURIComponent(id)}`;
-      const [session, entries] = await Promise.all([
+      const [session, page] = await Promise.all([
         get(path, {}, { signal }).catch((error) => { if (error.status === 410 || error.status === 404) return error; throw error; }),
         newest(id, shown, signal),
       ]);
-      if (session instanceof Error && !entries.found.length) throw session;
+      if (session instanceof Error && !page.entries.length) throw session;
       top.replaceChildren(session instanceof Error ? h("p", { class: "warning" }, session.message) : facts(session));
-      line.replaceChildren(timeline(entries.found), entries.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "Earlier calls")) : "");
+      line.replaceChildren(timeline(page.entries), page.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "Earlier calls")) : "");
     }
     await refresh();
     return refresh;
@@ -73,14 +73,14 @@ export const one = {
 };
 
 async function newest(id, most, signal) {
-  const found = [];
+  const entries = [];
   let cursor = null;
   do {
     const page = await get("/accounting/entries", { session_id: id, order: "newest", limit: PAGE, cursor }, { signal });
-    found.push(...page.entries);
+    entries.push(...page.entries);
     cursor = page.next_cursor;
-  } while (cursor && found.length < most);
-  return { found, more: cursor !== null };
+  } while (cursor && entries.length < most);
+  return { entries, more: cursor !== null };
 }
 
 function facts(session) {
@@ -106,8 +106,8 @@ function timeline(entries) {
   }
   return h("ol", { class: "timeline" }, heads.map((entry) => {
     const handle = entry.details.tool_output_handle;
-    const asked = entry.type === "tool" ? below.get(handle) ?? [] : [];
-    return h("li", {}, item(entry), asked.length ? h("ul", {}, asked.map((other) => h("li", {}, item(other)))) : "");
+    const questions = entry.type === "tool" ? below.get(handle) ?? [] : [];
+    return h("li", {}, item(entry), questions.length ? h("ul", {}, questions.map((other) => h("li", {}, item(other)))) : "");
   }));
 }
 

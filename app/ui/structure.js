@@ -69,7 +69,7 @@ function more(list, value, kind, from) {
   const names = kind === "array" ? null : Object.keys(value);
   const count = names ? names.length : value.length;
   const to = Math.min(count, from + CHILDREN);
-  for (let place = from; place < to; place += 1) list.append(node(names ? names[place] : String(place), value[names ? names[place] : place]));
+  for (let index = from; index < to; index += 1) list.append(node(names ? names[index] : String(index), value[names ? names[index] : index]));
   if (to < count) {
     const next = h("li", {}, h("button", { type: "button", onclick: () => { next.remove(); more(list, value, kind, to); } }, `… ${whole(count - to)} more`));
     list.append(next);
@@ -94,8 +94,8 @@ export async function tablePanel(path, info, signal) {
   async function run(offset) {
     out.replaceChildren(h("p", { class: "none" }, "Querying …"));
     try {
-      const found = await get(`${path}/query`, { expression: expression.value.trim() || "@", limit: PAGE, offset, accounted: false }, { signal });
-      out.replaceChildren(answer(found, offset, run));
+      const page = await get(`${path}/query`, { expression: expression.value.trim() || "@", limit: PAGE, offset, accounted: false }, { signal });
+      out.replaceChildren(answer(page, offset, run));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Problem)) throw error;
@@ -106,17 +106,17 @@ export async function tablePanel(path, info, signal) {
   return h("div", {}, form, out);
 }
 
-function answer(found, offset, run) {
+function answer(page, offset, run) {
   const parts = [];
-  if (found.hint) parts.push(h("p", { class: "note" }, foreign(found.hint)));
-  if (found.type === "array") {
-    const last = offset + found.result.length;
-    const turn = (name, to, on) => h("button", { type: "button", disabled: !on, onclick: () => run(to) }, name);
-    parts.push(h("div", { class: "bars" }, h("span", { class: "note grow" }, found.total ? `Items ${whole(offset + 1)} to ${whole(last)} of ${whole(found.total)} (${found.kind})` : "No items"),
-      turn("Previous", Math.max(0, offset - PAGE), offset > 0), turn("Next", found.next_offset ?? 0, found.next_offset !== null)));
-    parts.push(rowsOf(found.result, offset));
+  if (page.hint) parts.push(h("p", { class: "note" }, foreign(page.hint)));
+  if (page.type === "array") {
+    const last = offset + page.result.length;
+    const pageButton = (name, to, on) => h("button", { type: "button", disabled: !on, onclick: () => run(to) }, name);
+    parts.push(h("div", { class: "bars" }, h("span", { class: "note grow" }, page.total ? `Items ${whole(offset + 1)} to ${whole(last)} of ${whole(page.total)} (${page.kind})` : "No items"),
+      pageButton("Previous", Math.max(0, offset - PAGE), offset > 0), pageButton("Next", page.next_offset ?? 0, page.next_offset !== null)));
+    parts.push(rowsOf(page.result, offset));
   } else {
-    parts.push(h("pre", { class: "text", tabindex: 0 }, foreign(JSON.stringify(found.result, null, 2).slice(0, 400_000))));
+    parts.push(h("pre", { class: "text", tabindex: 0 }, foreign(JSON.stringify(page.result, null, 2).slice(0, 400_000))));
   }
   return h("div", {}, parts);
 }
@@ -135,7 +135,7 @@ function rowsOf(items, offset) {
     return h("td", { title: text.length > 40 ? text.slice(0, 1000) : null, class: typeof value === "number" ? "number" : "" }, h("bdi", {}, foreign(text.slice(0, CELL_CHARS)), text.length > CELL_CHARS ? "…" : ""));
   };
   const head = h("tr", {}, h("th", { scope: "col", class: "number" }, "#"), isTable ? columns.map((name) => h("th", { scope: "col" }, named(name.slice(0, 200)))) : h("th", { scope: "col" }, "Value"));
-  const body = items.map((item, place) => h("tr", {}, h("td", { class: "number muted" }, whole(offset + place + 1)), isTable ? columns.map((name) => cell(item[name])) : cell(item)));
+  const body = items.map((item, index) => h("tr", {}, h("td", { class: "number muted" }, whole(offset + index + 1)), isTable ? columns.map((name) => cell(item[name])) : cell(item)));
   const widest = Math.max(0, ...items.map((item) => (kindOf(item) === "object" ? Object.keys(item).length : 0)));
   return h("div", {}, h("div", { class: "cells", tabindex: 0, role: "region", "aria-label": "Rows" }, h("table", {}, h("thead", {}, head), h("tbody", {}, body))),
     isTable && widest > COLUMNS && h("p", { class: "note" }, `The first ${COLUMNS} of ${whole(widest)} columns. Choose others by a query.`));

@@ -78,17 +78,21 @@ class MapPhase:
         if known:
             self._finish(Mapped(part, known), "cached")
             return
-        try:
-            if known == _TOO_LONG:
-                raise ContextExceeded(_LONGER)
-            report = await self._asked(part)
-        except ContextExceeded as error:
-            await self._split(part, key, error.detail)
-        except ModelError as error:
-            self._finish(Mapped(part, None, error.detail), "failed")
-        else:
-            self._finish(Mapped(part, report.text), "ok")
-            await self._inquiry.keep(key, report)
+        too_long = _LONGER if known == _TOO_LONG else None
+        if too_long is None:
+            try:
+                report = await self._asked(part)
+            except ContextExceeded as error:
+                # Split below: here the error would hold the prompt until all parts of the chunk are read.
+                too_long = error.detail
+            except ModelError as error:
+                self._finish(Mapped(part, None, error.detail), "failed")
+                return
+        if too_long is not None:
+            await self._split(part, key, too_long)
+            return
+        self._finish(Mapped(part, report.text), "ok")
+        await self._inquiry.keep(key, report)
 
     async def _asked(self, part: Part) -> Report:
         nonce = new_nonce()

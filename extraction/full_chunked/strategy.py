@@ -38,6 +38,12 @@ _FRAME_TOKENS = 100
 
 _LEAST_ROOM = 500
 
+NOT_READ = "[Not read: "
+"""Begins the line about the bytes that were not read."""
+
+_MOST_NAMED = 20
+_NOTHING_IN_PART = f"{NOTHING_FOUND} in the part that was read."
+
 
 async def answer(task: Task) -> Answer:
     """Reads every chunk, or as many as the session's cap of model calls allows. Raises StrategyFailed."""
@@ -62,10 +68,11 @@ def _planned(task: Task, chunks: int) -> Progress:
 
 
 async def _affordable(inquiry: Inquiry, parts: Sequence[Part], max_bytes: int) -> list[Part]:
-    """Returns the chunks for which the session's cap of calls is enough, with one call kept for the reduce.
-    Kept findings need no call; the others are spread over the document. Without a call left and
-    without findings all chunks are returned: the first call is then refused with the reason. Raises
-    StrategyFailed before any call if the caller requires a complete answer."""
+    """Returns the chunks to read within the session's cap of calls. Chunks with a stored finding cost no call
+    and are always among them. The other calls, except one for the reduce, go to chunks at equal distances in
+    the document. If no call is left and no finding is stored, returns all chunks: the first call is then
+    refused, and the error says why. Raises StrategyFailed before any call if the caller requires a complete
+    answer and the calls are too few."""
     calls = inquiry.asking.calls_left
     if calls is None or len(parts) + (len(parts) > 1) <= calls:
         return list(parts)
@@ -110,13 +117,13 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
     relevant = [one for one in findings if not one.text.startswith(NOTHING_FOUND)]
     warnings = _warnings(mapped)
     if len(_chosen(mapped)) == 1:
-        return _answer(task, findings[0].text, coverage, *warnings)
+        return _answer(task, naming_gaps(findings[0].text, coverage.missing), coverage, *warnings)
     if not relevant:
         return _answer(task, _nothing(task, findings, coverage.missing), coverage, *warnings)
     try:
         with anyio.fail_after(inquiry.task.seconds_left - MARGIN_SECONDS):
             body = await merged(inquiry, relevant, _lost(mapped))
-        return _answer(task, body, coverage, *warnings)
+        return _answer(task, naming_gaps(body, coverage.missing), coverage, *warnings)
     except TimeoutError:
         reason = DEADLINE_PASSED
     except ModelError as error:
@@ -185,7 +192,7 @@ def _cause(mapped: Sequence[Mapped]) -> str:
 def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """The body if nothing was found: what the chunks hold instead, without duplicates, as far as it fits."""
     held = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
-    text = "\n".join((NOTHING_FOUND, *map(_named, gaps)))
+    text = naming_gaps(NOTHING_FOUND, gaps)
     left = task.max_bytes - len(text.encode())
     for line in filter(None, held):
         left -= len(line.encode()) + 1
@@ -197,7 +204,7 @@ def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> st
 
 def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """Each finding under its byte range, all with an equal share of the room."""
-    missing = [_named(gap) for gap in gaps]
+    missing = [not_read(gaps)] if gaps else []
     located = [task.source.located(one.part.start, one.part.end) for one in findings]
     heads = [f"[Bytes {spans[0].start} to {spans[-1].end}]\n" for spans in located]
     room = task.max_bytes - sum(len(line.encode()) + 2 for line in (*missing, *heads))
@@ -205,8 +212,38 @@ def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> s
     return "\n\n".join((*missing, *(head + text for head, text in zip(heads, texts, strict=True))))
 
 
-def _named(gap: Gap) -> str:
-    return f"[Not read: bytes {gap.start} to {gap.end} ({gap.reason})]"
+def naming_gaps(report: str, gaps: Sequence[Gap]) -> str:
+    """The report below the bytes that were not read. A report of nothing found keeps its first line, which
+    then says that it is about a part."""
+    if not gaps:
+        return report
+    if not report.startswith(NOTHING_FOUND):
+        return f"{not_read(gaps)}\n\n{report}"
+    held = report.removeprefix(NOTHING_FOUND).strip(" .:\n")
+    return "\n".join(filter(None, (_NOTHING_IN_PART, not_read(gaps), held)))
+
+
+def is_bare(body: str) -> bool:
+    """True if the body says that nothing was found, and not what the data holds."""
+    first, *others = body.strip(" .:\n").split("\n")
+    is_nothing = first.strip(" .:") in (NOTHING_FOUND, _NOTHING_IN_PART.strip("."))
+    return is_nothing and all(line.startswith(NOT_READ) for line in others)
+
+
+def not_read(gaps: Sequence[Gap]) -> str:
+    """The line about the bytes that were not read, at most 20 ranges of each reason."""
+    by_reason: dict[str, list[Gap]] = {}
+    for gap in gaps:
+        by_reason.setdefault(gap.reason, []).append(gap)
+    parts = [f"{_ranges(same)} ({reason})" for reason, same in by_reason.items()]
+    return f"{NOT_READ}bytes {'; '.join(parts)}]"
+
+
+def _ranges(gaps: Sequence[Gap]) -> str:
+    named = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps[:_MOST_NAMED])
+    others = gaps[_MOST_NAMED:]
+    size = sum(gap.end - gap.start for gap in others)
+    return f"{named} and {size} bytes in {len(others)} other ranges" if others else named
 
 
 async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:

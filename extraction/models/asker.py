@@ -1,8 +1,9 @@
 """How one extraction asks the models: in order, with two tries and waits, in time, each call accounted."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -40,9 +41,13 @@ _FIRST_WAIT_SECONDS = 2.0
 _WAIT_SHARE = 2 / 3
 """The part of the time left that a wait may take."""
 
+MOST_REPLY_BYTES = 64 << 20
+"""The most bytes of replies that one extraction reads."""
+
 _LATE = "the deadline passed"
 _LEFT_ALONE = "the model is left alone for a moment"
 _TOO_LONG = "the prompt is longer than the model's window"
+_TOO_MUCH = "the replies to this extraction have more than 64 MiB"
 
 
 class _Silence(ModelUnavailable):
@@ -55,6 +60,7 @@ class _Call:
 
     prompt: Prompt
     ends: float
+    without: Collection[str] = ()
     tries: Counter[ModelLane] = field(default_factory=Counter)
     failure: ModelError | None = None
     # The prompt's tokens, by the name of the encoding.
@@ -85,6 +91,7 @@ class Asker:
         # Models that refuse whatever they are asked, with the reason.
         self._refusals: dict[ModelLane, str] = {}
         self._asked: set[ModelLane] = set()
+        self._received_bytes = 0
         # Prompts that a model failed on in every try since it last answered this extraction.
         self._lost: Counter[ModelLane] = Counter()
 
@@ -110,9 +117,16 @@ class Asker:
     async def count_in_thread(self, text: str) -> int:
         return await self._shared.count((text,), self._first.tokenizer)
 
-    async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
+    def has_model_without(self, names: Collection[str]) -> bool:
+        return any(lane not in self._refusals and lane.model.terms.name not in names for lane in self._lanes)
+
+    def leave_out(self, name: str, reason: str) -> None:
+        self._refusals |= {lane: reason for lane in self._lanes if lane.model.terms.name == name}
+
+    async def ask(self, prompt: Prompt, seconds: float | None = None, without: Collection[str] = ()) -> Reply:
         ends = self._rules.ends
-        call = _Call(prompt, ends if seconds is None else min(ends, anyio.current_time() + seconds))
+        ends = ends if seconds is None else min(ends, anyio.current_time() + seconds)
+        call = _Call(prompt, ends, without)
         while True:
             await self._wait(call)
             async with self._slot(call):
@@ -137,7 +151,8 @@ class Asker:
     def _open(self, call: _Call) -> Iterator[ModelLane]:
         """The lanes that may still answer this call, now or later."""
         for lane in self._lanes:
-            if lane not in self._refusals and call.tries[lane] < TRIES:
+            is_wanted = lane not in self._refusals and lane.model.terms.name not in call.without
+            if is_wanted and call.tries[lane] < TRIES:
                 yield lane
 
     def _available(self, call: _Call) -> Iterator[ModelLane]:
@@ -155,7 +170,8 @@ class Asker:
         if pauses and (pause := min(pauses)) <= _WAIT_SHARE * call.seconds_left:
             await anyio.sleep(max(0.0, pause))
         elif call.failure is not None:
-            raise call.failure
+            # A copy: an error that is raised holds its frames, and these would hold the error.
+            raise copy(call.failure)
         elif len(self._refusals) == len(self._lanes):
             raise ModelRefused(next(reversed(self._refusals.values())))
         else:
@@ -196,6 +212,8 @@ class Asker:
         """Makes one attempt. Raises ModelRefused if none may begin."""
         if reason := self._rules.allowed():
             raise ModelRefused(reason)
+        if self._received_bytes > MOST_REPLY_BYTES:
+            raise ModelRefused(_TOO_MUCH)
         seconds, began = self._seconds(lane, call), anyio.current_time()
         attempt = self._usage.begin(lane, call.prompt)
         self._asked.add(lane)
@@ -204,11 +222,14 @@ class Asker:
         try:
             with anyio.fail_after(seconds):
                 reply = await lane.model.complete(call.prompt, attempt.note_sent)
-                outcome = replace(reply, model=lane.model.terms.name)
+            self._received_bytes += reply.received_bytes
+            outcome = replace(reply, model=lane.model.terms.name)
+            del reply
         except TimeoutError:
             outcome = _Silence("no answer in time")
         except ModelError as failure:
-            outcome = failure
+            # Without its frames and its cause, which hold the reply.
+            outcome = copy(failure)
         except BaseException as fault:
             is_cancelled = isinstance(fault, anyio.get_cancelled_exc_class())
             attempt.failed("cancelled" if is_cancelled else "internal error", was_read=True)
@@ -243,7 +264,7 @@ class Asker:
         """Decides whether this lane is tried again for the call. Raises ContextExceeded: the caller splits
         the prompt."""
         if isinstance(failure, ContextExceeded):
-            raise failure
+            raise copy(failure)
         call.failure = failure
         match failure:
             case ModelRefused():

@@ -25,6 +25,9 @@ from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, ToolCall, 
 # More tool calls than a model needs at a time.
 _MOST_CALLS = 64
 
+# A report of the most output tokens has half of this. The rest is for the thoughts before it.
+_MOST_REPLY_CHARS = 1 << 18
+
 # More than any window: a larger number is not a valid count.
 _MOST_TOKENS = 100_000_000
 
@@ -175,7 +178,13 @@ def parse_reply(body: bytes | bytearray) -> Reply:
         if message.refusal:
             raise PromptDeclined("the model declined to answer")
         raise ModelBadReply("the reply is empty")
-    return Reply(text, stop, calls, _tokens(completion.usage))
+    return Reply(_ends_of(text), stop, calls, _tokens(completion.usage), received_bytes=len(body))
+
+
+def _ends_of(text: str) -> str:
+    """Drops the middle of a reply that is longer than any report with the thoughts before it."""
+    most = _MOST_REPLY_CHARS // 2
+    return text if len(text) <= 2 * most else f"{text[:most]}\n…\n{text[-most:]}"
 
 
 def _call(call: _Call, number: int) -> ToolCall:

@@ -14,7 +14,7 @@ from content.passages.unseen import is_seen
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 
-# Weights, measured on questions about recorded results: see the table in `bench/README.md`. Half or twice a
+# Weights, measured on questions about recorded results: see the table in `bench/measured.md`. Half or twice a
 # weight changes one answer in a hundred.
 _PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.35, 2.0
 _NEIGHBOURS = ((1, 0.3), (2, 0.15))

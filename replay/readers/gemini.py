@@ -18,7 +18,7 @@ def recognises(records: Sequence[Any]) -> bool:
 
 
 def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
-    """Of JSON lines the first has the session; a message that is written again replaces the one before."""
+    """The first of JSON lines has the session. A message that is written again replaces the one before."""
     messages: dict[str, dict[str, Any]] = {}
     for record in records:
         match record:

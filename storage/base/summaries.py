@@ -14,7 +14,6 @@ from domain.accounting import (
     EntryStatus,
     EntryType,
     GroupBy,
-    Missing,
     Summary,
     SummaryRow,
 )
@@ -137,11 +136,11 @@ class GroupedSums:
     def add_entry(self, entry: AccountingEntry | SummedEntry) -> None:
         self.add(tuple(_value_of(entry, key) for key in self.keys), sums_of(entry))
 
-    def summary(self, *missing: Missing) -> Summary:
+    def summary(self, *, is_damaged: bool = False) -> Summary:
         rows = [sums.row(self.keys, group) for group, sums in self._groups.items()]
         rows.sort(key=lambda row: (-row.tokens_saved, *(value or "" for value in row.groups.values())))
         rest = None if self._rest is None else self._rest.row()
-        return Summary(rows, rest, frozenset(missing))
+        return Summary(rows, rest, is_damaged)
 
 
 def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:

@@ -18,7 +18,7 @@ import msgspec
 from domain.errors import ResultNotFound
 from domain.handles import Handle, SessionKey, is_name, parse_handle
 from domain.results import StoredResult
-from domain.values import value
+from domain.structs import frozen_struct
 from storage.base.damage import DamagedInfo, Notices, decode_info
 from storage.disk.syscalls import Files, open_dir, open_file, size_of, unlink
 
@@ -28,7 +28,7 @@ MAX_INFO_BYTES = 8 << 20
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-@value
+@frozen_struct
 class Info:
     """`body_bytes` is the size of the complete body."""
 

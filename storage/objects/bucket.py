@@ -80,13 +80,13 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def has(self, path: str) -> bool:
+    def size(self, path: str) -> int | None:
+        """Bytes of the object. None if there is no such object."""
         with _translated():
             try:
-                obstore.head(self._client, path)
+                return obstore.head(self._client, path)["size"]
             except FileNotFoundError:
-                return False
-            return True
+                return None
 
     def put(self, path: str, data: bytes) -> None:
         with _translated():

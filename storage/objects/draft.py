@@ -7,24 +7,40 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVarTuple
+from typing import Protocol, Self, TypeVarTuple
 
 from domain.errors import StorageError, StoreUnavailable
 from domain.results import Durability, StoredResult
+from storage.objects.bucket import Bucket, SegmentCache
 from storage.objects.layout import Info, segment_path
-
-if TYPE_CHECKING:
-    from storage.objects.store import ObjectStore
 
 Ts = TypeVarTuple("Ts")
 CHUNK = 1 << 20
+
+
+class Publisher(Protocol):
+    """What a draft needs of its store. `remove_segments` and `place` block."""
+
+    bucket: Bucket
+    cache: SegmentCache
+    segment_bytes: int
+
+    def take(self, tenant: str, size: int) -> None: ...
+
+    def give(self, tenant: str, size: int, published: int = 0) -> None: ...
+
+    async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None: ...
+
+    def place(self, info: Info, data: bytes) -> bool: ...
+
+    def remove_segments(self, paths: list[str]) -> None: ...
 
 
 class ObjectDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job.
     After a StorageError the draft is abandoned: its caller was refused, so no later step publishes it."""
 
-    def __init__(self, store: "ObjectStore", tenant: str) -> None:
+    def __init__(self, store: Publisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = secrets.token_hex(16)
@@ -45,7 +61,7 @@ class ObjectDraft:
             self._drop()
         elif not self._is_abandoned:
             with suppress(StorageError):
-                await self._store.bucket.run(self._drop_in_turn)
+                await self._store.bucket.run(self._drop_with_lock)
         # Where a job still runs, that job drops the draft at its end.
         elif self._lock.acquire(blocking=False):
             is_done = self._is_done
@@ -81,12 +97,12 @@ class ObjectDraft:
     async def _run(self, job: Callable[[*Ts], None], *args: *Ts) -> None:
         self._in_thread = True
         try:
-            await self._store.bucket.run(self._in_turn, job, args)
+            await self._store.bucket.run(self._with_lock, job, args)
         except StorageError:
             self._is_abandoned = True
             raise
 
-    def _in_turn(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
+    def _with_lock(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:
         try:
             with self._lock:
                 if self._is_done or self._is_abandoned:
@@ -96,7 +112,7 @@ class ObjectDraft:
             # The lock is released: a caller that abandons the draft now gets it, and drops the draft itself.
             if self._is_abandoned:
                 with suppress(StorageError):
-                    self._drop_in_turn()
+                    self._drop_with_lock()
 
     def _send(self) -> None:
         size = self._store.segment_bytes
@@ -130,7 +146,7 @@ class ObjectDraft:
             with suppress(StorageError):
                 self._store.remove_segments(info.segments)
 
-    def _drop_in_turn(self) -> None:
+    def _drop_with_lock(self) -> None:
         with self._lock:
             if not self._is_done:
                 self._drop()

@@ -5,10 +5,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name, is_safe
@@ -35,6 +35,8 @@ from storage.objects.layout import (
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 60.0
 """How long a deleted body of several segments stays readable for readers that have started."""
@@ -212,7 +214,11 @@ class ObjectStore:
             # The reply to our own write may be lost; then it is repeated, and finds itself.
             if before is not None and before.body == info.body:
                 return True
-            if before is not None and not self._has_expired(before) and self.bucket.has(before.segments[-1]):
+            if (
+                before is not None
+                and not self._has_expired(before)
+                and self.bucket.size(before.segments[-1]) is not None
+            ):
                 self._touch(info.path, info.used_at)
                 return False
             if version is not None and self.bucket.update(info.path, data, version):
@@ -223,14 +229,33 @@ class ObjectStore:
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
 
     def _fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
-        found = self.bucket.get(path)
-        if found is None:
-            return None
-        if not is_intact(found[0]):
-            self._notices.warn(path, "is damaged: its result is not read. Delete it.")
-            return None
-        self.cache.put(path, found[0])
-        return found[0]
+        def decode(data: bytes) -> bytes:
+            if not is_intact(data):
+                raise DamagedInfo("its checksum does not match")
+            return data
+
+        segment, _ = self._get(path, decode)
+        if segment is not None:
+            self.cache.put(path, segment)
+        return segment
+
+    def _get(self, path: str, decode: Callable[[bytes], T]) -> "tuple[T | None, UpdateVersion | None]":
+        """What `decode` makes of an object, and the version of the object. Without the first: the object is
+        missing or, with a version, damaged in the bucket. `decode` raises DamagedInfo; then the object is
+        read once more. Raises StoreUnavailable if the reads differ, or are shorter than the object."""
+        first = self.bucket.get(path)
+        with suppress(DamagedInfo):
+            return _decoded(first, decode)
+        second = self.bucket.get(path)
+        try:
+            return _decoded(second, decode)
+        except DamagedInfo as damage:
+            assert first is not None
+            assert second is not None
+            if second[0] != first[0] or self.bucket.size(path) != len(second[0]):
+                raise StoreUnavailable("The object store returned a damaged object. Try again.") from None
+            self._notices.warn(path, f"is damaged ({damage}): its result is not read. Delete it.")
+            return None, second[1]
 
     def remove_segments(self, paths: list[str]) -> None:
         self.cache.forget(paths)
@@ -238,14 +263,7 @@ class ObjectStore:
 
     def _look(self, path: str) -> "tuple[Info | None, UpdateVersion | None]":
         """An info and the version of its object. No info: it is missing or, with a version, damaged."""
-        found = self.bucket.get(path)
-        if found is None:
-            return None, None
-        try:
-            return read_info(found[0], path), found[1]
-        except DamagedInfo as damage:
-            self._notices.warn(path, f"is damaged ({damage}): its result is not found. Delete it.")
-            return None, found[1]
+        return self._get(path, lambda data: read_info(data, path))
 
     def _touch(self, path: str, now: int) -> int | None:
         """Returns the last use in Unix ms, as it is written down. None if the result does not exist."""
@@ -367,3 +385,10 @@ class ObjectStore:
             self._quota.give(tenant, before[tenant] - held[tenant])
         self._scanned_at = began
         return deleted
+
+
+def _decoded(
+    found: "tuple[bytes, UpdateVersion] | None", decode: Callable[[bytes], T]
+) -> "tuple[T | None, UpdateVersion | None]":
+    """Raises what `decode` raises."""
+    return (None, None) if found is None else (decode(found[0]), found[1])

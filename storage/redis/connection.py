@@ -4,10 +4,10 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import NoScriptError, ResponseError
 
-from domain.errors import StorageError, StoreBusy, StoreFull, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
@@ -32,23 +32,21 @@ from storage.redis.facts import (
     translated,
     worst_of,
 )
-from storage.redis.keys import SHARDS_KEY, Shard, probe, shard_named
+from storage.redis.keys import SHARD_KEYS, Shard, probe, shard_in
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 T = TypeVar("T")
 Arg = str | bytes | int
 
-REQUEST_SECONDS = 1.6
-"""The bound of all slow answers that one request waits for. With it a caller gets a 503 within 2.5 s."""
-
-MOST_SECONDS = 2.0
-"""The bound of one operation that also waits for the append-only file."""
+REQUEST_SECONDS = 0.8
+"""The bound of an operation, and of all slow answers that one request waits for: a caller gets a 503 within a
+second."""
 
 AOF_SECONDS = 0.9
-"""How long a stored result waits for the append-only file that is synced every second."""
+"""How much longer a stored result waits for the append-only file that is synced every second."""
 
-BUSY_SECONDS = 1.0
-"""How long an operation waits for a free connection."""
+BUSY_SECONDS = 0.3
+"""How much of that an operation waits for a free connection."""
 
 AWAY_SECONDS = 1.0
 """How long nothing is sent to a server that did not answer; then one caller tries it."""
@@ -56,77 +54,27 @@ AWAY_SECONDS = 1.0
 FACTS_SECONDS = 1.0
 """How long `appendfsync always` is assumed before the server is asked again."""
 
+SHARDS_SECONDS = 1.0
+"""How long a list of all shards is reused; that of a Redis with many keys _REUSED times as long as it took.
+A sweep makes a new one."""
+
+_REUSED = 20
+_MANY_REPLIES = 10
+_SCANNED = 1000
 _QUICK_SECONDS = 0.2
-_LEAST_SECONDS = 0.5
+_LEAST_SECONDS = 0.4
 _FRESH_SECONDS = 5.0
 _PROBE_MS = 10_000
 _COUNTER_DIGITS = 16
+
+_slow: ContextVar[tuple[float, float]] = ContextVar("redis_slow", default=(0.0, float("-inf")))
+"""The seconds that the running request has waited for answers that took longer than _QUICK_SECONDS, and when
+it got the last of them."""
 
 
 def open_redis(url: str) -> "RedisConnection":
     """Connects with the first use. Raises ConfigError for a URL that cannot be used."""
     return RedisConnection(parse_redis_url(url))
-
-
-class _Slots:
-    """The connections that may be in use at the same time, and who waits for one."""
-
-    def __init__(self, most: int) -> None:
-        self._free = asyncio.Semaphore(most)
-        self.most = most
-        self.in_use = self.waiting = 0
-
-    @asynccontextmanager
-    async def one(self, seconds: float) -> AsyncIterator[None]:
-        """Holds one of them. Raises StoreBusy if none is free within `seconds`."""
-        if self._free.locked():
-            self.waiting += 1
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._free.acquire()
-            except TimeoutError:
-                raise StoreBusy("Every connection to Redis is busy. Try again.") from None
-            finally:
-                self.waiting -= 1
-        else:
-            await self._free.acquire()
-        self.in_use += 1
-        try:
-            yield
-        finally:
-            self.in_use -= 1
-            self._free.release()
-
-
-class _Patience:
-    """The time that one request has waited for slow answers. Answers within _QUICK_SECONDS do not count."""
-
-    __slots__ = ("_at", "_spent")
-
-    def __init__(self) -> None:
-        self._spent, self._at = 0.0, float("-inf")
-
-    def left(self, now: float) -> float:
-        """Returns seconds. Raises StoreUnavailable if too few are left."""
-        if now > self._at + _FRESH_SECONDS:
-            self._spent = 0.0
-        if self._spent >= REQUEST_SECONDS - _LEAST_SECONDS:
-            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
-        return REQUEST_SECONDS - self._spent
-
-    def waited(self, begun: float, now: float) -> None:
-        if now - begun > _QUICK_SECONDS:
-            # Operations that waited at the same time count once.
-            self._spent += now - max(begun, self._at)
-            self._at = now
-
-
-_patience: ContextVar[_Patience] = ContextVar("redis_patience")
-
-
-def renew_patience() -> None:
-    """Gives the running task, and the tasks that it starts later, the time of a new request."""
-    _patience.set(_Patience())
 
 
 class RedisConnection:
@@ -135,7 +83,9 @@ class RedisConnection:
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = client_of(url)
-        self._slots = _Slots(url.max_connections)
+        self._gate = asyncio.Semaphore(url.max_connections)
+        self._max_connections = url.max_connections
+        self._running = self._waiting = 0
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: ServerFacts | None = None
@@ -143,7 +93,10 @@ class RedisConnection:
         self._is_away = False
         self._try_at = 0.0
         self._schema: Schema | None = OURS
-        self._registered: set[str] = set()
+        self._listing = asyncio.Lock()
+        self._listed: set[Shard] = set()
+        self._listed_until = float("-inf")
+        self._written: set[Shard] = set()
         self.notices = Notices()
         self.warnings: tuple[str, ...] = ()
         """Warnings for the operator, as of the last `check`."""
@@ -159,7 +112,7 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        return Load(self._slots.in_use, self._slots.most, self._slots.waiting)
+        return Load(self._running, self._max_connections, self._waiting)
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -172,7 +125,6 @@ class RedisConnection:
             return []
         if not self.is_cluster:
             return await self._bounded(lambda: self._piped(commands))
-        patience_of_caller()
         return list(await asyncio.gather(*[self.command(*one) for one in commands]))
 
     async def script(self, name: str, keys: Sequence[str], args: Sequence[Arg] = ()) -> Any:
@@ -202,32 +154,49 @@ class RedisConnection:
         self.notices.warn(where, "is damaged: it counts as 0 until it is written again.")
         return 0
 
-    async def register(self, shard: Shard) -> None:
-        """Lists the shard for the sweeps of all replicas. Call it before a write to the shard, and after it:
-        `unregister` may have run in between."""
-        if shard.name not in self._registered:
-            await self.command("SADD", SHARDS_KEY, shard.name)
-            self._registered.add(shard.name)
+    def note_written(self, shard: Shard) -> None:
+        """Something was written to the shard: `shards` has it at once."""
+        self._written.add(shard)
 
-    async def unregister(self, shard: Shard) -> None:
-        """Takes a shard from the list, unless it holds anything. Writers list it again."""
-        # In this order: a write from now on lists the shard, and an earlier one is found.
-        self._registered.discard(shard.name)
-        await self.command("SREM", SHARDS_KEY, shard.name)
-        if await self.command("EXISTS", *(shard.key(name) for name in ("due", "live", "ended", "entries"))):
-            await self.command("SADD", SHARDS_KEY, shard.name)
-            self._registered.add(shard.name)
+    async def shards(self, *, is_new: bool = False) -> list[Shard]:
+        """Returns every shard that holds anything. Those that only other replicas have written to may be
+        missing for SHARDS_SECONDS, unless the list `is_new`."""
+        async with self._listing:
+            if is_new or time.monotonic() >= self._listed_until:
+                began, written = time.monotonic(), set(self._written)
+                keys, replies = await self._scanned(SHARD_KEYS)
+                self._listed = {shard for key in keys if (shard := shard_in(key))}
+                # What is written from now on is added again.
+                self._written -= written
+                ended = time.monotonic()
+                pause = _REUSED * (ended - began) if replies > _MANY_REPLIES else 0.0
+                self._listed_until = ended + max(SHARDS_SECONDS, pause)
+        return sorted(self._listed | self._written, key=lambda shard: (shard.tenant, shard.number))
 
-    async def shards(self) -> list[Shard]:
-        """Returns every shard that was ever written to. If the list is damaged, a warning names its key, and
-        these are the shards that this process has written to."""
-        if self._registered:
-            # Again, because the server may have lost its data. A full server has not.
-            with suppress(StoreFull):
-                await self.command("SADD", SHARDS_KEY, *self._registered)
-        names = await self.command("SMEMBERS", SHARDS_KEY)
-        listed = self._registered if names is None else {name.decode() for name in names}
-        return [shard_named(name) for name in sorted(listed)]
+    async def _scanned(self, pattern: str) -> tuple[set[bytes], int]:
+        """Returns the keys of all servers that match a glob, and the number of replies that it took."""
+        keys, replies = set[bytes](), 0
+        for options in await self._within(self._primaries):
+            cursor: Any = 0
+            while True:
+                scan = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED)
+                ask = partial(self._client.execute_command, *scan, **options)
+                cursor, matching = await self._bounded(ask)
+                keys.update(matching)
+                replies += 1
+                if isinstance(cursor, dict):
+                    # The reply of a cluster has the cursor of each server that was asked.
+                    (cursor,) = cursor.values()
+                if not cursor:
+                    break
+        return keys, replies
+
+    async def _primaries(self) -> list[dict[str, Any]]:
+        """Returns the options of redis-py for a command to each server that takes writes."""
+        if not isinstance(self._client, RedisCluster):
+            return [{}]
+        await self._client.initialize()
+        return [{"target_nodes": node} for node in self._client.get_primaries()]
 
     async def check(self) -> None:
         """Raises StorageError if a write fails, or if the server may evict what it stores."""
@@ -274,11 +243,7 @@ class RedisConnection:
     async def _asked(self) -> ServerFacts:
         """Asks every server that takes writes. Facts that an ACL hides stay unknown."""
         found = []
-        options: list[dict[str, Any]] = [{}]
-        if isinstance(self._client, RedisCluster):
-            await self._client.initialize()
-            options = [{"target_nodes": node} for node in self._client.get_primaries()]
-        for option in options:
+        for option in await self._primaries():
             info, fsync = {}, None
             with suppress(ResponseError):
                 info = await self._client.execute_command("INFO", **option)
@@ -295,18 +260,17 @@ class RedisConnection:
 
     async def _within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
         """Runs `act` within the time that is left to the request, plus `more` seconds."""
-        begun, patience = time.monotonic(), patience_of_caller()
-        seconds = patience.left(begun)
+        begun = time.monotonic()
+        ends = begun + _seconds_left(begun) + more
         if self._is_away:
             if begun < self._try_at:
                 raise StoreUnavailable("Redis did not answer just now. Try again in a moment.")
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
+        await self._wait_for_connection()
+        self._running += 1
         try:
-            async with (
-                asyncio.timeout(min(seconds + more, MOST_SECONDS)),
-                self._slots.one(min(BUSY_SECONDS, seconds / 2)),
-            ):
+            async with asyncio.timeout(ends - time.monotonic()):
                 # redis-py closes connections that are in use when it learns the slots of a cluster.
                 if isinstance(self._client, RedisCluster):
                     await self._client.initialize()
@@ -320,9 +284,25 @@ class RedisConnection:
                 self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
             raise translated(error) from error
         finally:
-            patience.waited(begun, time.monotonic())
+            self._running -= 1
+            self._gate.release()
+            _note_wait(begun, time.monotonic())
         self._is_away = False
         return done
+
+    async def _wait_for_connection(self) -> None:
+        """Takes one of the connections. redis-py has a pool that waits for one, but not for a cluster."""
+        if not self._gate.locked():
+            await self._gate.acquire()
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await self._gate.acquire()
+        except TimeoutError:
+            raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+        finally:
+            self._waiting -= 1
 
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Runs commands in one round trip."""
@@ -377,13 +357,19 @@ class RedisConnection:
         return list(await pipe.execute(raise_on_error=False))
 
 
-def patience_of_caller() -> _Patience:
-    """Returns the _Patience of the running task. Tasks that it starts later share it."""
-    found = _patience.get(None)
-    if found is None:
-        renew_patience()
-        found = _patience.get()
-    return found
+def _seconds_left(now: float) -> float:
+    """Returns what the running request may still wait. Raises StoreUnavailable if that is too little."""
+    waited, at = _slow.get()
+    left = REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
+    if left < _LEAST_SECONDS:
+        raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
+    return left
+
+
+def _note_wait(begun: float, now: float) -> None:
+    if now - begun > _QUICK_SECONDS:
+        waited, at = _slow.get()
+        _slow.set((now - begun + (waited if begun <= at + _FRESH_SECONDS else 0.0), now))
 
 
 @cache

@@ -8,18 +8,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from backports import zstd
 
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
-from storage.redis.connection import patience_of_caller
+from storage.redis.connection import RedisConnection
 from storage.redis.keys import body_key
-
-if TYPE_CHECKING:
-    from storage.redis.store import RedisStore
 
 T = TypeVar("T")
 SEGMENT = 1 << 20
@@ -34,11 +31,30 @@ _OPTIONS: dict[int, int] = {
 _of_thread = threading.local()
 
 
+class Publisher(Protocol):
+    """What a draft needs of its store."""
+
+    connection: RedisConnection
+    jobs: set[asyncio.Task[Any]]
+    draft_ms: int
+
+    @property
+    def body_ms(self) -> int: ...
+
+    async def take(self, tenant: str, size: int) -> None: ...
+
+    def give(self, tenant: str, size: int, published: int = 0) -> None: ...
+
+    async def place(
+        self, stored: StoredResult, size: int, body: str, segment: bytes
+    ) -> tuple[str, int, Durability]: ...
+
+
 class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: "RedisStore", tenant: str) -> None:
+    def __init__(self, store: Publisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = ""
@@ -50,7 +66,7 @@ class RedisDraft:
         self._renew_at = 0.0
         self._is_done = False
         self._is_in_redis = False
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,7 +74,7 @@ class RedisDraft:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_in_redis or self._turn.locked():
+        if self._is_in_redis or self._lock.locked():
             await self._run(self._discard())
         else:
             self._end()
@@ -89,19 +105,17 @@ class RedisDraft:
                 yield bytes(piece[start : start + SEGMENT])
 
     async def publish(self, stored: StoredResult) -> Durability:
-        if self._sent or self._turn.locked():
+        if self._sent or self._lock.locked():
             return await self._run(self._publish(stored))
         # One command: if the caller is cancelled, the result may be published, as if its reply were lost.
         return await self._publish(stored)
 
     async def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        async def in_turn() -> T:
-            async with self._turn:
+        async def locked() -> T:
+            async with self._lock:
                 return await job
 
-        # The job shares the patience of this caller.
-        patience_of_caller()
-        task = asyncio.create_task(in_turn())
+        task = asyncio.create_task(locked())
         self._store.jobs.add(task)
         task.add_done_callback(self._store.jobs.discard)
         return await asyncio.shield(task)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, GroupBy, Missing, Summary
+from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.handles import SessionKey, is_name
 from domain.ports import Clock
 from storage.base import cursors
@@ -30,7 +30,6 @@ _PIECE = 200
 _SHARDS_AT_ONCE = 160
 """Number of shards whose sums are in memory at the same time."""
 
-_LATE_MS = 60_000
 _START = "0-0"
 _NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
 _PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
@@ -48,16 +47,6 @@ class RedisEntries:
     _redis: RedisConnection
     _clock: Clock
     _entry_ms: int
-
-    async def has_entry(self, entry: AccountingEntry) -> bool:
-        """Looks for its id among the entries of its time, and of a minute after it."""
-        stream = shard_of(SessionKey(entry.tenant, entry.session_id)).key("entries")
-        start, end = f"{entry.timestamp}-0", entry.timestamp + _LATE_MS
-        while items := await self._redis.command("XRANGE", stream, start, end, "COUNT", _PIECE):
-            if any(entry.id.encode() in item.get(b"e", b"") for _, item in items):
-                return True
-            start = f"({items[-1][0].decode()}"
-        return False
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
@@ -87,7 +76,7 @@ class RedisEntries:
         add = self._add_days if is_summed else self._add_entries
         for start in range(0, len(shards), _SHARDS_AT_ONCE):
             await add(adding, shards[start : start + _SHARDS_AT_ONCE])
-        return adding.sums.summary(*([Missing.DAMAGE] if adding.is_damaged else []))
+        return adding.sums.summary(is_damaged=adding.is_damaged)
 
     async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
         wanted = adding.wanted
@@ -176,7 +165,7 @@ class RedisEntries:
 
 @dataclass(slots=True)
 class _Adding:
-    """What a summary has added up so far, and whether a record of it was damaged."""
+    """The sums of a summary so far. `is_damaged`: a record that it needs could not be read."""
 
     wanted: EntryFilter
     sums: GroupedSums

@@ -26,7 +26,10 @@ from storage.redis.keys import SCHEMA_KEY
 _FIRST_WAITAOF = (7, 2)
 _WARNED_FROM = 0.9
 
-DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError)
+_TOPOLOGY_ERRORS = (AttributeError, LookupError)
+"""What redis-py raises for a node of a cluster that has died while the client learned the slots."""
+
+DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError, *_TOPOLOGY_ERRORS)
 """What redis-py raises. TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
 
 _ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
@@ -151,7 +154,7 @@ def translated(error: BaseException) -> StorageError:
     for code, reason in _FOR_NOW.items():
         if code in codes:
             return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
-    if isinstance(error, (*_ON_THE_WAY, ClusterError, InvalidResponse)):
+    if isinstance(error, (*_ON_THE_WAY, *_TOPOLOGY_ERRORS, ClusterError, InvalidResponse)):
         return StoreUnavailable("Redis cannot be reached. Try again.")
     return StorageError(
         "Redis refused a command. Check the database and the kind of server in its URL: it has to be Redis "

@@ -4,7 +4,6 @@ All keys of a session are in the slot of its shard, `{tenant:shard}`. A tenant h
 sessions spread over a cluster. A body of several segments has a slot of its own. Times are Unix ms.
 
 spillgate:schema            hash    `number`, `written_by`: the schema, and the version that wrote it
-spillgate:shards            set     every `tenant:shard` that was ever written to
 spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
 spillgate:{probe:<random>}:<kind>   what a check writes, a key of each kind; expires
 
@@ -28,6 +27,7 @@ days                 zset     days that have sums; expires
 day:<day>            hash     sums of a day's entries by group; expires
 """
 
+import re
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,9 +36,12 @@ from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey, is_name
 
 SHARDS = 16
-SHARDS_KEY = "spillgate:shards"
+SHARD_KEYS = "spillgate:{*}:[dle]*"
+"""A glob of the keys that `shard_in` knows, and of few others."""
+
+_SHARD_KEY = re.compile(rb"spillgate:\{([^{}]+):(\d{1,2})\}:(?:due|live|ended|entries)")
 SCHEMA_KEY = "spillgate:schema"
-_PROBED = ("string", "hash", "zset", "stream", "set")
+_PROBED = ("string", "hash", "zset", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,6 @@ class Shard:
 
     tenant: str
     number: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.tenant}:{self.number}"
 
     def key(self, *parts: object) -> str:
         return f"spillgate:{{{self.tenant}:{self.number}}}:{':'.join(map(str, parts))}"
@@ -69,9 +68,11 @@ def shards_of(tenant: str) -> list[Shard]:
     return [Shard(tenant, number) for number in range(SHARDS)] if is_name(tenant) else []
 
 
-def shard_named(name: str) -> Shard:
-    tenant, _, number = name.rpartition(":")
-    return Shard(tenant, int(number))
+def shard_in(key: bytes) -> Shard | None:
+    """The shard of a key `due`, `live`, `ended` or `entries`. Every shard that holds anything has one of
+    these. None for other keys."""
+    match = _SHARD_KEY.fullmatch(key)
+    return None if match is None else Shard(match[1].decode(), int(match[2]))
 
 
 def file_name(handle: Handle) -> str:
@@ -85,9 +86,9 @@ def body_key(body: str) -> str:
 def probe(value: str, lifetime_ms: int) -> list[tuple[str | int, ...]]:
     """Commands that make every kind of change that a script makes, and read `value`, on keys that expire."""
     text, *others = (f"spillgate:{{probe:{value}}}:{kind}" for kind in _PROBED)
-    given: tuple[tuple[str | int, ...], ...] = (("f", 1), (1, "m"), ("1-1", "f", 1), ("m",))
+    given: tuple[tuple[str | int, ...], ...] = (("f", 1), (1, "m"), ("1-1", "f", 1))
     commands: list[tuple[str | int, ...]] = [("SET", text, value)]
-    for command, key, what in zip(("HSET", "ZADD", "XADD", "SADD"), others, given, strict=True):
+    for command, key, what in zip(("HSET", "ZADD", "XADD"), others, given, strict=True):
         commands.append((command, key, *what))
     commands += [("PEXPIRE", key, lifetime_ms) for key in (text, *others)]
     return [*commands, ("UNLINK", others[-1]), ("GET", text)]

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from domain.accounting import AccountingEntry
 from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull
+from domain.errors import TenantFull
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
@@ -22,7 +22,7 @@ from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import LARGEST, check_count, encoded, pack_kept
-from storage.redis.sessions import Found, Refused, Sessions, Step
+from storage.redis.sessions import Found, Sessions, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
@@ -38,7 +38,6 @@ class RedisLedger(RedisEntries, LedgerBase):
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _Usage] = {}
-        self.known = self._sessions.known
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,24 +80,10 @@ class RedisLedger(RedisEntries, LedgerBase):
             warning = after.warning
             return None if after.session is session else Step(after.session)
 
-        return await self._sessions.change(key, decide, call_id), warning
+        found, _ = await self._sessions.change(key, decide, call_id)
+        return found, warning
 
-    async def replay(self, line: Charge | AccountingEntry) -> None:
-        """Enters a charge or an entry of the spool, once, and beyond every bound. If the session has ended or
-        was opened again since then, enters the entry of the charge without charging."""
-        entry = line.entry if isinstance(line, Charge) else line
-        # One that is still on its way to Redis is entered once because the script knows its id for ONCE_MS.
-        if await self.has_entry(entry):
-            return
-        if isinstance(line, Charge):
-            try:
-                await self._charge(line, forced=True, is_replay=True)
-                return
-            except (Conflict, SessionEnded, IdempotencyKeyReused):
-                pass
-        await self.append(entry, is_replay=True)
-
-    async def _charge(self, charge: Charge, *, forced: bool, is_replay: bool = False) -> Receipt | None:
+    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         check_count(charge.tokens)
         entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
@@ -112,67 +97,55 @@ class RedisLedger(RedisEntries, LedgerBase):
         def decide(found: Found) -> Step | None:
             if found.receipt is not None:
                 return None
-            session, most = session_rules.admitted(found.session, charge), None
-            if not is_replay:
-                check_room(opens=found.session is None, admitted=admitted)
+            session = session_rules.admitted(found.session, charge)
+            check_room(opens=found.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
-                raise Refused
-            if not forced and budget.enforced and charge.tokens:
-                most = budget.limit_tokens - budget.used_tokens - charge.tokens
-            after = session_rules.charged(session, charge)
-            step = Step(after, charge.tokens, most, entry, text, size, finding)
-            if finding is not None and not is_replay:
+                return None
+            step = Step(session_rules.charged(session, charge), entry, text, size, finding)
+            if finding is not None:
                 try:
                     check_room(opens=False)
                 except TenantFull:
                     return step._replace(text=b"", finding=None)
             return step
 
-        try:
-            found = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
-        except Refused:
-            return None
-        assert found.session is not None
-        if found.receipt is not None:
+        found, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
+        if found.session is not None and found.receipt is not None:
             first = found.receipt
             return session_rules.replayed(found.session, charge, first.entry, first.fingerprint, first.text)
+        if step is None:
+            return None
+        assert found.session is not None
         budget = found.session.budget(charge.default_window, charge.enforce)
         return Receipt(entry, budget, charge.fingerprint, charge.text)
 
-    async def append(self, entry: AccountingEntry, *, is_replay: bool = False) -> None:
-        admitted = is_replay or session_rules.is_admitted(entry)
+    async def append(self, entry: AccountingEntry) -> None:
+        admitted = session_rules.is_admitted(entry)
         check_room = await self._room(entry.tenant)
 
         def decide(found: Found) -> Step:
             check_room(opens=False, admitted=admitted)
             after = found.session and session_rules.used(found.session, entry.timestamp)
-            return Step(after, 0, entry=entry)
+            return Step(after, entry)
 
         await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
 
     async def session(self, key: SessionKey) -> Session | None:
         return (await self._sessions.read(key)).session
 
-    async def put_session(
-        self, key: SessionKey, change: SessionChange, declared_epoch: int | None = None
-    ) -> Session:
-        """With `declared_epoch` the spool has answered the request, in that epoch: it is applied beyond every
-        bound, unless the session has ended since."""
+    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: Found) -> Step:
             before = found.session
-            opens = before is None or before.ended_at is not None
-            if declared_epoch is None and opens:
+            if before is None or before.ended_at is not None:
                 check_room(opens=True)
-            if declared_epoch is not None and before and opens and before.first_live_epoch > declared_epoch:
-                return None
             return Step(session_rules.opened(before, key, change, self._clock()))
 
-        session = (await self._sessions.change(key, decide)).session
-        assert session is not None
-        return session
+        found, _ = await self._sessions.change(key, decide)
+        assert found.session is not None
+        return found.session
 
     async def end(self, key: SessionKey) -> Session | None:
         def decide(found: Found) -> Step | None:
@@ -181,7 +154,8 @@ class RedisLedger(RedisEntries, LedgerBase):
             after = before and session_rules.ended(before, now)
             return None if after is before else Step(after, ends=True)
 
-        return (await self._sessions.change(key, decide)).session
+        found, _ = await self._sessions.change(key, decide)
+        return found.session
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -222,14 +196,14 @@ class RedisLedger(RedisEntries, LedgerBase):
             if found.session is None or not session_rules.keeps(found.session, epoch):
                 return None
             check_room(opens=False)
-            return Step(found.session, 0, text=packed, finding=f"{epoch}:{name}")
+            return Step(found.session, text=packed, finding=f"{epoch}:{name}")
 
         with suppress(TenantFull):
             await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
         now, ended = self._clock(), list[SessionKey]()
-        for shard in await self._redis.shards():
+        for shard in await self._redis.shards(is_new=True):
             after = begin = b"-"
             while after:
                 _, _, after, begin = await self._sweep(
@@ -243,8 +217,6 @@ class RedisLedger(RedisEntries, LedgerBase):
         purged = Purged(0, 0, True)
         for shard in shards_of(tenant):
             sessions, entries, *_ = await self._sweep(shard, LARGEST, LARGEST, b"-", b"-")
-            if not sessions + entries:
-                await self._redis.unregister(shard)
             is_done = purged.is_done and not sessions + entries
             purged = Purged(purged.sessions + sessions, purged.entries + entries, is_done)
         self._usages.pop(tenant, None)

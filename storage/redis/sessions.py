@@ -1,10 +1,9 @@
-"""Sessions in Redis: a session is read, changed in this process, and written if it is still the same."""
+"""Sessions in Redis. A process decides what becomes of one; session.lua writes it if it is still the same."""
 
 import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -34,14 +33,13 @@ ONCE_MS = 60_000
 """How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
 
 _MOST_KNOWN = 10_000
-"""The most sessions that a process remembers, so that it need not read one before it changes it, and for the
-spool."""
+"""The most sessions that a process remembers, so that it need not read one before it changes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session, None if it is unknown or damaged, and the receipt of a call. By `seal`, the beginning of the
-    record, and `first`, the bytes of the receipt, session.lua sees that both are still the same."""
+    """A session, None if it is unknown or damaged, and the receipt of a call. session.lua writes a change if
+    Redis still has this `seal`, the beginning of the record, and this `first`, the bytes of the receipt."""
 
     session: Session | None = None
     seal: bytes = b""
@@ -56,25 +54,19 @@ class Found:
 
 class Step(NamedTuple):
     """What is to be written: the session after the change, None if it ends up without one, and what belongs
-    to the change. `tokens` are added to the reserved tokens if these are at most `most`; without `tokens` the
-    step is written only if nothing else has changed the session since it was read. `text` is a receipt, which
-    counts for `text_bytes`, or the text of a finding."""
+    to the change. `text` is a receipt, which counts for `text_bytes`, or the text of a finding. `ends`: the
+    findings of the session are deleted."""
 
     session: Session | None
-    tokens: int | None = None
-    most: int | None = None
     entry: AccountingEntry | None = None
     text: bytes = b""
     text_bytes: int = 0
     finding: str | None = None
-    ends: bool | None = None
+    ends: bool = False
 
 
 Decide = Callable[[Found], Step | None]
-
-
-class Refused(Exception):
-    """The tokens do not fit."""
+"""Pure. Returns None if nothing is to be written; may raise SpillgateError."""
 
 
 class Sessions:
@@ -84,7 +76,7 @@ class Sessions:
         self._redis = connection
         self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
         self._known: dict[SessionKey, Found] = {}
-        self._turns: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
 
@@ -99,17 +91,13 @@ class Sessions:
         is_damaged = reply is None
         try:
             session = unseal(key, sealed, reserved, used_at) if sealed else None
-            receipt = decode_kept(first) if first else None
+            receipt = decode_kept(first) if first and session else None
         except DamagedRecord:
             is_damaged = session is None
             where = shard_of(key).key("session", key.session_id)
             what = "is damaged: its session counts as unknown. End it or PUT it again."
             self._redis.notices.warn(where, what)
         return Found(session, sealed[:SEAL], first, receipt, is_damaged)
-
-    def known(self, key: SessionKey) -> Session | None:
-        """The session as this process has seen it last."""
-        return self._known.get(key, _UNKNOWN).session
 
     def forget(self, tenant: str) -> None:
         self._known = {key: found for key, found in self._known.items() if key.tenant != tenant}
@@ -125,52 +113,39 @@ class Sessions:
 
     async def change(
         self, key: SessionKey, decide: Decide, call_id: str | None = None, epoch: int | None = None
-    ) -> Found:
-        """Writes what `decide` returns; None: nothing. It sees the session as this process knows it; if that
-        changed, or if `decide` returns None or raises, again as it is in Redis, with the receipt of the call.
-        Returns the session afterwards."""
-        once = f"{self._prefix}-{next(self._count):x}"
-        await self._redis.register(shard_of(key))
-        if key in self._turns:
-            # What is decided before the change that is on its way would have to be decided again.
-            async with self._turns[key]:
-                pass
-        found = await self._try(key, decide, call_id, epoch, once)
-        if found is None:
-            # Changes of the record take turns in this process, and so does what another change came before.
-            async with self._turns.setdefault(key, asyncio.Lock()):
-                while found is None:
-                    found = await self._try(key, decide, call_id, epoch, once, has_turn=True)
-        return found
-
-    async def _try(
-        self,
-        key: SessionKey,
-        decide: Decide,
-        call_id: str | None,
-        epoch: int | None,
-        once: str,
-        *,
-        has_turn: bool = False,
-    ) -> Found | None:
-        """Returns the session afterwards, None if another change came first, or is on its way and this one
-        needs a turn."""
-        found, step = self._known.get(key), None
-        if found is not None:
-            with suppress(SpillgateError, Refused):
-                step = decide(found)
-        if found is None or step is None:
+    ) -> tuple[Found, Step | None]:
+        """Writes what `decide` returns for the session as this process knows it. If that is nothing or an
+        error, or if the session is another one in Redis, `decide` gets it as it is there, with the receipt of
+        the call. Returns the session afterwards, and what was written."""
+        if self._known_step(key, decide) is None:
+            # Without the lock: most calls that only read the session end here.
             found = await self.read(key, call_id, epoch)
-            step = decide(found)
-            if step is None:
-                return found
-        receipt = _field(call_id, found.epoch if epoch is None else epoch)
-        if has_turn or step.tokens is not None:
-            return await self._write(key, found, step, receipt, once)
-        if key in self._turns:
+            if decide(found) is None:
+                return found, None
+        once = f"{self._prefix}-{next(self._count):x}"
+        # Changes of this process wait for each other: otherwise all but one would be decided again.
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            while True:
+                found, step = self._known.get(key, _UNKNOWN), self._known_step(key, decide)
+                if step is None:
+                    found = await self.read(key, call_id, epoch)
+                    step = decide(found)
+                if step is None:
+                    return found, None
+                receipt = _field(call_id, found.epoch if epoch is None else epoch)
+                after = await self._write(key, found, step, receipt, once)
+                if after is not None:
+                    return after, step
+
+    def _known_step(self, key: SessionKey, decide: Decide) -> Step | None:
+        found = self._known.get(key)
+        if found is None:
             return None
-        async with self._turns.setdefault(key, asyncio.Lock()):
-            return await self._write(key, found, step, receipt, once)
+        try:
+            return decide(found)
+        except SpillgateError:
+            # It may be the error of a session that another replica has changed since.
+            return None
 
     def _learn(self, key: SessionKey, found: Found) -> Found:
         self._known.pop(key, None)
@@ -182,39 +157,32 @@ class Sessions:
     async def _write(
         self, key: SessionKey, found: Found, step: Step, receipt: str, once: str
     ) -> Found | None:
-        """Returns the session afterwards; None if it was not as it was found."""
+        """Returns the session afterwards; None if another replica has changed it."""
         shard, before, session, entry = shard_of(key), found.session, step.session, step.entry
         record = packed = group = b""
         asked: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
-        asked |= {"tokens": step.tokens, "most": step.most, "finding": step.finding, "ends": step.ends}
-        asked |= {"receipt": receipt, **self._times}
+        asked |= {"finding": step.finding, "ends": step.ends or None, "receipt": receipt, **self._times}
         if session is not None:
+            record = seal(session)
             asked |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
-            if step.tokens is None:
-                asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
-            if step.tokens is None or before is None:
-                record = seal(session)
-                asked["opens"] = True if before is None else None
-                asked["bytes"] += _bytes(session) - _bytes(before)
+            asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
+            asked["opens"] = True if before is None else None
+            asked["bytes"] += _bytes(session) - _bytes(before)
         if entry is not None:
             once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
             asked |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
             asked["amounts"] = sums_of(entry)
-        given = pack({name: value for name, value in asked.items() if value is not None})
+        fields = pack({name: value for name, value in asked.items() if value is not None})
         keys = (shard.key("session", key.session_id), shard.key("once", once))
-        args = (given, found.seal, found.first, record, step.text, packed, group)
-        reply = await self._redis.script("session", keys, args)
-        await self._redis.register(shard)
-        if isinstance(reply, list):
-            now = self.found(key, reply)
-            self._learn(key, now)
-            if now.first:
-                # What is known of a session has no receipts: both are read again.
-                del self._known[key]
+        is_same = before is not None and record[:SEAL] == found.seal
+        args = (fields, found.seal, found.first, b"" if is_same else record, step.text, packed, group)
+        used_at = await self._redis.script("session", keys, args)
+        self._redis.note_written(shard)
+        if used_at is None:
+            self._known.pop(key, None)
             return None
-        reserved, used_at = map(int, reply.split())
-        after = session and replace(session, reserved_tokens=reserved, last_used_at=used_at)
+        after = session and replace(session, last_used_at=int(used_at))
         return self._learn(key, Found(after, record[:SEAL] or found.seal))
 
 

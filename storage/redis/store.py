@@ -154,11 +154,7 @@ class RedisStore:
         return await self._remove(key, "session", key.session_id, epoch)
 
     async def delete_tenant(self, tenant: str) -> int:
-        deleted = sum([await self._remove_due(shard, "+inf") for shard in shards_of(tenant)])
-        if not deleted:
-            for shard in shards_of(tenant):
-                await self.connection.unregister(shard)
-        return deleted
+        return sum([await self._remove_due(shard, "+inf") for shard in shards_of(tenant)])
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
@@ -172,7 +168,7 @@ class RedisStore:
     async def sweep(self) -> int:
         """Deletes expired results, shard by shard."""
         swept = 0
-        for shard in await self.connection.shards():
+        for shard in await self.connection.shards(is_new=True):
             while removed := await self._remove_due(shard, self.clock()):
                 swept += removed
                 if removed < _BATCH:
@@ -253,7 +249,6 @@ class RedisStore:
         """Publishes a result with the key `body`, or, if that is empty, with its only segment. `gone` is a
         body that has expired. Returns the body in use, the bytes stored in addition, and the durability."""
         shard, handle = shard_of(stored.key), stored.handle
-        await self.connection.register(shard)
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
         asked = {
             "sha": stored.sha256,
@@ -268,7 +263,7 @@ class RedisStore:
         }
         args = (msgspec.msgpack.encode(asked), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
-        await self.connection.register(shard)
+        self.connection.note_written(shard)
         more, kept, unused = reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)

@@ -27,8 +27,8 @@ from domain.errors import ConfigError, unknown_key
 
 Kind = Literal["single", "sentinel", "cluster"]
 MAX_CONNECTIONS = 64
-CONNECT_SECONDS = 1.0
-NODE_SECONDS = 1.0
+CONNECT_SECONDS = 0.5
+NODE_SECONDS = 0.5
 
 _KINDS: dict[str, Kind] = {
     "redis": "single",

@@ -4,15 +4,15 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from domain.errors import ConfigError, StorageError, StoreUnavailable
-from domain.handles import RESERVED_TENANT, Handle, SessionKey, new_handle
-from domain.ports import Call, Charge, Entered, Ledger, PortAround, Receipt, ResultStore
+from domain.handles import RESERVED_TENANT, Handle, SessionKey
+from domain.ports import Call, Charge, Entered, Receipt
 from domain.results import StoredResult
+from domain.wrappers import LedgerAround, StoreAround
 
 PREFIX = "spillgate-sealed-1:"
 """How a sealed text begins."""
@@ -100,15 +100,13 @@ def _parse_key(line: str) -> StorageKey:
     return StorageKey(match["id"], secret)
 
 
-class KeylessStore(PortAround[ResultStore]):
+class KeylessStore(StoreAround):
     """A store of a process without keys: what others keep encrypted is refused."""
 
     _is_verified = False
 
     async def verify(self) -> None:
         """Raises ConfigError if the store holds what is encrypted."""
-        # In an outage a spool counts its own results alone. It raises StoreUnavailable here then.
-        await self._inner.find(CHECKS.tenant, new_handle(CHECKS, 0, "", ""))
         (checks,) = await self._inner.count_results([CHECKS])
         if checks:
             raise ConfigError(
@@ -136,30 +134,20 @@ class KeylessStore(PortAround[ResultStore]):
         return found
 
 
-class KeylessLedger(PortAround[Ledger]):
+class KeylessLedger(LedgerAround):
     """A ledger of a process without keys. Raises UnknownKey for a text that is sealed."""
 
-    def enter(self, call: Call) -> Awaitable[Entered]:
-        # Without an id there is no receipt of an earlier call.
-        return self._inner.enter(call) if call.call_id is None else self._entered(call)
-
-    async def _entered(self, call: Call) -> Entered:
+    async def enter(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)
         if entered.receipt is not None:
             _readable(entered.receipt.text)
         return entered
 
-    def reserve(self, charge: Charge) -> Awaitable[Receipt | None]:
-        return self._inner.reserve(charge) if charge.call_id is None else self._reserved(charge)
-
-    async def _reserved(self, charge: Charge) -> Receipt | None:
+    async def reserve(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(charge)
         return None if receipt is None else _first(receipt)
 
-    def settle(self, charge: Charge) -> Awaitable[Receipt]:
-        return self._inner.settle(charge) if charge.call_id is None else self._settled(charge)
-
-    async def _settled(self, charge: Charge) -> Receipt:
+    async def settle(self, charge: Charge) -> Receipt:
         return _first(await self._inner.settle(charge))
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:

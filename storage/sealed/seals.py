@@ -6,6 +6,7 @@ import secrets
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -59,7 +60,10 @@ class Seals:
 
 
 def about_info(stored: StoredResult) -> tuple[str, ...]:
-    return "info", stored.tenant, str(stored.handle)
+    """All fields of an info that are not hidden, but `expires_at`, which each use of the result moves. Raises
+    UnicodeEncodeError."""
+    shown = replace(stored, tool_arguments=None, sha256="", expires_at=0)
+    return "info", msgspec.json.encode(shown).decode()
 
 
 def key_id_of(text: str) -> str:
@@ -85,7 +89,7 @@ def _derived(key: StorageKey, salt: bytes) -> AESGCM:
 
 
 def _joined(about: tuple[str, ...]) -> bytes:
-    # No part can hold a null character: they are names, handles, call ids and numbers.
+    # No part can hold a null character: they are names, handles, call ids, numbers and JSON.
     return "\0".join(about).encode()
 
 

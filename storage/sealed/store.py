@@ -7,6 +7,8 @@ footer   mark (8), id of the key in the key file (32, padded with zeros), and th
          salt (32), ciphertext (32), tag (16). The tag covers the body's tenant, handle and size.
 
 So no chunk can change its place, and no body its length or its handle. A range is found by arithmetic.
+
+The arguments of an info hold its hidden fields, sealed. The tag covers its other fields, but `expires_at`.
 """
 
 import asyncio
@@ -22,8 +24,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Draft, Entered, Ledger, PortAround, Receipt, ResultStore
+from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
+from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
 from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
 from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, key_id_of, unwrap, wrap
@@ -133,7 +136,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Hidden).decode
 
 
-class SealedStore(PortAround[ResultStore]):
+class SealedStore(StoreAround):
     """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
     as they are."""
 
@@ -170,8 +173,8 @@ class SealedStore(PortAround[ResultStore]):
     ) -> AsyncIterator[bytes]:
         """Raises UnknownKey."""
         position = max(0, start)
-        # A body over 1 MiB is read in parts, between which another send of its call may have published it
-        # under another key. So the rest is read once more.
+        # A retry of the call may publish the body again, under another key, between two reads of its parts.
+        # So a body that cannot be opened is read once more.
         for is_last in (False, True):
             try:
                 async for piece in self._read(stored, position, end):
@@ -231,9 +234,12 @@ class SealedStore(PortAround[ResultStore]):
         body, sealed or not, for the same one."""
         try:
             hidden = _encode(_Hidden(size, stored.sha256, stored.tool_arguments))
+            about = about_info(stored)
         except UnicodeEncodeError:
-            raise InvalidField("tool_arguments is not valid Unicode. Send valid Unicode.") from None
-        sealed = self._seals.seal(hidden, *about_info(stored), key=key)
+            raise InvalidField(
+                "A text beside the content is not valid Unicode. Send valid Unicode."
+            ) from None
+        sealed = self._seals.seal(hidden, *about, key=key)
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
 
     async def sweep(self) -> int:
@@ -295,7 +301,7 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
     yield piece
 
 
-class SealedLedger(PortAround[Ledger]):
+class SealedLedger(LedgerAround):
     """Texts that were kept before encryption are read as they are. Raises StoreUnavailable for a text that
     cannot be opened, or sealed, and UnknownKey."""
 

@@ -12,7 +12,7 @@ from tests.faults.forking import start_process
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = str(Path(__file__).with_name("scripted_mcp.py"))
-SPILLGATE = ("-m", "app.cli.main")
+SPILLGATE = ("-m", "command.main")
 STATELESS = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 

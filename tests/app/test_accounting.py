@@ -122,6 +122,8 @@ async def test_a_tools_name_is_split_into_server_and_tool(client: httpx.AsyncCli
         ("mcp__files", None, ("", "mcp__files")),
         ("files/", None, ("", "files/")),
         ("mcp:read", None, ("", "mcp:read")),
+        ("agent:team/ask", None, ("team", "ask")),
+        ("agent:team/ask", "team", ("team", "ask")),
         ("read", "files", ("files", "read")),
         ("mcp__my__files__read", "my__files", ("my__files", "read")),
         ("my__files__read", "my__files", ("my__files", "read")),

@@ -79,7 +79,7 @@ async def test_malformed_json_gets_its_problem_on_every_route(client: httpx.Asyn
             assert answer.status_code in (400, 422), name
             assert "HTTP/1.1" not in told(answer, answer.status_code)["detail"]
     surrogate = await client.put("/sessions/s", content=b'{"model": "\\ud800"}', headers=JSON)
-    assert told(surrogate, 422)["detail"] == "body.model: must hold no lone surrogates."
+    assert told(surrogate, 422)["detail"] == "The body holds a lone surrogate. Send valid Unicode."
 
 
 async def test_a_wrong_query_gets_its_problem(client: httpx.AsyncClient) -> None:

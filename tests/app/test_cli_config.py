@@ -216,7 +216,7 @@ def test_what_serve_would_refuse_is_refused(
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "app.cli.main", "check-config"]
+    command = [sys.executable, "-m", "command.main", "check-config"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.client import address_of
-from domain.errors import ConfigError
+from command.http1 import address_of
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file
@@ -42,7 +41,7 @@ def socket_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("socket")
     place.chmod(0o700)
     with Services(place) as services:
-        asyncio.run(services.start(place / "state", ("-m", "app.cli.main", "serve"), uds=str(place / "s")))
+        asyncio.run(services.start(place / "state", ("-m", "command.main", "serve"), uds=str(place / "s")))
         yield f"unix:{place / 's'}"
 
 
@@ -53,7 +52,7 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 def spillgate(*arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[bytes]:
-    return run(("-m", "app.cli.main", *arguments), environment(**settings), stdin)
+    return run(("-m", "command.main", *arguments), environment(**settings), stdin)
 
 
 def python(*options: str, stdin: bytes, **settings: str) -> subprocess.CompletedProcess[bytes]:
@@ -146,7 +145,7 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
     impatient = (
-        "import app.cli.client as client; from app.cli.main import main; sent = client.Service.request;"
+        "import command.service as client; from command.main import main; sent = client.Service.request;"
         "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.3));"
         "main(['pipe'])"
     )
@@ -179,10 +178,10 @@ def test_memory_is_bounded_and_a_full_disk_loses_nothing() -> None:
     limited = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20));"
-        "from app.cli.main import main; main(['pipe'])"
+        "from command.main import main; main(['pipe'])"
     )
     unlimited = (
-        "import re, sys; from app.cli.main import main; main(['pipe']);"
+        "import re, sys; from command.main import main; main(['pipe']);"
         "print(re.search('VmHWM:(.*) kB', open('/proc/self/status').read())[1], file=sys.stderr)"
     )
     sent = bytes(range(256)) * (30 << 12)
@@ -208,7 +207,7 @@ def test_a_text_that_says_why_there_is_no_answer_is_status_1(url: str) -> None:
 
 
 def test_the_commands_import_nothing_heavy() -> None:
-    asked = python("-X", "importtime", "-m", "app.cli.main", "pipe", stdin=b"x", url="http://127.0.0.1:1")
+    asked = python("-X", "importtime", "-m", "command.main", "pipe", stdin=b"x", url="http://127.0.0.1:1")
     imported = {line.rpartition(b"|")[2].strip().decode() for line in asked.stderr.splitlines()}
     assert "http.client" in imported
     assert imported.isdisjoint(HEAVY)
@@ -228,5 +227,5 @@ def test_urls_of_a_service() -> None:
 
 def test_a_wrong_url_is_refused() -> None:
     for url in ["", "8377", "ftp://h", "http://", "http://h:x", "http://h?q", "http://[::1"]:
-        with pytest.raises(ConfigError, match="SPILLGATE_URL must be"):
+        with pytest.raises(ValueError, match=r"URL|[Pp]ort|IPv6"):
             address_of(url)

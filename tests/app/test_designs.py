@@ -33,6 +33,125 @@ def commands(told: Any) -> list[str]:
 
 # oxide-code, under its own tool names
 
+OXIDE = {"profile": "oxide-code", "keep": False}
+
+
+def numbered(count: int, first: int = 1) -> str:
+    return "\n".join(f"{number}\tline of a file" for number in range(first, first + count))
+
+
+async def test_a_footer_of_the_tools_own_view_is_no_row_and_stays(client: httpx.AsyncClient) -> None:
+    paths = "\n".join(f"src/{number}.rs" for number in range(100))
+    matches = "\n".join(f"src/a.rs:{number}:use it" for number in range(1, 251))
+    cases = [
+        ("read", f"{numbered(2000)}\n\n(Showing lines 1–2000 of 5230 total)"),
+        ("read", f"{numbered(2000)}\n\n(Showing lines 1-2000 of 5230 total)\n"),
+        ("read", f"{numbered(2000)}\r\n\r\n(Showing lines 1–2000 of 5230 total)"),
+        ("read_file", f"{numbered(2000, 101)}\n\n(Showing lines 101–2100 of 5230 total)"),
+        ("grep", f"{matches}\n\n(Results limited to 250 lines)"),
+        ("glob", f"{paths}\n\n(Showing 100 of 311 matches. Use a more specific pattern.)"),
+        ("glob", f"{paths}\n\n(Showing 100 of 311 matches.)"),
+    ]
+    for tool, text in cases:
+        for policy in (OXIDE, OXIDE | {"max_line_chars": 30}):
+            told = await post(client, text, tool, policy=policy)
+            assert (told["outcome"], told["content"]) == ("pass", text)
+
+
+async def test_a_view_of_a_view_is_the_same_view(client: httpx.AsyncClient) -> None:
+    cases = [
+        ("read", numbered(3000)),
+        ("read", "x" * 700),
+        ("grep", "\n".join(f"src/a.rs:{number}:{'x' * 700}" for number in range(300))),
+        ("glob", "\n".join(f"src/{number}.rs" for number in range(311))),
+    ]
+    for tool, text in cases:
+        first = await post(client, text, tool, policy=OXIDE)
+        again = await post(client, first["content"], tool, policy=OXIDE)
+        assert (first["outcome"], again["outcome"]) == ("cap", "pass")
+        assert again["content"] == first["content"]
+
+
+async def test_a_smaller_view_takes_the_total_from_the_footer(client: httpx.AsyncClient) -> None:
+    text = f"{numbered(3000)}\n\n(Showing lines 1–3000 of 5230 total)"
+    told = await post(client, text, "read", policy=OXIDE)
+    assert told["content"] == f"{numbered(2000)}\n\n(Showing lines 1–2000 of 5230 total)"
+    assert told["truncated_total"] == 5230
+    paths = "\n".join(f"src/{number}.rs" for number in range(150))
+    told = await post(client, f"{paths}\n\n(Results limited to 150 files)", "glob", policy=OXIDE)
+    assert told["content"].endswith(
+        "src/99.rs\n\n(Showing 100 of 150 matches.)\n(Results limited to 150 files)"
+    )
+
+
+async def test_the_total_that_the_caller_sends_is_taken(client: httpx.AsyncClient) -> None:
+    paths = "\n".join(f"src/{number}.rs" for number in range(150))
+    told = await post(client, paths, "glob", policy=OXIDE, truncated_total=311)
+    assert told["content"].endswith("\n(Showing 100 of 311 matches.)")
+    assert told["truncated_total"] == 311
+    passed = await post(client, paths[:100], "glob", policy=OXIDE, truncated_total=311)
+    assert (passed["outcome"], passed["truncated_total"]) == ("pass", 311)
+    *_, entry = (await client.get("/accounting/entries?type=tool")).json()["entries"]
+    assert entry["details"]["truncated_total"] == 311
+    fields = {"tool_name": "glob", "truncated_total": "311", "policy": json.dumps(OXIDE)}
+    plain = {"Content-Type": "text/plain", "Accept": "text/plain"}
+    answer = await client.post("/results", params=fields, content=paths, headers=plain)
+    assert answer.headers["spillgate-truncated-total"] == "311"
+
+
+async def test_the_limit_in_the_arguments_goes_over_the_default_of_a_view(client: httpx.AsyncClient) -> None:
+    rows = numbered(5000)
+    cases: list[tuple[str, dict[str, Any], int | None]] = [
+        ("read", {"limit": 3000}, 3000),
+        ("read", {"params": {"limit": 3000}}, 3000),
+        ("read_file", {"start_line": 1, "end_line": 2500}, 2500),
+        ("read", {"limit": 0}, 2000),
+        ("read", {"limit": 10}, 2000),
+        ("grep", {"head_limit": 0}, None),
+        ("grep", {"head_limit": 400}, 400),
+        ("glob", {"max_results": 150}, 150),
+    ]
+    for tool, arguments, shown in cases:
+        told = await post(client, rows, tool, tool_arguments=arguments, policy=OXIDE)
+        assert told["outcome"] == ("pass" if shown is None else "cap")
+        assert shown is None or told["content"].split("\n\n(")[0].count("\n") == shown - 1
+
+
+async def test_context_of_a_search_is_no_match(client: httpx.AsyncClient) -> None:
+    groups = (
+        "src/a-1-b.rs-{0}-before\nsrc/a-1-b.rs:{1}:at 12:30:45\nsrc/a-1-b.rs-{2}-at 12:30:45\n--",
+        "src/a-1-b.rs:{0}-before\nsrc/a-1-b.rs:{1}:at 12:30:45\nsrc/a-1-b.rs:{2}-at 12:30:45\n--",
+        "Makefile-{0}-before\nMakefile:{1}:at 12:30:45\nMakefile-{2}-at 12:30:45\n--",
+        "{0}-before\n{1}:at 12:30:45\n{2}-at 12:30:45\n--",
+    )
+    for group in groups:
+        text = "\n".join(group.format(9 * n + 1, 9 * n + 2, 9 * n + 3) for n in range(100))
+        told = await post(client, text, "grep", tool_arguments={"context": 1}, policy=OXIDE)
+        assert told["content"].endswith("\n(Showing 63 of 100 matches.)")
+        assert told["truncated_total"] == 100
+
+
+async def test_the_characters_of_a_line_count_without_its_file_and_number(client: httpx.AsyncClient) -> None:
+    prefix = "src/some/long/path.rs:120:"
+    for tool, before in (("grep", prefix), ("grep", "120:"), ("grep", "src/a.rs-119-"), ("read", "   120\t")):
+        fits = f"{before}{'x' * 500}"
+        assert (await post(client, fits, tool, policy=OXIDE))["outcome"] == "pass"
+        told = await post(client, f"{fits}{'y' * 200}\nend", tool, policy=OXIDE)
+        assert told["content"] == f"{fits}… [+200 chars]\nend"
+    told = await post(client, f"{prefix}{'x' * 700}", "read", policy=OXIDE)
+    assert told["content"] == f"{prefix}{'x' * (500 - len(prefix))}… [+{200 + len(prefix)} chars]"
+
+
+async def test_a_line_that_the_tool_has_cut_is_not_cut_again(client: httpx.AsyncClient) -> None:
+    for mark in (
+        "… [+1234567890 chars]",
+        "...",
+        " ... [truncated, 1,234,567 more characters]",
+        " [truncated]",
+    ):
+        text = f"src/a.rs:120:{'x' * 500}{mark}\r\nend"
+        assert (await post(client, text, "grep", policy=OXIDE))["content"] == text
+
 
 # structure
 
@@ -50,6 +169,72 @@ async def test_matches_get_recovery_hints_and_no_structure(client: httpx.AsyncCl
         told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
         assert "Structure:" not in told["content"]
         assert commands(told)
+
+
+async def test_a_truncated_search_names_the_files_with_the_most_matches(client: httpx.AsyncClient) -> None:
+    counts = {
+        "src/big.py": 300,
+        "src/mid.py": 120,
+        "src/low.py": 30,
+        "a.py": 3,
+        "b.py": 2,
+        "c.py": 1,
+        "d.py": 1,
+    }
+    text = "".join(f"{file}:{n}:def f{n}(a):\n" for file, count in counts.items() for n in range(count))
+    text += "".join(f"src/mid.py-{n}-    # context\n--\n" for n in range(500))
+    arguments = {"pattern": "def f", "path": "."}
+    told = await post(client, text, "grep_content", tool_arguments=arguments, policy=OURO)
+    assert (
+        "\nMatches by file:\n  - src/big.py: 300 matches\n  - src/mid.py: 120 matches\n"
+        "  - src/low.py: 30 matches\n  - a.py: 3 matches\n  - b.py: 2 matches\n  - ... 2 more\n"
+    ) in told["content"]
+    assert commands(told) == [
+        'grep_content(pattern="def f", path="src/big.py")  # 300 matches',
+        'grep_content(pattern="def f", path="src/mid.py")  # 120 matches',
+        'grep_content(pattern="def f", path="src/low.py")  # 30 matches',
+    ]
+    ran = {"command": "rg -n 'def f' ."}
+    told = await post(client, text, "execute_shell", tool_arguments=ran, policy=OURO)
+    assert "--- Recovery Options ---\nCommand: rg -n 'def f' . | " in told["content"]
+    assert "\n  - src/big.py: 300 matches\n" in told["content"]
+    assert commands(told)[-3] == ("""shell(command="rg -n 'def f' . | grep -F src/big.py")  # 300 matches""")
+    assert "<" not in "".join(commands(told))
+
+
+async def test_a_truncated_search_in_one_file_goes_on_after_the_head(client: httpx.AsyncClient) -> None:
+    text = "".join(f"{n}:def f{n}(a):\n" for n in range(1, 500))
+    arguments = {"pattern": "def f", "path": "src/a.py"}
+    told = await post(client, text, "grep_content", tool_arguments=arguments, policy=OURO)
+    first = told["content"].split("\n\n[...")[0].count("\n") + 1
+    assert commands(told)[-1] == (
+        f"""shell(command="grep -nE -e 'def f' src/a.py | sed -n '{first},{first + 49}p'")  # Next matches"""
+    )
+
+
+async def test_a_truncated_list_of_files_names_the_common_directories(client: httpx.AsyncClient) -> None:
+    names = [f"src/app/{n}/main.py" for n in range(200)] + [f"src/lib/{n}.toml" for n in range(100)]
+    told = await post(
+        client, "\n".join(names), "glob_files", tool_arguments={"pattern": "src/**/*"}, policy=OURO
+    )
+    assert "\nDirectories:\n  - src/app: 200 files\n  - src/lib: 100 files\n" in told["content"]
+    assert commands(told) == [
+        'glob_files(pattern="src/app/**/*")  # 200 files',
+        'glob_files(pattern="src/lib/**/*")  # 100 files',
+        'glob_files(pattern="src/**/*.py")  # 200 files',
+        'glob_files(pattern="src/**/*.toml")  # 100 files',
+    ]
+
+
+async def test_the_structure_of_a_long_file_shows_its_main_class(client: httpx.AsyncClient) -> None:
+    helpers = "".join(f"def helper_number_{n}(argument):\n    return {n}\n\n\n" for n in range(180))
+    methods = "".join(f"    def method_{n}(self):\n        return {n}\n\n" for n in range(630))
+    text = f"{helpers}class Main:\n{methods}"
+    assert text.count("\n") > 2600
+    told = await post(client, text, "read_file", tool_arguments={"path": "a.py"}, policy=OURO)
+    below = told["content"].split("\nStructure:\n")[1]
+    assert below.startswith("  - class Main (line 721)\n  - def helper_number_0 (line 1)\n")
+    assert commands(told)[0] == 'grep_content(pattern="Main", path="a.py")'
 
 
 # truncate within its caps
@@ -124,13 +309,35 @@ async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
     assert (await client.post("/check", json=asked | {"rows": 100})).json()["allowed"]
 
 
-async def test_a_read_that_was_paginated_is_told_to_read_less(client: httpx.AsyncClient) -> None:
+async def test_a_page_is_not_rejected_for_its_size_as_a_check_says(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False, "reject_rows": 10}
+    await client.put("/sessions/s", json={"policy": rules})
+    cases: list[tuple[str, dict[str, int], bool]] = [
+        ("read_file", {}, False),
+        ("read_file", {"offset": 5}, False),
+        ("read_file", {"offset": 1, "limit": 1000}, True),
+        ("read_file", {"start_line": 1, "end_line": 900}, True),
+        ("list_orders", {"limit": 100}, True),
+    ]
+    for tool, arguments, is_page in cases:
+        told = await post(client, "x\n" * 1000, tool, session_id="s", tool_arguments=arguments)
+        asked = {"session_id": "s", "tool_name": tool, "bytes": 2000, "rows": 1000, "paginated": is_page}
+        checked = (await client.post("/check", json=asked)).json()
+        assert checked["allowed"] == (told["outcome"] == "pass") == is_page
+        stored = await post(client, "x\n" * 1000, tool, tool_arguments=arguments, policy={"max_bytes": 1000})
+        assert stored["outcome"] == "store"
+
+
+async def test_a_page_that_the_budget_does_not_hold_is_told_to_read_less(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules = {"on_oversize": "reject", "max_bytes": 0, "keep": False}
+    await client.put("/sessions/s", json={**window, "policy": rules})
     cases: list[tuple[dict[str, int], str]] = [
         ({}, "Use offset and limit to read a part of it, or grep_content to search it."),
         ({"offset": 5}, "Use offset and limit to read a part of it, or grep_content to search it."),
         (
             {"offset": 1, "limit": 1000},
-            "Read less at once: a smaller limit (about 450), or grep_content to search it.",
+            "Read less at once: a smaller limit (about 449), or grep_content to search it.",
         ),
         (
             {"start_line": 1, "end_line": 900},
@@ -138,8 +345,8 @@ async def test_a_read_that_was_paginated_is_told_to_read_less(client: httpx.Asyn
         ),
     ]
     for arguments, suggestion in cases:
-        rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False}
-        told = await post(client, "x" * 2000, "read_file", tool_arguments=arguments, policy=rules)
+        told = await post(client, "word " * 2000, "read_file", session_id="s", tool_arguments=arguments)
+        assert told["trigger"] == "token_budget"
         assert told["content"].split("\n")[1] == suggestion
 
 

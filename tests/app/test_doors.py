@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.doors.hooks import DOORS
+from domain.hooks import DOORS
 
 pytestmark = pytest.mark.anyio
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import re
 import sys
@@ -150,7 +151,7 @@ async def send(client: httpx.AsyncClient, text: str, **fields: Any) -> dict[str,
     return dict(answer.json())
 
 
-async def use(client: httpx.AsyncClient, text: str, *, is_spooled: bool = False) -> None:
+async def use(client: httpx.AsyncClient, text: str) -> None:
     """Stores, asks, reads back and retries, as an agent does."""
     kept = [await send(client, text), await send(client, text, tool_call_id="named")]
     cut = await send(client, text, tool_call_id="cut", policy={"on_oversize": "truncate"})
@@ -169,9 +170,8 @@ async def use(client: httpx.AsyncClient, text: str, *, is_spooled: bool = False)
         assert [one["line"] for one in found["matches"]] == [1]
         answer = await client.post("/extract", json={"handle": stored["handle"], "extract": "PAYROLL anna"})
         assert BODY in answer.json()["text"]
-        if not is_spooled:
-            given = (await client.get(f"{path}/given")).json()["given"]
-            assert answer.json()["text"] in [one["text"] for one in given]
+        given = (await client.get(f"{path}/given")).json()["given"]
+        assert answer.json()["text"] in [one["text"] for one in given]
     again = await send(client, text, tool_call_id="cut", policy={"on_oversize": "truncate"})
     assert (again["content"], again["entry_id"]) == (cut["content"], cut["entry_id"])
 
@@ -196,33 +196,29 @@ async def test_of_bodies_arguments_and_texts_for_the_model_nothing_is_readable_i
 
 
 @pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "plain"])
-async def test_a_draft_and_what_the_spool_keeps_are_sealed_too(
+async def test_a_draft_is_sealed_too(
     serve: Serve, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, is_sealed: bool
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "spooled"))
-    spool = Disk(tmp_path / "spooled")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    disk = Disk(tmp_path / "state")
     seen: list[bool] = []
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(40):
             yield (BODY.encode() + b"\n") * 8000
-        drafts = [path.read_bytes() for path in spool.root.rglob("draft-*")]
+        drafts = [path.read_bytes() for path in disk.root.rglob("draft-*")]
         assert any(drafts)
         seen.append(any(BODY.encode() in draft for draft in drafts))
 
     given = {"storage_key_file": keys} if is_sealed else {}
-    async with serve(storage_url="redis://127.0.0.1:1/0", store_fallback="disk", **given) as client:
+    async with serve(**given) as client:
         sent = {"tool_name": "execute_shell", "session_id": "s"}
         headers = {"Content-Type": "text/plain"}
         stored = await client.post("/results", params=sent, content=pieces(), headers=headers)
         assert stored.status_code == 201, stored.text
-        await use(client, content(7500), is_spooled=True)
         body = await client.get(f"/results/{stored.json()['handle']}/content")
         assert len(body.content) == 40 * 8000 * (len(BODY) + 1)
     assert seen == [not is_sealed]
-    everything = spool.everything()
-    assert b"execute_shell" in everything
-    assert [mark.encode() in everything for mark in (BODY, ARGS, TAIL)] == [not is_sealed] * 3
 
 
 def flip(at: int) -> Callable[[bytes, bytes], bytes]:
@@ -298,6 +294,33 @@ async def test_an_info_that_is_damaged_or_of_another_handle_is_not_found(
                 for path in ("", "/content", "/lines", "/grep?pattern=x")
             }
             assert statuses == {404}
+
+
+async def test_no_field_of_an_info_can_be_changed_with_its_checksum(
+    serve: Serve, place: Place, settings: dict[str, Any], keys: Path
+) -> None:
+    async with serve(**settings, storage_key_file=keys) as client:
+        handle = (await send(client, content(7500)))["handle"]
+        info = place.info(handle)
+        measure = json.loads(info).get("stored", json.loads(info))["measure"]
+        for fields in (
+            {"measure": measure | {"bytes": 7}},
+            {"measure": measure | {"lines": 1}},
+            {"measure": measure | {"tokens": 1}},
+            {"tool_name": "read_file"},
+            {"tool_namespace": "other"},
+            {"tool_kind": "search"},
+            {"provider": "other"},
+            {"is_error": True},
+            {"stored_at": 1},
+            {"epoch": 7},
+        ):
+            place.set_info(handle, changed(info, **fields))
+            for path in ("", "/content", "/lines", "/grep?pattern=x"):
+                answer = await client.get(f"/results/{handle}{path}")
+                assert (fields, answer.status_code) == (fields, 404)
+        place.set_info(handle, info)
+        assert (await client.get(f"/results/{handle}")).status_code == 200
 
 
 async def test_a_large_body_that_is_damaged_late_ends_before_the_damage(
@@ -407,18 +430,15 @@ async def test_an_instance_without_keys_shows_nothing_that_another_one_encrypts(
         assert (await client.get(f"/results/{plain}/content")).status_code == 200
 
 
-@pytest.mark.parametrize("fallback", ["none", "disk"])
 async def test_an_instance_without_keys_that_starts_while_redis_is_away_is_not_ready_after_it(
-    serve: Serve, tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, fallback: str
+    serve: Serve, tmp_path: Path, keys: Path
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "spooled"))
     with RedisServer(tmp_path / "redis", aof="always") as server:
         async with serve(storage_url=server.url, storage_key_file=keys) as client:
             await send(client, content(7500))
         server.stop()
-        async with serve(storage_url=server.url, store_fallback=fallback) as client:
-            before = await client.get("/readyz")
-            assert before.status_code == (200 if fallback == "disk" else 503)
+        async with serve(storage_url=server.url) as client:
+            assert (await client.get("/readyz")).status_code == 503
             server.start()
             async with asyncio.timeout(60):
                 while "is not set, and what is stored is encrypted" not in (await client.get("/readyz")).text:

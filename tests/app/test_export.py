@@ -1,8 +1,11 @@
 """The accounting as a file, and metrics at a port of their own: what a platform team collects."""
 
 import asyncio
+import errno
 import json
+import os
 import socket
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app import files
 from app.operations import export
 from app.settings import load_settings
 from tests.conftest import Serve
@@ -147,3 +151,53 @@ def test_the_port_of_the_service_is_not_the_one_for_metrics(monkeypatch: pytest.
     monkeypatch.setenv("SPILLGATE_PORT", port)
     with pytest.raises(export.ConfigError, match="Name another one"):
         load_settings()
+
+
+async def test_files_of_the_export_are_for_this_user_alone(serve: Serve, tmp_path: Path) -> None:
+    target = tmp_path / "entries.ndjson"
+    before = os.umask(0)
+    try:
+        async with serve(accounting_export=str(target), accounting_export_max_bytes=1 << 16) as client:
+            for _ in range(130):
+                await client.post("/results", json={"tool_name": "t", "content": "x"})
+    finally:
+        os.umask(before)
+    files = list(tmp_path.glob("entries.ndjson*"))
+    assert len(files) > 1
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_an_export_follows_no_symbolic_link(serve: Serve, tmp_path: Path) -> None:
+    target, elsewhere = tmp_path / "entries.ndjson", tmp_path / "elsewhere"
+    target.symlink_to(elsewhere)
+    for check in (lambda: export.check_target(str(target)), lambda: export.Export(str(target), 1, print)):
+        with pytest.raises(export.ConfigError, match="symbolic link"):
+            check()
+    target.unlink()
+    async with serve(accounting_export=str(target)) as client:
+        target.rename(tmp_path / "moved")
+        target.symlink_to(elsewhere)
+        await client.post("/results", json={"tool_name": "t", "content": "x"})
+        async with asyncio.timeout(30):
+            while "spillgate_export_lost_total 1.0" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+    assert not elsewhere.exists()
+
+
+async def test_a_line_after_a_torn_one_begins_on_its_own(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "entries.ndjson"
+
+    def fill_disk(descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data[:10])
+        monkeypatch.setattr(export, "write_all", files.write_all)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(export, "write_all", fill_disk)
+    async with serve(accounting_export=str(target)) as client:
+        for name in ("lost", "written"):
+            await client.post("/results", json={"tool_name": name, "content": "x"})
+    torn, *whole = target.read_text().splitlines()
+    assert len(torn) == 10
+    assert [json.loads(line)["tool_name"] for line in whole] == ["written"]

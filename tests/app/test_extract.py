@@ -86,6 +86,20 @@ async def test_the_answer_shrinks_to_what_the_budget_still_holds(client: httpx.A
     assert budget["used_tokens"] + budget["reserved_tokens"] <= 1000
 
 
+async def test_a_handle_is_forgiven_its_spelling(client: httpx.AsyncClient) -> None:
+    sent = {"tool_name": "t", "session_id": "Run-7", "content": "needle\n" * 5000}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    plain, events = {"Accept": "text/plain"}, {"Accept": "text/event-stream"}
+    for spelling in (handle, f' "{handle}" ', f"`{handle.upper()}`", handle.lower(), f"<{handle}>"):
+        for headers in ({}, plain, events):
+            question = {"handle": spelling, "extract": "needle"}
+            answer = await client.post("/extract", json=question, headers=headers)
+            assert answer.status_code == 200, spelling
+            assert f"WITH HANDLE {handle}, STRATEGY:retrieve" in answer.text
+    cut = await client.post("/extract", json={"handle": handle[:-4], "extract": "x"})
+    assert cut.json()["detail"].startswith("The handle is cut off: it has 32 of the 36 characters")
+
+
 async def test_an_unknown_handle_is_404_also_in_the_models_own_words(client: httpx.AsyncClient) -> None:
     assert (await ask(client, UNKNOWN)).json()["code"] == "result_not_found"
     plain = {"Accept": "text/plain"}

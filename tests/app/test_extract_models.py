@@ -288,9 +288,10 @@ async def test_the_plan_keeps_to_the_cap_of_calls(serve: Serve, tmp_path: Path, 
             cap = "the session's cap of model calls allows no more"
             assert told["warnings"] == [f"2 of 6 chunks were read: {cap}"]
             assert len(backend.asked[-1].body["messages"]) == 2
-        assert (told["usage"]["llm_calls"], told["body"]) == (3, "All is well.")
+        assert told["usage"]["llm_calls"] == 3
+        assert told["body"].endswith("All is well.")
         # What is kept costs no call.
-        assert (await ask(client, handle, mode=mode)).json()["body"] == "All is well."
+        assert (await ask(client, handle, mode=mode)).json()["body"].endswith("All is well.")
         assert backend.requests == 3
 
 

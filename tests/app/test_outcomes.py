@@ -66,7 +66,7 @@ async def test_each_tool_is_truncated_past_its_own_threshold(client: httpx.Async
         assert (told["complete"], told["handle"]) == (False, None)
         cut = f"[... {threshold - 1999} characters truncated ...]"
         assert told["content"].startswith(
-            f"{'é' * 2000}\n\n{cut}\n\n--- Recovery Options ---\nFile: {tool} | 1 "
+            f"{'é' * 2000}\n\n{cut}\n\n--- Recovery Options ---\nTool: {tool} | 1 "
         )
         assert told["truncated_bytes"] == 2 * (threshold + 1)
         assert told["truncated_total"] is None

@@ -1,4 +1,4 @@
-"""`spillgate mcp` where no service runs: the service inside the relay, and those that share it."""
+"""`spillgate mcp` where no service runs: the service that a relay starts, and the relays that share it."""
 
 import asyncio
 import os
@@ -96,7 +96,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         environment = {**os.environ, "SPILLGATE_URL": nowhere, "PYTHONPATH": str(ROOT)}
         environment["SPILLGATE_STORAGE_URL"] = f"disk://{place / 'state'}"
         asked = subprocess.run(
-            [sys.executable, "-m", "app.cli.main", "grep", handle[0], "name 1234"],
+            [sys.executable, "-m", "command.main", "grep", handle[0], "name 1234"],
             env=environment,
             cwd=ROOT,
             capture_output=True,
@@ -121,14 +121,8 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
     long.mkdir()
     with opened(long, url=nowhere) as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
-        assert b"The socket /" in relay.said()
-        assert b"is longer than 107 bytes" in relay.said()
-
-
-def patched(code: str) -> tuple[str, str]:
-    """The program with some of it replaced."""
-    head = "import os, threading, app.cli.main as main, app.cli.client, app.edge.server, app.relay.backend\n"
-    return "-c", f"{head}{code}main.sys.exit(main.main())"
+        assert b"SPILLGATE_UDS is longer than 107 bytes" in relay.said()
+        assert b"the one that was started ended with status 2. The result passes unchanged." in relay.said()
 
 
 NO_LOCKS = """
@@ -137,60 +131,26 @@ def flock(file, operation):
     raise OSError(37, 'No locks available')
 fcntl.flock = flock
 """
-BROKEN = """
-def serve(*_):
-    raise RuntimeError('broken')
-app.edge.server.serve = serve
-"""
 SLOW = """
-import app.relay.backend
-def serve(*_):
-    os.write(2, b'starts')
-    threading.Event().wait()
-app.relay.backend.EmbeddedService._serve = serve
-app.relay.backend.START_SECONDS = 0.1
-app.relay.backend.PAUSE_SECONDS = 0
+relay.backend.START_SECONDS = 0.1
+relay.backend.PAUSE_SECONDS = 0
 """
 
 
 @pytest.mark.parametrize(
-    ("code", "reasons"),
+    ("code", "reason"),
     [
-        (NO_LOCKS, [b"No locks available. The result passes unchanged."]),
-        (BROKEN, [b"RuntimeError: broken", b"It ended with a fault. The result passes unchanged."]),
-        (SLOW, [b"starts", b"The service takes too long to start. The result passes unchanged."]),
+        (NO_LOCKS, b"No locks available. The result passes unchanged."),
+        (SLOW, b"The service takes too long to start. The result passes unchanged."),
     ],
-    ids=["no locks", "broken", "slow"],
+    ids=["no locks", "slow"],
 )
 def test_without_a_service_that_starts_results_pass(
-    place: Path, nowhere: str, code: str, reasons: list[bytes]
+    place: Path, nowhere: str, code: str, reason: bytes
 ) -> None:
-    with opened(place, program=patched(code), url=nowhere) as relay:
-        relay.ask("ping")
-        for _ in range(2):
-            said = relay.call("text", size=50_000)["content"][0]["text"]
-            assert said.startswith("line é of text\n")
-        for reason in reasons:
-            assert reason in relay.said()
-        assert relay.said().count(b"starts") <= 1
+    program = "-c", f"import command.main as main, relay.backend\n{code}main.sys.exit(main.main())"
+    with opened(place, program=program, url=nowhere) as relay:
+        said = relay.call("text", size=50_000)["content"][0]["text"]
+        assert said.startswith("line é of text\n")
+        assert reason in relay.said()
         assert relay.end() == 0
-
-
-def test_a_service_that_no_client_can_reach_is_given_up(place: Path, nowhere: str) -> None:
-    """Another relay can use the store then, and the first one goes on without the service."""
-    code = (
-        "app.cli.client.KeptConnections.take = lambda connections: None\n"
-        "app.relay.backend.Backend.warm_up = lambda backend: None\n"
-        "app.edge.server.STOP_SECONDS = 0.000001\n"  # A stop ends a process of its own after that.
-    )
-    with ExitStack() as stack:
-        first = stack.enter_context(opened(place, program=patched(code), url=nowhere))
-        handle = stored(first)
-        (place / "state" / "embedded" / "socket").unlink()
-        assert first.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
-        assert b"It ended with status 0." in first.said()
-        second = stack.enter_context(opened(place, url=nowhere))
-        assert "line é of text" in lines(second, stored(second))
-        assert "line é of text" in lines(second, handle)
-        assert first.ask("ping") == {}
-        assert first.end() == 0

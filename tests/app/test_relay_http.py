@@ -296,9 +296,6 @@ def test_every_request_is_answered_whatever_the_server_does(relay: RelayClient, 
             assert message == {}
         assert message["id"] == request
         assert said in message["error"]["message"]
-    batch = [{"jsonrpc": "2.0", "id": n, "method": "method/2"} for n in ("a", "b")]
-    relay.write(json.dumps(batch).encode() + b"\n")
-    assert {relay.read()["id"] for _ in batch} == {"a", "b"}
 
 
 def test_a_session_that_the_server_has_lost_is_opened_anew(relay: RelayClient, server: Scripted) -> None:

@@ -7,15 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.api.answers import ResultOut
-from app.edge.large_json import split
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -383,18 +379,6 @@ async def test_arguments_are_kept_verbatim(client: httpx.AsyncClient) -> None:
     answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
     info = (await client.get(f"/results/{answer.json()['handle']}")).json()
     assert info["tool_arguments"] == '{"b" : 1,"a":[ ]}'
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8")), st.integers(1, 40_000))
-async def test_a_large_string_is_unescaped_in_pieces_without_a_trace(text: str, times: int) -> None:
-    content = (text + '\\"\U0001f600\n') * times
-    for ascii_only in (True, False):
-        body = json.dumps({"tool_name": "t", "content": content[:700_000]}, ensure_ascii=ascii_only)
-        turns = anyio.CapacityLimiter(1)
-        fields = {"tool_name"}
-        _, sent, is_repaired = await split(body.encode(), msgspec.json.decode, str, fields, turns)
-        assert "".join(sent.pieces()) == content[:700_000]
-        assert not is_repaired
 
 
 async def test_a_retry_of_a_call_whose_result_was_deleted_keeps_it_again(client: httpx.AsyncClient) -> None:

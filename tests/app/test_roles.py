@@ -57,15 +57,16 @@ async def test_a_role_calls_its_routes_alone(client: httpx.AsyncClient) -> None:
         ("POST", "/extract", 403, 403),
         ("POST", "/tools/call", 403, 403),
         ("GET", "/tools", 403, 403),
-        ("PUT", "/sessions/default", 403, 403),
+        ("PUT", "/sessions/default", 403, 200),
         ("GET", "/no/such/route", 403, 403),
         ("GET", "/livez", 200, 200),
     ]:
         sent = {"tool_name": "t", "content": BIG}
         handle = (await client.post("/results", json=sent, headers=by("agent"))).json()["handle"]
         path = path.format(handle=handle)
+        body = {} if method == "PUT" else None
         answers = [
-            await client.request(method, path, headers=by(name, **{"Spillgate-Tenant": "red"}))
+            await client.request(method, path, json=body, headers=by(name, **{"Spillgate-Tenant": "red"}))
             for name in ("metrics", "admin")
         ]
         assert [answer.status_code for answer in answers] == [metrics, admin]
@@ -219,7 +220,7 @@ def test_keys_are_made_listed_rotated_and_revoked(
 
     first = said("new", "team-a", "--name", "ci", "--expires", "2099-01-31")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert path.read_text() == f"team-a:{hashlib.sha256(first.encode()).hexdigest()}::ci:2099-01-31\n"
+    assert path.read_text() == f"team-a:{hashlib.sha256(first.encode()).hexdigest()}:agent:ci:2099-01-31\n"
     path.write_text("# of the platform team\n" + path.read_text())
     said("new", "team-b", "--role", "admin")
     rotated = said("rotate", "ci", "--hours", "2")
@@ -248,8 +249,8 @@ def test_keys_are_made_listed_rotated_and_revoked(
     said("new", "team-c", "--name", "short", "--expires", "2099-01-31")
     said("rotate", "short", "--hours", str(24 * 365 * 100))
     old, new = path.read_text().splitlines()[-2:]
-    assert old.endswith("::short:2099-01-31T00:00Z")
-    assert new.endswith("::short")
+    assert old.endswith(":agent:short:2099-01-31T00:00Z")
+    assert new.endswith(":agent:short")
 
 
 def test_what_cannot_be_done_says_why_and_changes_nothing(
@@ -303,3 +304,46 @@ def test_a_changed_key_file_keeps_its_link_its_owner_and_its_mode(
     kept = path.read_text()
     assert main(["keys", "new", "team-b", "--file", str(link)]) != 0
     assert (path.read_text(), os.listdir(path.parent)) == (kept, ["keys"])
+
+
+async def test_an_operator_who_allows_no_policy_allows_agents_none_on_a_session(
+    serve: Serve, keys: Path
+) -> None:
+    async with serve(api_keys_file=keys, allow_request_overrides=False) as client:
+
+        async def put(key: str) -> httpx.Response:
+            headers = by(key, **{"Spillgate-Tenant": "red"})
+            return await client.put("/sessions/s", json={"policy": {"max_bytes": 0}}, headers=headers)
+
+        refused = await put("agent")
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_policy")
+        plain = await client.put("/sessions/s", json={"context_window": 1000}, headers=by("agent"))
+        assert plain.json()["policy"] is None
+        assert (await put("admin")).json()["policy"] == {"max_bytes": 0}
+    async with serve(allow_request_overrides=False) as client:
+        opened = await client.put("/sessions/s", json={"policy": {"max_bytes": 0}})
+        assert opened.json()["policy"] == {"max_bytes": 0}
+
+
+async def test_a_last_line_of_the_keys_that_was_cut_gives_no_rights(serve: Serve, tmp_path: Path) -> None:
+    path = key_file(tmp_path / "keys", "red:agent:agent", "ops:scrape:metrics:prometheus:2020-01-01")
+    whole = path.read_text()
+    first = whole.index("\n") + 1
+    for end in range(first + len("ops:"), len(whole) - 1):
+        path.write_text(whole[:end])
+        async with serve(api_keys_file=path) as client:
+            assert (await client.get("/sessions", headers=by("scrape"))).status_code == 401
+            assert (await client.get("/sessions", headers=by("agent"))).status_code == 200
+
+
+def test_keys_are_not_changed_where_the_last_line_was_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = key_file(tmp_path / "keys", "ops:scrape:metrics")
+    path.write_text(cut := path.read_text().removesuffix(":metrics\n"))
+    for command in (["new", "red"], ["revoke", "scrape"], ["rotate", "scrape"]):
+        assert main(["keys", *command, "--file", str(path)]) == 2
+        assert "the last line has no newline" in capsys.readouterr().err
+    assert path.read_text() == cut
+    assert main(["keys", "list", "--file", str(path)]) == 0
+    assert "not in force" in capsys.readouterr().out

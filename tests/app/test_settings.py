@@ -2,14 +2,15 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from app.cli.check_config import mask_url
-from app.cli.main import main
 from app.operations.sweeper import sweep
 from app.settings import CENTURY_SECONDS, PREFIX, Settings, load_settings
+from command.main import main
 from domain.errors import ConfigError
 from tests.conftest import served
 
@@ -172,13 +173,8 @@ def test_a_user_without_a_home_directory_is_told_what_to_set(
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    for uri, fallback in (("disk:", "none"), ("redis://host", "disk")):
-        monkeypatch.setenv("SPILLGATE_STORAGE_URL", uri)
-        monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", fallback)
-        assert main(["check-config"]) == 2
-        assert capsys.readouterr().err.startswith(
-            "spillgate: The state directory is not known: set HOME, or "
-        )
+    assert main(["check-config"]) == 2
+    assert capsys.readouterr().err.startswith("spillgate: The state directory is not known: set HOME, or ")
 
 
 @pytest.mark.parametrize("name", ["STORAGE_URL", "LEDGER_URL", "LLM_API_KEY"])
@@ -201,18 +197,6 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
     assert f"SPILLGATE_{name}_FILE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", ["disk:", "memory:"])
-def test_a_fallback_is_for_redis_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
-) -> None:
-    monkeypatch.setenv("SPILLGATE_STORE_FALLBACK", "disk")
-    monkeypatch.setenv("SPILLGATE_STORAGE_URL", url)
-    assert main(["check-config"]) == 2
-    assert "Set that to a redis:// URL" in capsys.readouterr().err
-    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://host")
-    assert main(["check-config"]) == 0
-
-
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -228,8 +212,8 @@ def test_a_fallback_is_for_redis_alone(
 def test_help_says_what_a_command_does_and_which_service_it_asks(
     command: list[str], says: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        main([*command, "--help"])
+    with suppress(SystemExit):
+        assert main([*command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert all(text in shown for text in says)
 
@@ -255,3 +239,15 @@ async def test_results_are_stored_and_swept_with_the_longest_retention(
         assert (await client.post("/results", json=sent)).status_code == 201
         assert await sweep(rt, left_behind=True) == 0
         assert len((await client.get("/sessions")).json()["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("SIZE_CAPP", "MAX_BYTES"), ("MAX_BYTE", "MAX_BYTES"), ("PROT", "PORT"), ("STORAGE_UR", "STORAGE_URL")],
+)
+def test_a_misspelt_setting_names_its_neighbour(
+    name: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"SPILLGATE_{name}", "1")
+    with pytest.raises(ConfigError, match=f"Did you mean SPILLGATE_{meant}\\?"):
+        load_settings()

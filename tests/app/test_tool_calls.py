@@ -304,6 +304,22 @@ async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncCli
             assert told["text"].startswith(framed) == (name == "tool_output")
 
 
+async def test_the_text_about_a_handle_that_is_cut_off_begins_with_that(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    cases = [
+        (handle[:-1], 35),
+        (f" `{handle[:-30]}…`", 6),
+        (handle.partition("/")[0] + "/file-", 0),
+        ("file-ab", 2),
+    ]
+    for cut, chars in cases:
+        for name, more in (("tool_output", {"extract": "x"}), ("tool_output_lines", {"offset": 1})):
+            told = await call(client, name, handle=cut, **more)
+            said = f"The handle is cut off: it has {chars} of the 36 characters after `file-`. Use it exactly"
+            assert told["is_error"]
+            assert told["text"].startswith(said)
+
+
 async def test_arguments_may_be_the_text_of_an_object_and_null(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
     for arguments in (

@@ -11,20 +11,18 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedg
 from domain.ports import Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
-from storage import Spool, open_ledger, open_sealed_store, open_spool, open_store, sealed_ledger
+from storage import open_ledger, open_sealed_store, open_store, sealed_ledger
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
 from storage.objects.url import make_ready
 from storage.sealed.store import sealed_size
 
 SEALED = "sealed+"
-# The URL, after a space the spool's folder; and what the store promises.
 STORES = {
     "memory": ("memory:", Durability.MEMORY),
     "disk": ("disk://{path}/store", Durability.DISK),
     "redis": ("{redis}", Durability.AOF),
     "cluster": ("{cluster}", Durability.AOF),
-    "spool": ("{redis} {path}/spool", Durability.AOF),
     "objects": ("objects:{path}", Durability.OBJECT),
 }
 # Each again, encrypted. The cluster has the store of Redis.
@@ -44,7 +42,6 @@ LEDGERS = {
     "sealed-sqlite": SEALED + "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
-    "spool": "{redis} {path}/spool",
 }
 # A text takes more bytes than it has where it is encrypted.
 BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEALED)}
@@ -149,7 +146,7 @@ async def open_lasting_ledger(
 
 async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore:
     is_sealed = url.startswith(SEALED)
-    url, _, spool = url.removeprefix(SEALED).partition(" ")
+    url = url.removeprefix(SEALED)
     options = {
         "clock": clock,
         "retention_seconds": RETENTION,
@@ -164,23 +161,17 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         await objects.sweep()
         store: ResultStore = objects
     else:
-        store = await open_store(url, _spool(spool), **options)
+        store = await open_store(url, **options)
     return await open_sealed_store(store, Ring(), clock) if is_sealed else store
-
-
-def _spool(folder: str) -> Spool | None:
-    return open_spool(Path(folder), lambda why: None) if folder else None
 
 
 async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
     is_sealed = url.startswith(SEALED)
-    url, _, spool = url.removeprefix(SEALED).partition(" ")
+    url = url.removeprefix(SEALED)
     options = {
         "clock": clock,
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
     }
-    if spool:
-        Path(spool).mkdir(exist_ok=True)
-    ledger = await open_ledger(url, _spool(spool), quota_of=quota_of, **options)
+    ledger = await open_ledger(url, quota_of=quota_of, **options)
     return sealed_ledger(ledger, await _open_store(f"{SEALED}memory:", clock, 0)) if is_sealed else ledger

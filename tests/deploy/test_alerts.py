@@ -47,7 +47,6 @@ FIRING = {
         'spillgate_tenant_llm_usd_today_cap{tenant="a"} 100x60',
     ],
     "SpillgateTenantRefused": ['spillgate_errors_total{code="tenant_full"} 0+1x60'],
-    "SpillgateDegraded": ["spillgate_degraded 1x60"],
     "SpillgateModelDown": ['spillgate_model_up{model="m"} 0x60'],
     "SpillgateExtractionFallsBack": [
         'spillgate_extractions_total{status="fallback"} 0+1x60',

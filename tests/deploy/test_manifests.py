@@ -35,10 +35,10 @@ from manifests import (
 )
 
 from app import __version__
-from app.cli.options import COMMANDS
 from app.edge import request_body
 from app.edge import server as serving
 from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+from command.commands import COMMANDS
 from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
@@ -123,11 +123,6 @@ def test_the_url_with_the_password_is_a_file_and_no_part_of_the_environment() ->
     assert all("value" in each for each in replica["env"])
 
 
-def test_only_what_is_alone_spools_on_its_disk() -> None:
-    assert services["spillgate"]["environment"]["SPILLGATE_STORE_FALLBACK"] == "disk"
-    assert "SPILLGATE_STORE_FALLBACK" not in environment(replica)
-
-
 def test_probes_and_health_checks_ask_for_what_there_is() -> None:
     routes = (ROOT / "openapi" / "openapi.json").read_text()
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -156,7 +151,6 @@ def test_the_state_directory_is_on_a_volume(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XDG_STATE_HOME", found[1])
     state = Settings().storage_url.removeprefix("disk://")
     assert f"--mode 0700 {state}\n" in dockerfile
-    assert services["spillgate"]["volumes"] == [f"state:{state}"]
     assert {"name": "state", "mountPath": state} in sidecar["volumeMounts"]
 
 

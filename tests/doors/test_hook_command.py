@@ -42,7 +42,7 @@ class Shell:
         # No test is about patience but those that set it.
         environ["SPILLGATE_HOOK_TIMEOUT_MS"] = "60000"
         environ |= {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
-        done = run(("-m", "app.cli.main", "hook", *arguments), environ, stdin)
+        done = run(("-m", "command.main", "hook", *arguments), environ, stdin)
         return Answered(done.returncode, json.loads(done.stdout), done.stderr.decode())
 
     def sent(self, client: str, payload: Any, **settings: str) -> Any:
@@ -70,7 +70,7 @@ def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
 async def test_the_exit_status_is_0_for_an_agent_that_does_not_read_the_answer(shell: Shell) -> None:
     sent = shell.home / "sent.json"
     sent.write_text(json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)))
-    command = shlex.join([sys.executable, "-m", "app.cli.main", "hook", "codex"])
+    command = shlex.join([sys.executable, "-m", "command.main", "hook", "codex"])
     for ignored in (">&-", ">/dev/full", "| true"):
         line = f"{command} <{shlex.quote(str(sent))} {ignored}; exit ${{PIPESTATUS[0]}}"
         environ = {"PATH": os.environ["PATH"], "HOME": str(shell.home), "SPILLGATE_URL": shell.url}
@@ -259,8 +259,6 @@ async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) ->
         (("codex",), b"null", {}),
         (("cursor",), b'{"tool_output": "{"}', {}),
         (("copilot",), b'{"sessionId": "\\ud800", "toolName": "x", "toolResult": 1}', {}),
-        (("clippy",), b"{}", {}),
-        (("--help-me",), b"{}", {}),
         (("codex",), None, {"url": "ftp://nowhere"}),
         (("codex", "--verbose"), b"null", {}),
         (("codex",), None, {"hook_timeout_ms": "soon"}),
@@ -294,3 +292,20 @@ async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shel
     shell.home = Path("no-home")
     assert (shell.sent("codex", sent))["decision"] == "block"
     assert not (ROOT / shell.home).exists()
+
+
+async def test_a_client_that_is_not_known_is_an_error_for_a_person(shell: Shell) -> None:
+    for name in ("clippy", "--help-me", "list"):
+        status, answer, stderr = shell.hook(name, stdin=b"{}")
+        assert (status, answer) == (1, {})
+        assert "known are claude-code" in stderr
+    assert " passed: no such client" in shell.log()
+
+
+async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
+    sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (70 << 16))
+    for url in (shell.url, "http://127.0.0.1:1"):
+        shell.url = url
+        reason = shell.sent("codex", sent)["reason"]
+        assert reason.endswith(" characters not shown: the result was too large, and is not stored]")
+        assert len(reason) < 13_000

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from app.cli.hook_files import PLANS
-from app.cli.main import main
+from command.hook_files import PLANS
+from command.main import main
 from tests.counts import count
 
 FILES = {
@@ -193,7 +193,7 @@ def test_files_that_were_not_there_are_made_and_removed_again(
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff"])
 @pytest.mark.parametrize("client", sorted(set(PLANS) - {"pi", "codex"}))
 def test_a_blank_file_holds_no_settings(client: str, text: str, home: Path) -> None:
-    """It is like one that is not there."""
+    """It is like one that is not there, but it stays."""
     assert main(["hook", "install", client]) == 0
     expected = files_below(home)
     names = [name for name in FILES[client] if not name.endswith(".js")]
@@ -203,9 +203,11 @@ def test_a_blank_file_holds_no_settings(client: str, text: str, home: Path) -> N
     assert all((home / name).read_text() == text for name in names)
     assert main(["hook", "status", client]) == 1
     assert main(["hook", "install", client]) == 0
-    assert files_below(home) == expected
+    assert {name: data.rstrip() for name, data in files_below(home).items()} == {
+        name: data.rstrip() for name, data in expected.items()
+    }
     assert main(["hook", "uninstall", client]) == 0
-    assert files_below(home) == {}
+    assert files_below(home) == dict.fromkeys(names, b"")
 
 
 def test_what_others_wrote_keeps_its_place_its_comments_and_its_mode(home: Path) -> None:
@@ -381,3 +383,32 @@ def test_an_unknown_client_is_refused_with_the_known_ones(
 ) -> None:
     assert main(["hook", "install", "clippy"]) == 2
     assert "claude-code, codex" in capsys.readouterr().err
+
+
+def test_what_is_no_writable_file_is_refused_and_an_empty_one_stays(home: Path) -> None:
+    settings = home / ".cursor" / "hooks.json"
+    settings.parent.mkdir()
+    os.mkfifo(settings)
+    assert main(["hook", "install", "cursor"]) == 2
+    assert stat.S_ISFIFO(settings.stat().st_mode)
+    settings.unlink()
+    settings.write_text("{}")
+    settings.chmod(0o444)
+    assert main(["hook", "install", "cursor"]) == 2
+    assert settings.read_text() == "{}"
+    settings.chmod(0o644)
+    settings.write_text("")
+    for _ in range(2):
+        assert main(["hook", "install", "cursor"]) == 0
+        assert "spillgate" in settings.read_text()
+    assert main(["hook", "uninstall", "cursor"]) == 0
+    assert settings.read_text() == ""
+
+
+def test_a_kill_leaves_no_copy_of_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(home / ".cursor" / "hooks.json", '{"secret": 1}')
+    seen: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append(os.listdir(home / ".cursor")))
+    assert main(["hook", "install", "cursor"]) == 0
+    assert seen[0] == ["hooks.json"]
+    assert sorted(os.listdir(home / ".cursor")) == ["hooks.json", "mcp.json"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.doors.hooks import CLIENTS, DOORS
+from domain.hooks import CLIENTS, DOORS
 from tests.conftest import Serve
 from tests.counts import count
 from tests.doors.payloads import LARGE, Path_, changed, names, payload

@@ -4,13 +4,13 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from hashlib import sha256
 
 import anyio
 
 from domain.errors import ModelError, ModelRefused
-from domain.extraction import LlmUsage, Span
+from domain.extraction import ByteRange, LlmUsage
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
@@ -69,7 +69,13 @@ class Actor:
     async def count_in_thread(self, text: str) -> int:
         return self.count(text)
 
-    async def ask(self, prompt: Prompt, seconds: float | None = None) -> Reply:
+    def has_model_without(self, names: Collection[str]) -> bool:
+        return False
+
+    def leave_out(self, name: str, reason: str) -> None:
+        raise AssertionError("There is no other model.")
+
+    async def ask(self, prompt: Prompt, seconds: float | None = None, without: Collection[str] = ()) -> Reply:
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
         try:
@@ -170,7 +176,7 @@ async def task_of(
     *,
     extract: str = "What went wrong?",
     max_bytes: int = 12_000,
-    ranges: Iterable[Span] = (),
+    ranges: Iterable[ByteRange] = (),
     kept: Kept | None = None,
     limits: ExtractionLimits = ExtractionLimits(),  # noqa: B008
     steps: list[Progress] | None = None,

@@ -1,7 +1,9 @@
 """How an extraction asks the models: order, tries, time, pauses after failures, and what is accounted."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -366,6 +368,47 @@ async def test_a_reply_bears_the_name_of_the_model_that_answered() -> None:
     bench = Bench(StagedModel(said("Two."), BUSY), StagedModel(said("Three."), name="second"))
     asker = bench.asker(5)
     assert [(await asker.ask(PROMPT)).model for _ in range(2)] == ["first", "second"]
+
+
+async def test_a_failure_holds_nothing_of_the_reply() -> None:
+    class Body:
+        """Stands for the megabytes of a reply."""
+
+    bodies: list[weakref.ref[Body]] = []
+
+    class BabblingModel(StagedModel):
+        async def complete(
+            self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
+        ) -> Reply:
+            body = Body()
+            bodies.append(weakref.ref(body))
+            try:
+                raise ValueError("no JSON", body)
+            except ValueError:
+                raise ModelBadReply("the reply is not JSON") from None
+
+    gc.disable()
+    try:
+        asker = Bench(BabblingModel(EMPTY)).asker(60)
+        error = await failure(asker)
+        assert error.detail == "the reply is not JSON"
+        assert len(bodies) == 2
+        assert [body() for body in bodies] == [None, None]
+    finally:
+        gc.enable()
+
+
+async def test_the_bytes_of_replies_of_one_extraction_are_bounded() -> None:
+    bench = Bench(StagedModel(Reply("Three.", "stop", tokens=TOKENS, received_bytes=40 << 20)))
+    asker = bench.asker(60)
+    for _ in range(2):
+        assert (await asker.ask(PROMPT)).text == "Three."
+    error = await failure(asker)
+    assert (type(error), error.detail) == (
+        ModelRefused,
+        "the replies to this extraction have more than 64 MiB",
+    )
+    assert (await bench.asker(60).ask(PROMPT)).text == "Three."
 
 
 async def test_the_last_error_is_raised_when_no_model_is_left() -> None:

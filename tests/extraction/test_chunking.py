@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from content.kinds import Kind, sniff
 from content.tokens import load_encoding
-from domain.extraction import Span
+from domain.extraction import ByteRange
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part
 from extraction.source import Source
@@ -43,7 +43,7 @@ class Watched(Source):
         return data
 
 
-async def source_of(text: str, *ranges: Span) -> Watched:
+async def source_of(text: str, *ranges: ByteRange) -> Watched:
     return Watched(*await stored_text(text, COUNT(text)), ranges)
 
 
@@ -132,7 +132,7 @@ async def test_rows_of_a_table_stay_whole() -> None:
 
 async def test_only_ranges_that_are_asked_about_are_cut() -> None:
     text = TEXTS["log"]
-    source = await source_of(text, Span(1000, 9000), Span(20_000, 29_000))
+    source = await source_of(text, ByteRange(1000, 9000), ByteRange(20_000, 29_000))
     chunks = await plan(source, Kind.LOG, 2000, 10)
     assert 1 < len(chunks) < 9
     assert_covers(chunks, 0, 17_000)

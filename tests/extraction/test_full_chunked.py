@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from domain.errors import ContextExceeded, ModelError, ModelUnavailable, ResultExpired
-from domain.extraction import ExtractStatus, Span
+from domain.extraction import ByteRange, ExtractStatus
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction import prompts
 from extraction.full_chunked import strategy as full_chunked
@@ -360,7 +360,7 @@ async def test_what_is_held_instead_is_told_as_far_as_there_is_room() -> None:
 
 async def test_only_the_ranges_are_read_and_gaps_are_named_as_bytes_of_the_whole() -> None:
     text = await log_of(8)
-    ranges = (Span(len(text) // 4, len(text) // 2), Span(3 * len(text) // 4, len(text)))
+    ranges = (ByteRange(len(text) // 4, len(text) // 2), ByteRange(3 * len(text) // 4, len(text)))
     actor = Actor(failing(1, ModelUnavailable("down")))
     answer = await full_chunked.answer(await task_of(text, actor, ranges=ranges))
     shown = "".join(data_of(prompt) for prompt in actor.prompts)

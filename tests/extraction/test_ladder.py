@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from domain.errors import ModelRefused
-from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode, Span
+from domain.extraction import Answer, ByteRange, ExtractStatus, LlmUsage, Mode
 from domain.llm import Prompt, Reply
 from extraction import ladder
 from extraction.source import Source
@@ -54,7 +54,7 @@ async def test_auto_maps_few_chunks_and_long_lines_and_searches_the_rest(
 )
 async def test_of_ranges_their_own_lines_count_whatever_the_rest_is_like(wanted: str, mode: Mode) -> None:
     rest = LOG * 3 if wanted is ONE_LINE else ONE_LINE * 30
-    span = Span(len(rest), len(rest) + len(wanted))
+    span = ByteRange(len(rest), len(rest) + len(wanted))
     task = await task_of(rest + wanted, Actor(found), ranges=[span])
     assert (await ladder.answer(task, Mode.AUTO)).strategy is mode
 
@@ -145,10 +145,10 @@ async def test_a_shorter_fallback_still_says_its_warning() -> None:
 
 async def test_a_source_of_many_ranges_knows_where_its_bytes_lie() -> None:
     store, stored = await stored_text("0123456789" * 1000)
-    source = Source(store, stored, [Span(7 * n, 7 * n + 3) for n in range(1000)])
-    assert source.located(2, 7) == [Span(2, 3), Span(7, 10), Span(14, 15)]
-    assert source.located(-5, 3) == [Span(0, 3)]
-    assert source.located(2999, 9999) == [Span(6995, 6996)]
+    source = Source(store, stored, [ByteRange(7 * n, 7 * n + 3) for n in range(1000)])
+    assert source.located(2, 7) == [ByteRange(2, 3), ByteRange(7, 10), ByteRange(14, 15)]
+    assert source.located(-5, 3) == [ByteRange(0, 3)]
+    assert source.located(2999, 9999) == [ByteRange(6995, 6996)]
     assert source.located(5, 5) == source.located(3000, 3001) == []
     assert source.located(0, source.size) == list(source.spans)
     started = time.process_time()

@@ -4,6 +4,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from acting import stored_text
@@ -137,9 +138,18 @@ def test_a_tool_has_a_strict_schema(tool: ToolSpec) -> None:
 
 
 def test_long_arguments_are_cut_between_characters_and_say_so() -> None:
-    document = Document("fetch", "ü" * 3000, 1, 1, 1, "text")
+    document = Document("fetch", "ü" * 9000, 1, 1, 1, "text")
     (shown,) = inside("arguments", said(ALL["chunk"](document, ASKED)))
-    assert shown == "ü" * 2048 + "\n[1,904 more bytes]"
+    assert shown == "ü" * 8192 + "\n[1,616 more bytes]"
+
+
+@pytest.mark.anyio
+async def test_arguments_are_whole_up_to_16_kib_and_less_in_a_small_window() -> None:
+    for size, window, shown in ((16_384, 32_768, 16_384), (16_384, 8_000, 4_096), (9_000, 20_000, 9_000)):
+        _, stored = await stored_text("text")
+        document = prompts.about(replace(stored, tool_arguments="x" * size), "text", window=window)
+        (text,) = inside("arguments", said(ALL["chunk"](document, ASKED)))
+        assert text.count("x") == shown
 
 
 @every_prompt

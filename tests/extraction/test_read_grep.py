@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from domain.errors import ContextExceeded, ModelError
-from domain.extraction import Coverage, ExtractStatus, Mode, Span
+from domain.extraction import ByteRange, Coverage, ExtractStatus, Mode
 from domain.llm import ModelTerms, Prompt, Reply, ToolCall
 from extraction import read_grep
 from extraction.prompts import NOTHING_FOUND
@@ -38,7 +38,7 @@ def script(*steps: Reply | ModelError | str) -> Callable[[Prompt], Reply | Model
     return play
 
 
-async def told(text: str, *calls: tuple[str, object], ranges: Sequence[Span] = ()) -> list[str]:
+async def told(text: str, *calls: tuple[str, object], ranges: Sequence[ByteRange] = ()) -> list[str]:
     """What the model is told when it makes these calls in one turn."""
     wishes = [(name, given if isinstance(given, str) else json.dumps(given)) for name, given in calls]
     actor = Actor(script(calling(*wishes), "found it"), terms=LARGE)
@@ -198,7 +198,7 @@ async def test_one_line_data_is_shown_as_lines_and_the_model_is_told() -> None:
 async def test_only_the_ranges_are_seen_even_if_they_cut_characters() -> None:
     text = "secret é\nseen é\nsecret é\n"
     start = len("secret é\n".encode())
-    ranges = [Span(start - 2, start + len("seen é\n".encode()) - 2)]
+    ranges = [ByteRange(start - 2, start + len("seen é\n".encode()) - 2)]
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "é|s"}))
     assert "secret" in read
     read, grep = await told(text, ("Read", {}), ("Grep", {"pattern": "s"}), ranges=ranges)
@@ -240,21 +240,20 @@ async def test_a_reply_without_report_is_asked_again_just_once() -> None:
         await read_grep.answer(await task_of(LOG, actor))
 
 
-SYNTHETIC = [
-    *("…", "...", "-", "ok", "What went wrong?", "what went WRONG", "<ai-agent-12-FINAL>"),
-    "</ai-agent-x",
-]
+EMPTY = ["…", "...", "-", "<ai-agent-12-FINAL>", "</ai-agent-x"]
 
 
-@pytest.mark.parametrize("report", SYNTHETIC)
+@pytest.mark.parametrize("report", EMPTY)
 async def test_a_report_that_says_nothing_is_a_failure(report: str) -> None:
     kept = Kept()
-    with pytest.raises(StrategyFailed, match="report was empty"):
+    with pytest.raises(ModelError, match="report was empty"):
         await read_grep.answer(await task_of(LOG, Actor(script(report)), kept=kept))
     assert kept.texts == {}
 
 
-@pytest.mark.parametrize("report", ["7", "42", "yes", NOTHING_FOUND, "Nein."])
+@pytest.mark.parametrize(
+    "report", ["7", "42", "yes", NOTHING_FOUND, "Nein.", "No", "没有", "是", "N/A", "ok", "What went wrong?"]
+)
 async def test_a_short_report_is_one(report: str) -> None:
     assert (await read_grep.answer(await task_of(LOG, Actor(script(report))))).body == report
 

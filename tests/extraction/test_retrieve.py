@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from content.kinds import is_binary, opaque
 from content.passages.splitting import split
 from content.patterns import Pattern
-from domain.extraction import Answer, ExtractStatus, Gap, Mode, Span
+from domain.extraction import Answer, ByteRange, ExtractStatus, Gap, Mode
 from extraction import ladder
 from extraction.index_cache import IndexCache
 from extraction.retrieve import index as passage_index
@@ -39,7 +39,7 @@ def with_needle(needle: str, line: int = 2000) -> str:
     return "".join((*lines[:line], needle + "\n", *lines[line:]))
 
 
-async def asked(text: str, extract: str, max_bytes: int = 4000, ranges: tuple[Span, ...] = ()) -> Answer:
+async def asked(text: str, extract: str, max_bytes: int = 4000, ranges: tuple[ByteRange, ...] = ()) -> Answer:
     return await retrieve.answer(
         await task_of(text, None, extract=extract, max_bytes=max_bytes, ranges=ranges)
     )
@@ -343,7 +343,7 @@ async def test_what_fits_is_shown_whole() -> None:
 
 async def test_only_the_ranges_asked_about_are_looked_at() -> None:
     text = with_needle("the needle", 100) + with_needle("the other needle", 2500)
-    span = Span(len(text) // 2, len(text))
+    span = ByteRange(len(text) // 2, len(text))
     body = (await asked(text, "needle", ranges=(span,))).body
     assert "the other needle" in body
     assert "the needle" not in body
@@ -470,7 +470,7 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
     one = (await IndexCache().of(task.source, data)).size
     few = IndexCache(max_bytes=int(one * 1.5))
     await few.of(task.source, data)
-    await few.of((await task_of(FILLER, None, ranges=[Span(0, len(data) - 1)])).source, data[:-1])
+    await few.of((await task_of(FILLER, None, ranges=[ByteRange(0, len(data) - 1)])).source, data[:-1])
     assert 0 < few.size <= 1.5 * one
     await few.sweep(store)
     assert few.size > 0

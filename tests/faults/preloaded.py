@@ -10,8 +10,8 @@ from content.tokens import load_encoding
 
 IMPORTED = (
     "anyio._backends._asyncio",
-    "app.cli.hook",
-    "app.cli.shell",
+    "command.hook",
+    "command.shell",
     "app.edge.server",
     "app.extracting.extractor",
     "app.main",
@@ -30,9 +30,6 @@ IMPORTED = (
     "storage.redis.ledger",
     "storage.redis.store",
     "storage.sealed.keys",
-    "storage.spool.ledger",
-    "storage.spool.outage",
-    "storage.spool.store",
     "storage.sqlite.ledger",
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",

@@ -4,7 +4,6 @@ each argument is a name of FAULTS, or `NAME=seconds`."""
 import asyncio
 import itertools
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +12,7 @@ from typing import Any
 from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
-from app.operations import supervisor, sweeper
+from app.operations import logs, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
@@ -25,8 +24,6 @@ from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
-from storage.spool.ledger import SpoolLedger
-from storage.spool.outage import Journal, Outage
 
 # Longer than a kill takes to come, or than all replicas take to look, on a busy machine too.
 EARLY_SECONDS = 5.0
@@ -111,18 +108,6 @@ def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *num
     return faulty
 
 
-def killed_at(act: Callable[..., Awaitable[Any]], number: int) -> object:
-    """The process kills itself before the call of this number, counted from 1."""
-    count = itertools.count(1)
-
-    async def faulty(*args: Any) -> Any:
-        if next(count) == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await act(*args)
-
-    return faulty
-
-
 async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Awaitable[None]]) -> None:
     await task()
 
@@ -135,16 +120,11 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
     "look-first": [(RedisLedger, "reserve", look_first)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
+    "a short log queue": [(logs, "MOST_WAITING", 8)],
     "sweeping often": OFTEN,
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
     "sweeps that raise, unsupervised": [*OFTEN, SWEEPS_FAIL, (supervisor.Supervisor, "run", run_once)],
-    "killed amid the replay": [(SpoolLedger, "_enter", killed_at(SpoolLedger._enter, 3))],
-    "killed after the replay": [(Journal, "empty", killed_at(Journal.empty, 1))],
-    "replays that raise": [
-        *OFTEN,
-        (Outage, "_return", failing(Outage._return, RuntimeError, 1, 2)),
-    ],
 }
 
 if __name__ == "__main__":

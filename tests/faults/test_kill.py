@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.counts import count
+from tests.counts import kills
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, some_call
 from tests.faults.service_process import SERVE, Services, service_with
@@ -19,7 +19,7 @@ from tests.faults.service_process import SERVE, Services, service_with
 pytestmark = pytest.mark.anyio
 
 CAMPAIGNS = 2
-LIVES = count(2, 15)
+LIVES = kills(4, 30) // CAMPAIGNS
 WRITERS = 5
 SAMPLE = 4
 
@@ -170,7 +170,7 @@ async def _stored_bytes(client: httpx.AsyncClient) -> int:
 
 
 @pytest.mark.repeated
-async def test_killed_thirty_times_under_load_it_keeps_all_that_it_acknowledged(
+async def test_killed_many_times_under_load_it_keeps_all_that_it_acknowledged(
     services: Services, tmp_path: Path
 ) -> None:
     # Two directories at once: while one starts the other is under load. The second one is encrypted.

@@ -11,12 +11,9 @@ from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
 
-SIZE = 5_000_000
+SIZE = hostile.SIZE
 GROWTH = 4
 """The peak grows by at most so many times the body."""
-
-BASE = 24 << 20
-"""For what is loaded or cached once."""
 
 KEPT = {
     "escaped quotes": '"',
@@ -45,13 +42,16 @@ async def test_a_large_json_body_takes_little_more_memory_than_its_size(
     service = await services.start(tmp_path / "state", storage_max_bytes="0")
     figures = {}
     async with service.client() as client:
-        await client.post("/results", json={"tool_name": "t", "content": "x" * 100_000})
+        # What is loaded or cached once.
+        await client.post("/results", json={"tool_name": "t", "content": "x y\n" * 100_000})
         for label, body in hostile.bodies(SIZE):
-            before = reset_peak(service.pid)
-            answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
-            figures[label] = (peak(service.pid) - before) / len(body)
-            assert answer.status_code in (201, 400, 422), label
-            assert (peak(service.pid) - before) < GROWTH * len(body) + BASE, figures
+            for path, sent in (("/hooks/codex", hostile.of_hook(body)), ("/results", body)):
+                before = reset_peak(service.pid)
+                answer = await client.post(path, content=sent, headers={"Content-Type": "application/json"})
+                growth = peak(service.pid) - before
+                figures[path, label] = growth / len(body)
+                assert answer.status_code in (200, 201, 400, 422), label
+                assert growth < GROWTH * len(body), figures
             if label in KEPT:
                 stored = answer.json()
                 text = (await client.get(f"/results/{stored['handle']}/content")).text
@@ -112,18 +112,51 @@ async def test_other_routes_take_a_mebibyte_and_few_values(services: Services, t
     assert await service.stop() == 0
 
 
-async def test_names_and_short_strings_are_read_wherever_the_body_is_cut_into_slices(
-    services: Services, tmp_path: Path
-) -> None:
-    """Slices end at multiples of 16 KiB. Every offset of the second block is tried at the last of them."""
-    service = await services.start(tmp_path / "state", storage_max_bytes="0")
-    second = b'","no":"\\u0000"},{"type":"text","text":"second"}],"tool_name":"named"}'
-    start = b'{"content":[{"type":"text","text":"'
+async def test_larger_json_is_413_and_its_text_is_taken(services: Services, tmp_path: Path) -> None:
+    service = await services.start(tmp_path / "state", max_json_bytes="2000000")
+    text = "a line of text\n" * 200_000
+    body = json.dumps({"tool_name": "t", "content": text}).encode()
+    async with service.client() as client:
+        for path in ("/results", "/hooks/codex", "/v1/compress", "/beta/litellm_basic_guardrail_api"):
+            for content in (body, pieces(body)):
+                media = "application/json" if path in ("/results", "/v1/compress") else "text/plain"
+                answer = await client.post(path, content=content, headers={"Content-Type": media})
+                if content is not body and media == "text/plain":
+                    # Its size shows only as it is read: the agent keeps its result.
+                    assert (answer.status_code, answer.json().get("action", "NONE")) == (200, "NONE")
+                    continue
+                assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large"), path
+                assert "SPILLGATE_MAX_JSON_BYTES" in answer.json()["detail"]
+                assert "text/plain" in answer.json()["detail"]
+        headers = {"Content-Type": "text/plain"}
+        stored = await client.post("/results?tool_name=t", content=text, headers=headers)
+        assert stored.status_code == 201
+        assert (await client.get(f"/results/{stored.json()['handle']}/content")).text == text
+    assert await service.stop() == 0
+
+
+INVALID = [
+    ('"ok"}, ]', "after its end"),
+    ('"\\x"}', "an escape"),
+    ('["ok",]}', "a comma"),
+    ('"\x01"}', "a control character"),
+    ("01}", "a number"),
+    ('"ok","tool_name":5,,}', "behind a wrong field"),
+]
+
+
+async def test_invalid_json_is_400_in_a_body_of_any_size(services: Services, tmp_path: Path) -> None:
+    service = await services.start(tmp_path / "state")
     async with service.client(headers={"Content-Type": "application/json"}) as client:
-        for before in range(len(second)):
-            first = b"a" * ((1 << 18) - len(start) - before)
-            answer = await client.post("/results", content=start + first + second)
-            assert answer.status_code == 201, (before, answer.text)
-            stored = await client.get(f"/results/{answer.json()['handle']}/content")
-            assert stored.text == first.decode() + "\nsecond", before
+        for size in (1, 100_000, 2_000_000):
+            blocks = b'[{"type":"text","text":"a","note":"\xff%b"}]}' % (b"x" * size)
+            for tail, label in [*((text.encode(), label) for text, label in INVALID), (blocks, "not UTF-8")]:
+                policy = b'"policy":{"max_bytes":0},"tool_arguments":"%b"' % (b"x" * min(size, 900_000))
+                body = b'{"tool_name":"t",%b,"content":%b' % (policy, tail)
+                answer = await client.post("/results", content=body)
+                assert answer.status_code == 400, (label, size, answer.text[:200])
+        for method, path, field in OTHERS:
+            for tail in (b"NaN}", b'"\xff"}', b'"a",}', b"[Infinity]}"):
+                answer = await client.request(method, path, content=b'{"%b":%b' % (field, tail))
+                assert answer.status_code == 400, (path, tail, answer.text)
     assert await service.stop() == 0

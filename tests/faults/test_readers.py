@@ -1,7 +1,6 @@
 """Clients that do not read their answers, that end their side early, and requests that are refused."""
 
 import asyncio
-import json
 import os
 import resource
 import socket
@@ -95,28 +94,6 @@ async def test_a_download_whose_result_is_deleted_ends_and_is_no_error_of_the_se
     assert service.failures() == []
     refused = [(line["route"], line["code"]) for line in service.lines() if line["event"] == "refused"]
     assert refused == [("GET /results/{handle}/content", "result_expired")]
-
-
-async def test_a_result_sent_by_a_client_that_ends_its_side_is_answered_and_charged_once(
-    services: Services, tmp_path: Path
-) -> None:
-    service = await services.start(tmp_path / "state")
-    body = json.dumps({"tool_name": "t", "content": "x" * 50_000}).encode()
-    reader, writer = await asyncio.open_connection(*service.address)
-    writer.write(
-        b"POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    )
-    writer.write_eof()
-    async with asyncio.timeout(20):
-        raw = await reader.read()
-    writer.close()
-    # While a request takes long, interim answers ask whether the client is still there.
-    raw = raw.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
-    assert raw.startswith(b"HTTP/1.1 201")
-    assert json.loads(raw.partition(b"\r\n\r\n")[2])["handle"]
-    async with service.client() as client:
-        assert len((await client.get("/accounting/entries")).json()["entries"]) == 1
-    assert await service.stop() == 0
 
 
 async def test_each_refused_request_is_one_line_of_the_log(services: Services, tmp_path: Path) -> None:

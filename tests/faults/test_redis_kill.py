@@ -9,7 +9,7 @@ from typing import Literal
 import httpx
 import pytest
 
-from tests.counts import count
+from tests.counts import count, kills
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service_process import SERVE, Service, Services, service_with
@@ -20,7 +20,7 @@ from tests.stopwatch import Stopwatch
 pytestmark = pytest.mark.anyio
 
 CAMPAIGNS = count(1, 2)
-CYCLES = count(3, 15)
+CYCLES = kills(3, 30) // CAMPAIGNS
 REPLICAS = 2
 WRITERS = 3
 LEAST = 4
@@ -168,7 +168,7 @@ class Campaign:
 
 
 @pytest.mark.repeated
-async def test_through_thirty_kills_under_load_all_that_was_acknowledged_is_there(
+async def test_through_many_kills_under_load_all_that_was_acknowledged_is_there(
     services: Services, tmp_path: Path
 ) -> None:
     async def run(seed: int) -> Campaign:

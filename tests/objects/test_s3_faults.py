@@ -1,6 +1,8 @@
 """With any fault of the network to S3 each route answers in time, and what was acknowledged is there."""
 
 import asyncio
+import itertools
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -31,6 +33,24 @@ async def cut(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event)
     """All but the end of the first piece: a body lacks its last bytes."""
     writer.write(reply[:-10])
     return False
+
+
+async def shorten(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+    """A body without its last ten bytes, and a header that says so."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    length = b"%s%d" % (match[1], len(body) - 10) if (match := LENGTH.search(head)) else b""
+    writer.write(LENGTH.sub(length, head) + b"\r\n\r\n" + body[:-10])
+    return True
+
+
+async def flip(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+    """Another last byte at each reply."""
+    writer.write(reply[:-1] + bytes([(reply[-1] + next(FLIPS)) % 256]))
+    return True
+
+
+LENGTH = re.compile(rb"(?i)(content-length: )\d+")
+FLIPS = itertools.cycle((1, 2))
 
 
 FAULTS: dict[str, Fault | None] = {
@@ -152,3 +172,29 @@ async def test_a_reply_that_is_lost_once_is_no_conflict(client: httpx.AsyncClien
         assert await read_back(client, Kept.of(call, await call.send(client))) == []
         assert network.spoilt == 1
     assert (await client.get("/sessions")).json()["sessions"][0]["stored_results"] == 2
+
+
+@pytest.mark.parametrize("fault", [shorten, flip])
+@pytest.mark.parametrize("request_line", [rb"^GET .*\.0 ", rb"^GET .*\.json "], ids=["body", "info"])
+async def test_a_read_that_is_damaged_on_the_way_is_read_again_and_then_retryable(
+    client: httpx.AsyncClient,
+    network: Network,
+    caplog: pytest.LogCaptureFixture,
+    fault: Fault,
+    request_line: bytes,
+) -> None:
+    async def once(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+        await network.heal()
+        return await fault(reply, writer, healed)
+
+    kept = Kept.of(call := Call("run-1", text_of("a", SMALL)), await call.send(client))
+    path = f"/results/{kept.handle}/content"
+    network.spoil(once, 0, request_line)
+    assert (await client.get(path)).status_code == 200
+    assert network.spoilt >= 1
+    network.spoil(fault, 0, request_line)
+    refused = await client.get(path)
+    assert (refused.status_code, refused.json()["retryable"]) == (503, True)
+    await network.heal()
+    assert await read_back(client, kept) == []
+    assert not [one for one in caplog.records if "is damaged" in one.getMessage()]

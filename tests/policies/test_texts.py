@@ -104,34 +104,50 @@ def test_a_truncated_file_is_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "name", "said"),
+    ("tool", "arguments", "heading", "said"),
     [
-        ("grep_content", {"pattern": "x", "path": "src"}, "src", 'grep_content(pattern="<more specific'),
-        ("execute_shell", {"command": "make"}, "execute_shell", "make | head -n 50"),
-        ("execute_shell", {"command": "make"}, "execute_shell", "make | tail -n 50"),
-        ("execute_shell", {"command": "make"}, "execute_shell", "make | sed -n '"),
-        ("web_search", {"query": "x"}, "web_search", 'web_search(query="<more specific query>")'),
-        ("web_search", {"query": "x"}, "web_search", "web_fetch(url="),
-        ("web_fetch", {"url": "https://a.b/c"}, "https://a.b/c", 'url="https://a.b/c", save_to="page.txt"'),
+        (
+            "grep_content",
+            {"pattern": "x", "path": "src"},
+            "File: src",
+            'grep_content(pattern="<more specific',
+        ),
+        ("execute_shell", {"command": "make"}, "Command: make", "make | head -n 50"),
+        ("execute_shell", {"command": "make"}, "Command: make", "make | tail -n 50"),
+        ("execute_shell", {"command": "make"}, "Command: make", "make | sed -n '"),
+        ("execute_shell", {}, "Tool: execute_shell", "<command> | head -n 50"),
+        ("web_search", {"query": "x"}, "Tool: web_search", 'web_search(query="<more specific query>")'),
+        ("web_search", {"query": "x"}, "Tool: web_search", "web_fetch(url="),
         (
             "web_fetch",
             {"url": "https://a.b/c"},
-            "https://a.b/c",
+            "File: https://a.b/c",
+            'url="https://a.b/c", save_to="page.txt"',
+        ),
+        (
+            "web_fetch",
+            {"url": "https://a.b/c"},
+            "File: https://a.b/c",
             'grep_content(pattern="<pattern>", path="page',
         ),
-        ("glob_files", {"pattern": "**"}, "glob_files", 'glob_files(pattern="**/*.<extension>")'),
-        ("glob_files", {"pattern": "**"}, "glob_files", 'glob_files(pattern="<directory>/**/*")'),
-        ("get_weather", {"city": "x"}, "get_weather", "get_weather(...)  # With narrower arguments"),
-        ("read_file", {"file_path": "a.txt"}, "a.txt", 'grep_content(pattern="<pattern>", path="a.txt")'),
-        ("read_file", {}, "read_file", "sed -n '1,50p' <path>"),
+        ("glob_files", {"pattern": "**"}, "Tool: glob_files", 'glob_files(pattern="**/*.<extension>")'),
+        ("glob_files", {"pattern": "**"}, "Tool: glob_files", 'glob_files(pattern="<directory>/**/*")'),
+        ("get_weather", {"city": "x"}, "Tool: get_weather", "get_weather(...)  # With narrower arguments"),
+        (
+            "read_file",
+            {"file_path": "a.txt"},
+            "File: a.txt",
+            'grep_content(pattern="<pattern>", path="a.txt")',
+        ),
+        ("read_file", {}, "Tool: read_file", "sed -n '1,50p' <path>"),
     ],
 )
 def test_each_kind_of_tool_has_its_own_way_back(
-    tool: str, arguments: dict[str, str], name: str, said: str
+    tool: str, arguments: dict[str, str], heading: str, said: str
 ) -> None:
     text = truncated("some words\n" * 1000, tool, **arguments)
     below = text.split("\n--- Recovery Options ---\n")[1]
-    assert below.startswith(f"File: {name} | 1001 lines, 11,000 chars\n")
+    assert below.startswith(f"{heading} | 1001 lines, 11,000 chars\n")
     assert said in below.split("\nCommands:\n")[1]
 
 
@@ -292,7 +308,6 @@ def viewed(
     shown = [view.feed(data[start : start + size]) for start in range(0, len(data), size)]
     made = "".join(shown) + view.finish()
     assert (made != text) == view.cuts
-    assert view.rows == text.count("\n") + (bool(text) and not text.endswith("\n"))
     return made
 
 
@@ -320,9 +335,9 @@ def test_a_view_adds_up_and_never_grows_a_line(
         if cut != line:
             found = re.search(r"… \[\+(\d+) chars\]\r?$", cut)
             assert found is not None
-            assert found.start() == chars
-            assert line.startswith(cut[:chars])
-            assert chars + int(found[1]) == len(line) - cut.endswith("\r")
+            assert found.start() >= chars
+            assert line.startswith(cut[: found.start()])
+            assert found.start() + int(found[1]) == len(line) - cut.endswith("\r")
 
 
 # tools and their arguments

@@ -362,7 +362,7 @@ async def test_no_key_but_the_lists_lives_for_ever(redis_url: str, redis_server:
         await ledger.append(entry())
     keys = redis_server.ask("KEYS", "*").decode().split("\r\n")[2::2]
     lasting = {key for key in keys if redis_server.ask("TTL", key) == b":-1\r\n"}
-    assert {key.rpartition(":")[2] for key in lasting} == {"schema", "shards", "live", "sizes", "state"}
+    assert {key.rpartition(":")[2] for key in lasting} == {"schema", "live", "sizes", "state"}
 
 
 async def test_after_redis_lost_its_data_entries_are_found_again(

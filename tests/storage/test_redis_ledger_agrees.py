@@ -17,6 +17,7 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Call, Charge, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
+from storage.redis import connection
 from tests.redis_server import RedisCluster, RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
@@ -195,10 +196,15 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
 
 @given(scenes=scenes(), wanted=filters(), size=st.sampled_from([1, 3, 1000]))
 async def test_they_answer_as_the_reference_does(
-    place: RedisServer | RedisCluster, scenes: list[Scene], wanted: EntryFilter, size: int
+    place: RedisServer | RedisCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    scenes: list[Scene],
+    wanted: EntryFilter,
+    size: int,
 ) -> None:
     place.ask("FLUSHALL")
     clock = FakeClock()
+    monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     reference = await open_ledger("memory:", clock=clock, **RETENTIONS)
     replicas = [await open_ledger(place.url, clock=clock, **RETENTIONS) for _ in range(2)]
     try:

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 from redis_proxy import Proxy
-from samples import KEY, RETENTION, START, TENANT, FakeClock, charge, handle, joined, put, stored_result
+from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
 
 from domain.errors import ResultExpired, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
-from storage import open_ledger
 from storage.redis import connection
 from storage.redis import store as store_module
-from storage.redis.connection import RedisConnection, open_redis
+from storage.redis.connection import open_redis
 from storage.redis.draft import SEGMENT, RedisDraft
-from storage.redis.keys import SHARDS_KEY, Shard, body_key, file_name, shard_of
+from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.store import GRACE_MS, RedisStore
 from tests.redis_server import RedisServer
 
@@ -289,7 +288,7 @@ async def test_everything_expires_by_itself_and_its_bytes_come_back(
     store = replica(redis_url, clock=lambda: time.time_ns() // 1_000_000, retention_seconds=0.4)
     kept = [await put(store, body, time.time_ns() // 1_000_000) for body in (b"small", LARGE)]
     lasting = [key for key in keys(redis_server) if redis_server.ask("PTTL", key) == b":-1\r\n"]
-    assert {key.rpartition(":")[2] for key in lasting} == {"due", "held", "shards"}
+    assert {key.rpartition(":")[2] for key in lasting} == {"due", "held"}
     await asyncio.sleep(0.25)
     await store.touch(kept[1])
     await asyncio.sleep(0.25)
@@ -449,6 +448,7 @@ async def test_a_full_store_counts_again_before_it_refuses_but_not_for_each_requ
 async def test_few_shards_are_counted_each_time_however_long_it_took(
     replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     store, other = replica(redis_url), replica(redis_url)
     Counted(store, monkeypatch)
     assert await store.stored_bytes() == 0
@@ -456,65 +456,28 @@ async def test_few_shards_are_counted_each_time_however_long_it_took(
     assert await store.stored_bytes() == 10
 
 
-@pytest.mark.parametrize("at", ["EXISTS", "SREM"])
-async def test_a_result_that_is_stored_while_its_shard_leaves_the_list_is_swept_by_others(
-    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    store, other = replica(redis_url), replica(redis_url)
-    await store.delete(TENANT, (await put(store, b"before", clock())).handle)
-    command = store.connection.command
-
-    async def stores_first(*asked: str | bytes | int) -> Any:
-        if asked[0] == at:
-            monkeypatch.undo()
-            await put(store, b"published", clock())
-        return await command(*asked)
-
-    monkeypatch.setattr(store.connection, "command", stores_first)
-    await store.connection.unregister(shard_of(KEY))
-    assert await other.stored_bytes() == 9
-    clock.advance(RETENTION)
-    assert await store.sweep() == 1
-
-
-async def test_a_damaged_list_of_shards_is_named_and_stops_no_sweep(
-    replica: Open,
-    clock: FakeClock,
-    redis_server: RedisServer,
-    redis_url: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    store = replica(redis_url)
-    await put(store, b"0123456789", clock())
-    redis_server.ask("SET", SHARDS_KEY, "x")
-    assert await store.stored_bytes() == 10
-    assert SHARDS_KEY in caplog.text
-    clock.advance(RETENTION)
-    assert await store.sweep() == 1
-    redis_server.ask("DEL", SHARDS_KEY)
-
-
-async def test_a_shard_that_leaves_the_list_before_a_write_arrives_is_listed_after_it(
+async def test_what_a_replica_has_stored_is_found_and_swept_by_another_that_never_saw_its_tenant(
     replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     store, other = replica(redis_url), replica(redis_url)
-    retention = {"session_retention_seconds": RETENTION, "entry_retention_seconds": RETENTION}
-    ledger = await open_ledger(redis_url, clock=clock, **retention)
-    writers: list[tuple[RedisConnection, str, Callable[[], Awaitable[Any]]]] = [
-        (store.connection, "durable", lambda: put(store, b"published", clock())),
-        (vars(ledger)["_redis"], "script", lambda: ledger.settle(charge(1))),
-    ]
-    for redis, name, write in writers:
-        act = getattr(redis, name)
+    assert await other.connection.shards() == []
+    await put(store, b"0123456789", clock())
+    # Keys that look like those of a shard, more than one answer of SCAN has.
+    await store.connection.commands([("SET", f"spillgate:{{x}}:due{n}", n) for n in range(3000)])
+    assert await other.connection.shards() == [shard_of(KEY)]
+    assert await other.usage() == {TENANT: 10}
+    clock.advance(RETENTION)
+    assert await other.sweep() == 1
+    assert await other.connection.shards() == []
 
-        async def late(*asked: Any, redis: RedisConnection = redis, act: Any = act) -> Any:
-            monkeypatch.undo()
-            await redis.unregister(shard_of(KEY))
-            return await act(*asked)
 
-        monkeypatch.setattr(redis, name, late)
-        await write()
-        assert shard_of(KEY) in await other.connection.shards()
-        await store.delete_tenant(TENANT)
-        await redis.command("SREM", SHARDS_KEY, shard_of(KEY).name)
-    await ledger.close()
+async def test_a_list_of_shards_is_reused_and_has_what_this_process_has_written_since(
+    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SHARDS_SECONDS", 60.0)
+    store, other = replica(redis_url), replica(redis_url)
+    assert await store.connection.shards() == await other.connection.shards() == []
+    await put(store, b"0123456789", clock())
+    assert await store.connection.shards() == [shard_of(KEY)]
+    assert await other.connection.shards() == []

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,23 @@ async def test_a_node_that_was_away_is_used_again(tmp_path: Path) -> None:
             while any(b"cluster_state:ok" not in node.ask("CLUSTER", "INFO") for node in cluster.nodes):
                 await asyncio.sleep(0.05)
             assert await until(client, 60) == b"v"
+
+
+@pytest.mark.parametrize("error", [AttributeError("name"), KeyError("node"), IndexError("slot")])
+async def test_what_redis_py_raises_for_a_node_that_has_just_died_is_unavailable(
+    redis_cluster_url: str, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async with opened(redis_cluster_url) as redis:
+        assert await redis.command("SET", "spillgate:{a}", 1)
+
+        async def died(*words: Any, **options: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(redis._client, "execute_command", died)
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await redis.command("GET", "spillgate:{a}")
+        monkeypatch.undo()
+        assert await redis.command("GET", "spillgate:{a}") == b"1"
 
 
 async def test_the_primary_that_sentinels_name_is_written_to(tmp_path: Path) -> None:

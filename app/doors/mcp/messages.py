@@ -13,19 +13,13 @@ from typing import Any
 
 import msgspec
 
-from app.doors.mcp import NAMED_BY
-from app.edge.large_json import decoded
+from app.edge.json_body import decoded
+from domain.doors import NAMED_BY
 from domain.errors import BadRequest
 
 STATELESS = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")
 """The versions that `initialize` agrees on, newest first."""
-
-BATCHED = "2025-03-26"
-"""The only version whose bodies may be lists of messages."""
-
-MOST_MESSAGES = 100
-"""In one such list. They are answered one after the other."""
 
 MOST_ID = 1 << 53
 """The largest id that is a number: the JSON of many programs holds no larger one."""
@@ -89,20 +83,9 @@ class RpcCall:
 def parse(body: bytes) -> Any:
     """The JSON of a body. Raises RpcError."""
     try:
-        return decoded(msgspec.json.decode, body, "{}.".format)[0]
+        return decoded(msgspec.json.decode, body)[0]
     except BadRequest:
         raise RpcError(Code.PARSE_ERROR, "The body must be well-formed JSON in UTF-8.") from None
-
-
-def messages_of(body: Any, headers: Headers) -> list[Any]:
-    """The messages of a body that is a list of them. Raises RpcError."""
-    if not isinstance(body, list):
-        return [body]
-    if any(version != BATCHED for version in headers("mcp-protocol-version")):
-        raise RpcError(Code.INVALID_REQUEST, "Send one message in a body: this version has no batches.")
-    if not 0 < len(body) <= MOST_MESSAGES:
-        raise RpcError(Code.INVALID_REQUEST, f"A batch has 1 to {MOST_MESSAGES} messages.")
-    return body
 
 
 def id_of(message: Any) -> str | int | None:
@@ -118,8 +101,10 @@ def id_of(message: Any) -> str | int | None:
 def call_of(message: Any) -> RpcCall | None:
     """The request; None for a message that needs no response: a notification, or a response. Raises
     RpcError."""
+    if isinstance(message, list):
+        raise RpcError(Code.INVALID_REQUEST, "Send one message in a body: there are no batches.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise RpcError(Code.INVALID_REQUEST, "Each message must be a JSON-RPC 2.0 object.")
+        raise RpcError(Code.INVALID_REQUEST, "The message must be a JSON-RPC 2.0 object.")
     method = message.get("method")
     if method is None and ("result" in message or "error" in message):
         return None

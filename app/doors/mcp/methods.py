@@ -9,10 +9,10 @@ from app import __version__
 from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Code, Params, RpcCall, RpcError
 from app.operations.tracing import READ
 from app.runtime import Runtime
-from app.tools.call import call_tool, read_lines, session_named_in
+from app.tools.call import call_tool, read_lines
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
-from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in
 
 if TYPE_CHECKING:
     from app.operations.tracing import Carrier

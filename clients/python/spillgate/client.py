@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import anyio
 import httpx
 
+from spillgate.async_http1 import AsyncConnections
 from spillgate.exchange import (
     ClientOptions,
     Exchange,
@@ -27,7 +28,8 @@ from spillgate.exchange import (
     current_session,
     safe_session_id,
 )
-from spillgate.http1 import CONNECT_SECONDS, BlockingConnections, Message, Place, WaitingConnections, message
+from spillgate.http1 import CONNECT_SECONDS, Address, Answer, Connections
+from spillgate.http1 import Request as HttpRequest
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -42,12 +44,10 @@ class _Client(Generic[Transport]):
         self._session: str | None = None
         self._given: Transport | None = transport
         self._base, path = address(options)
-        url = _url(self._base, "/")  # Raises InvalidURL now rather than with the first result.
-        self._host = url.netloc.decode()
-        self._prefix = url.raw_path.decode().rstrip("/")
-        # httpx is for TLS, and for a transport that the caller chose.
-        is_plain = transport is None and url.scheme == "http"
-        self._place = Place(url.host, url.port or 80, path) if is_plain else None
+        url = httpx.URL(self._base)  # Raises InvalidURL now rather than with the first result.
+        is_tls = url.scheme == "https"
+        port = url.port or (443 if is_tls else 80)
+        self._address = Address(url.host, port, is_tls, path or "", url.raw_path.decode().rstrip("/"))
 
     @property
     def session_id(self) -> str:
@@ -68,23 +68,24 @@ class _Client(Generic[Transport]):
     def _in_session(self, fields: Any) -> Any:
         return fields if fields.get("session_id") else {**fields, "session_id": self._session}
 
-    def _message(self, request: Request) -> Message:
-        return message(request, self._prefix + request.path, self._host, _traced(request.headers))
+    def _sent(self, request: Request) -> HttpRequest:
+        target = self._address.prefix + request.path
+        return HttpRequest(request.method, target, _traced(request.headers), request.body or b"")
 
     def _built(self, request: Request) -> httpx.Request:
         patience = request.timeout
         times = {"connect": CONNECT_SECONDS, "read": patience, "write": patience, "pool": patience}
         return httpx.Request(
             request.method,
-            _url(self._base, request.path),
+            self._base + request.path,
             headers=_traced(request.headers),
             content=request.body or b"",
             extensions={"timeout": times},
         )
 
 
-def _url(base: str, path: str) -> httpx.URL:
-    return httpx.URL(base + path)
+def _received(answer: Answer) -> Response:
+    return Response(answer.status, answer.body, answer.retry_after if answer.status >= 400 else "")
 
 
 def _response(answer: httpx.Response, body: bytes) -> Response:
@@ -111,7 +112,7 @@ class Spillgate(_Client[httpx.BaseTransport]):
         self, *, transport: httpx.BaseTransport | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._connections = None if self._place is None else BlockingConnections(self._place)
+        self._connections = Connections(self._address)
 
     def __enter__(self) -> Self:
         return self
@@ -121,8 +122,7 @@ class Spillgate(_Client[httpx.BaseTransport]):
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
-        if self._connections is not None:
-            self._connections.close()
+        self._connections.close()
         if self._given is not None:
             self._given.close()
 
@@ -182,10 +182,8 @@ class Spillgate(_Client[httpx.BaseTransport]):
 
     def _send(self, request: Request) -> Response | None:
         try:
-            if self._connections is not None:
-                return self._connections.send(self._message(request), request.timeout)
             if self._given is None:
-                self._given = httpx.HTTPTransport()
+                return _received(self._connections.exchange(self._sent(request), request.timeout))
             answer = self._given.handle_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.SyncByteStream)
@@ -203,7 +201,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._by_loop: dict[asyncio.AbstractEventLoop, WaitingConnections | httpx.AsyncBaseTransport] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncConnections | httpx.AsyncBaseTransport] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,9 +212,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     async def aclose(self) -> None:
         """Closes the connections of this event loop."""
         connections = self._given or self._by_loop.pop(asyncio.get_running_loop(), None)
-        if isinstance(connections, WaitingConnections):
-            connections.close()
-        elif connections is not None:
+        if connections is not None:
             await connections.aclose()
 
     async def govern(
@@ -275,8 +271,8 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     async def _send(self, request: Request) -> Response | None:
         connections = self._given or self._of_loop()
         try:
-            if isinstance(connections, WaitingConnections):
-                return await connections.send(self._message(request), request.timeout)
+            if isinstance(connections, AsyncConnections):
+                return _received(await connections.exchange(self._sent(request), request.timeout))
             answer = await connections.handle_async_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.AsyncByteStream)
@@ -286,13 +282,13 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         except (httpx.TransportError, OSError):
             return None
 
-    def _of_loop(self) -> WaitingConnections | httpx.AsyncBaseTransport:
+    def _of_loop(self) -> AsyncConnections | httpx.AsyncBaseTransport:
         loop = asyncio.get_running_loop()
         if (found := self._by_loop.get(loop)) is None:
             # Connections keep their loop alive, and that keeps them open.
             for ended in [one for one in list(self._by_loop) if one.is_closed()]:
                 self._by_loop.pop(ended, None)
-            place = self._place
-            found = httpx.AsyncHTTPTransport() if place is None else WaitingConnections(place)
+            # The connections of this package have no TLS for asyncio.
+            found = httpx.AsyncHTTPTransport() if self._address.is_tls else AsyncConnections(self._address)
             self._by_loop[loop] = found
         return found

@@ -38,11 +38,18 @@ MAX_CALL_ID = 256
 MAX_ARGUMENT_BYTES = 1 << 20
 """The service takes no larger ones; a result is governed without them."""
 
+MAX_RESULT_JSON_BYTES = 1 << 20
+"""A larger result is sent as text, which the service streams. Of blocks, that is their text."""
+
+MAX_QUERY = 6000
+"""The service takes a URL of 8 KiB. With a longer query, a text is sent without its tool's arguments."""
+
 
 current_session: ContextVar[str | None] = ContextVar("spillgate_session", default=None)
 """The session that `session()` opened around the running code."""
 
 _OWN_TOOL = re.compile(r"(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_SESSION_ID = re.compile(r"[^A-Za-z0-9._:@=+~-]")
 
 
@@ -226,23 +233,31 @@ class Exchange:
             "session_id": self.session_id(fields.get("session_id")),
             "tool_name": tool_name[:256] or "tool",
             "tool_call_id": _call_id(call_id),
-            "content": sent,
         }
-        request = self.request("POST", "/results", body, {"Prefer": "return=minimal"})
-        answer = yield from self.ask(request)
-        if answer is None or not {"outcome", "complete", "handle", "budget"} <= answer.keys():
-            return self._cut(sent)
-        shown, exhausted = answer.get("content", sent), answer["budget"]["exhausted"]
-        return Governed(shown, answer["outcome"], answer["complete"], answer["handle"], exhausted, answer)
+        answer = yield from self.ask(self._result(body, sent))
+        if answer is not None and answer.get("code") == "idempotency_key_reused":
+            # Some agents, or their models, count calls from 0 again and again.
+            body["tool_call_id"] = _own_call_id(body, sent)
+            answer = yield from self.ask(self._result(body, sent))
+        return _governed(answer, sent) or self._cut(sent)
+
+    def _result(self, fields: dict[str, Any], content: str | Blocks) -> Request:
+        headers = {"Prefer": "return=minimal"}
+        text = _LONE_SURROGATE.sub("\ufffd", text_of(content)).encode()
+        if len(text) <= MAX_RESULT_JSON_BYTES:
+            return self.request("POST", "/results", {**fields, "content": content}, headers)
+        headers["Content-Type"] = "text/plain; charset=utf-8"
+        return self.request("POST", f"/results?{_query(fields)}", text, headers)
 
     def tools(self, form: str, session_id: str | None) -> Flow[Tools]:
         """One try: a turn without these tools is better than a turn that waits."""
         query = urlencode({"session_id": self.session_id(session_id), "format": form})
         response = yield self.request("GET", f"/tools?{query}")
-        answer = self._read(response) if response else None
-        if answer is None or "tools" not in answer:
+        answer = self._read(response) or {}
+        definitions, instructions = answer.get("tools"), answer.get("instructions")
+        if not _are_definitions(definitions) or not isinstance(instructions, str):
             return Tools([], "")
-        return Tools(answer["tools"], answer["instructions"])
+        return Tools(definitions, instructions)
 
     def call(self, name: str, arguments: Mapping[str, Any] | str, fields: UsageFields) -> Flow[str]:
         session_id, used_tokens = fields.get("session_id"), fields.get("used_tokens")
@@ -253,15 +268,15 @@ class Exchange:
         answer = yield from self.ask(request)
         if answer is None:
             return "Stored outputs cannot be reached now. Go on without them, or try once more later."
-        text: str = answer.get("text") or answer.get("detail") or "The stored output could not be read."
-        return text
+        return _text(answer, "text") or _text(answer, "detail") or "The stored output could not be read."
 
     def report(
         self, used_tokens: int, turn: int | None, session_id: str | None
     ) -> Flow[Mapping[str, Any] | None]:
         body = {"used_tokens": used_tokens} | ({} if turn is None else {"turn": turn})
         answer = yield from self.ask(self.request("POST", f"{self._path(session_id)}/usage", body))
-        return None if answer is None else answer.get("budget")
+        budget = (answer or {}).get("budget")
+        return budget if _is_budget(budget) else None
 
     def content(self, handle: str) -> Flow[bytes | None]:
         response = yield self.request("GET", f"/results/{quote(handle)}/content")
@@ -288,7 +303,7 @@ class Exchange:
         timeout: float = 0.0,
     ) -> Request:
         given = self._more() if callable(self._more) else self._more
-        sent = None if body is None else json.dumps(body, default=str).encode()
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body, default=str).encode()
         longest = timeout or self._timeout
         if self.away:
             longest = min(longest, AWAY_TIMEOUT_SECONDS)
@@ -303,9 +318,9 @@ class Exchange:
         for wait in (*WAITS_SECONDS, None):
             response = yield request
             answer = self._read(response)
-            if response is not None and not (answer or {}).get("retryable", response.status >= 500):
+            if response is not None and not _is_retryable(response, answer):
                 if response.status >= 400:
-                    log.warning("Spillgate refused: %s", (answer or {}).get("detail", response.status))
+                    log.warning("Spillgate refused: %s", _text(answer, "detail") or response.status)
                 return answer
             pause = max(wait or 0.0, _seconds(response))
             if wait is None or self._monotonic() + pause > ends:
@@ -313,10 +328,10 @@ class Exchange:
             yield pause
         if response is not None and response.status == 429:
             # The service answers: it is the tenant that has to slow down.
-            log.warning("Spillgate refused: %s", (answer or {}).get("detail", 429))
+            log.warning("Spillgate refused: %s", _text(answer, "detail") or 429)
             return answer
         if not self.away:
-            detail = (answer or {}).get("detail", "Spillgate cannot be reached, or cannot store.")
+            detail = _text(answer, "detail") or "Spillgate cannot be reached, or cannot store."
             log.warning("%s Results are passed or cut here.", detail)
         self.away = True
         return None
@@ -326,7 +341,7 @@ class Exchange:
             return None
         try:
             found = json.loads(response.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         if not isinstance(found, dict):
             return None
@@ -357,6 +372,55 @@ def _call_id(call_id: str | None) -> str:
     return call_id if len(call_id) <= MAX_CALL_ID else sha256(call_id.encode()).hexdigest()
 
 
+def _own_call_id(fields: Mapping[str, Any], content: str | Blocks) -> str:
+    """The same for a retry with the same content, and no id that a caller makes."""
+    named = [fields["tool_name"], fields["tool_call_id"], content]
+    return sha256(json.dumps(named, default=str).encode()).hexdigest()
+
+
+def _governed(answer: Mapping[str, Any] | None, sent: str | Blocks) -> Governed | None:
+    """None if the answer is not that of a service."""
+    if answer is None:
+        return None
+    outcome, complete, handle = (answer.get(name) for name in ("outcome", "complete", "handle"))
+    content, budget = answer.get("content", sent), answer.get("budget")
+    if (
+        isinstance(outcome, str)
+        and isinstance(complete, bool)
+        and "handle" in answer
+        and isinstance(handle, str | None)
+        and (isinstance(content, str) or is_blocks(content))
+        and _is_budget(budget)
+    ):
+        return Governed(content, outcome, complete, handle, budget["exhausted"], answer)
+    return None
+
+
+def _are_definitions(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    """Each has a name, where its format puts it."""
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and isinstance(inner := one.get("function", one), dict)
+        and isinstance(inner.get("name"), str)
+        for one in value
+    )
+
+
+def _is_budget(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, dict) and isinstance(value.get("exhausted"), bool)
+
+
+def _is_retryable(response: Response, answer: Mapping[str, Any] | None) -> bool:
+    told = (answer or {}).get("retryable")
+    return told if isinstance(told, bool) else response.status >= 500
+
+
+def _text(answer: Mapping[str, Any] | None, name: str) -> str:
+    """A field of an answer; "" if it is no text."""
+    found = (answer or {}).get(name)
+    return found if isinstance(found, str) else ""
+
+
 def _sent_fields(fields: ResultFields) -> dict[str, Any]:
     """Those that are set, under the names of POST /results."""
     given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
@@ -370,9 +434,21 @@ def _sent_fields(fields: ResultFields) -> dict[str, Any]:
     return given
 
 
+def _query(fields: dict[str, Any]) -> str:
+    """The fields as the query of a text: what is neither text nor number as JSON."""
+    texts = {
+        key: one if isinstance(one, str) else json.dumps(one, default=str) for key, one in fields.items()
+    }
+    query = urlencode(texts, errors="replace")
+    if len(query) > MAX_QUERY:
+        texts.pop("tool_arguments", None)
+        query = urlencode(texts, errors="replace")
+    return query
+
+
 def _seconds(response: Response | None) -> float:
     after = response.retry_after if response else ""
-    return float(after) if after.isdigit() else 0.0
+    return float(after) if after.isascii() and after.isdigit() else 0.0
 
 
 def _json(value: object) -> str:

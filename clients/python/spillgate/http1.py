@@ -1,293 +1,258 @@
-"""HTTP/1.1 over kept-alive connections without TLS.
+"""HTTP/1.1 requests over kept connections, on the standard library alone.
 
-h11 reads and writes it; httpcore, the transport of httpx, depends on h11.
-
-httpx itself takes twice as long for a small exchange. `send` raises OSError if there was no answer in time,
-and ConnectionError for a connection that ended and for bytes that are no HTTP. The service closes connections
-that were idle. A request that one of them lost before any answer is sent again on another: every request of
-this client may be repeated.
+`Spillgate` and the commands of the service share it: `command/http1.py` is a link to this file. The commands
+must start fast and without a package beside Python; the client must install without the service.
 """
 
-import asyncio
+import io
 import os
+import re
+import select
 import socket
-from collections import deque
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
 from time import monotonic
-from typing import Generic, NamedTuple, Protocol, TypeVar, cast
-
-import h11
-
-from spillgate.exchange import Request, Response
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 CONNECT_SECONDS = 2.0
 MOST_IDLE = 20
-_HEAD_BYTES = 1 << 16
-_RECEIVED_BYTES = 1 << 18
+
+_TARGET = re.compile(r"/[!-~]*")
+_FIRST_BYTES = 1 << 16
+"""So much of a body is sent together with the head."""
+
+Buffer = bytes | bytearray | memoryview
+FAILURES = (OSError, HTTPException, ValueError)
+"""What a request may raise: no answer in time, no HTTP, and a header or target that HTTP forbids."""
 
 
-class Place(NamedTuple):
-    """Where a service listens: `path` is that of a Unix socket, None for TCP."""
+class Address(NamedTuple):
+    """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
 
-    host: str
-    port: int
-    path: str | None
-
-
-class Message(NamedTuple):
-    """A request as it is sent."""
-
-    head: h11.Request
-    body: bytes
-
-
-def message(request: Request, target: str, host: str, headers: Mapping[str, str]) -> Message:
-    """A request for the path and query `target`. Raises ConnectionError for a header that HTTP forbids."""
-    body = request.body or b""
-    fields = [("Host", host), ("Content-Length", str(len(body))), *headers.items()]
-    try:
-        return Message(h11.Request(method=request.method, target=target, headers=fields), body)
-    except h11.LocalProtocolError as error:
-        raise ConnectionError(str(error)) from error
-
-
-class Exchanges:
-    """The requests and answers of one connection, one after another, without its I/O."""
-
-    def __init__(self) -> None:
-        self._http = h11.Connection(h11.CLIENT, _HEAD_BYTES)
-        self._head: h11.Response | None = None
-        self._body = bytearray()
-        self.has_begun = False
-        """The first byte of the latest answer has come."""
-
-    def request(self, sent: Message) -> bytes:
-        """The bytes of the next request."""
-        if self._http.our_state is h11.DONE:
-            self._http.start_next_cycle()
-        self._head, self._body, self.has_begun = None, bytearray(), False
-        events = sent.head, h11.Data(sent.body), h11.EndOfMessage()
-        return b"".join(self._http.send(event) or b"" for event in events)
-
-    def receive(self, data: bytes) -> Response | None:
-        """Takes received bytes; none say that the connection ended. Returns the answer once it is whole.
-        Raises ConnectionError."""
-        self.has_begun = self.has_begun or bool(data)
-        try:
-            self._http.receive_data(data)
-            while True:
-                event = self._http.next_event()
-                if isinstance(event, h11.Response):
-                    self._head = event
-                elif isinstance(event, h11.Data):
-                    self._body += event.data
-                elif isinstance(event, h11.EndOfMessage):
-                    return self._response()
-                elif not isinstance(event, h11.InformationalResponse):
-                    break
-        except h11.RemoteProtocolError as error:
-            raise ConnectionError(str(error)) from error
-        if not data:
-            raise ConnectionError("The connection ended.")
-        return None
-
-    def _response(self) -> Response:
-        assert self._head is not None
-        status = self._head.status_code
-        after = dict(self._head.headers).get(b"retry-after", b"") if status >= 400 else b""
-        return Response(status, bytes(self._body), after.decode("latin-1"))
+    host: str = "localhost"
+    port: int = 80
+    is_tls: bool = False
+    path: str = ""
+    prefix: str = ""
 
     @property
-    def is_reusable(self) -> bool:
-        http = self._http
-        return http.our_state is http.their_state is h11.DONE and not http.trailing_data[0]
+    def is_loopback(self) -> bool:
+        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
+
+    @property
+    def name(self) -> str:
+        """The value of the header Host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.path or self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
 
 
-class _Connection(Protocol):
-    exchanges: Exchanges
+def address_of(url: str) -> Address:
+    """That of `http://host:port/prefix`, `https://...` or `unix:/path`. Raises ValueError."""
+    if url.startswith("unix:"):
+        return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("The URL must be http://host:port, https://host:port or unix:/path.")
+    is_tls = parts.scheme == "https"
+    return Address(
+        parts.hostname, parts.port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/")
+    )
 
-    def close(self) -> None: ...
+
+class Request(NamedTuple):
+    """`target` is a path with its query. `size` is that of a body in pieces, which can be iterated over more
+    than once."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = {}
+    body: bytes | Iterable[Buffer] = b""
+    size: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.body) if isinstance(self.body, bytes) else self.size
 
 
-C = TypeVar("C", bound=_Connection)
+class Answer(NamedTuple):
+    """`retry_after` is the value of that header, "" without one."""
+
+    status: int
+    body: bytes
+    retry_after: str = ""
 
 
-class _Connections(Generic[C]):
-    """Those of one client that no request uses now."""
+class Connection:
+    """A connection. One request at a time uses it."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._idle: deque[C] = deque()
+    def __init__(self, address: Address, seconds: float) -> None:
+        """Connects in at most so many seconds. Raises OSError."""
+        self.address = address
+        self.socket = _connected(address, seconds)
+        self._process = os.getpid()
 
-    def keep_or_close(self, connection: C) -> None:
-        """After a request: keeps the connection for the next one, if its answer is whole."""
-        if connection.exchanges.is_reusable and len(self._idle) < MOST_IDLE:
-            self._idle.append(connection)
-        else:
-            connection.close()
+    def send(self, request: Request, ends: float | None = None) -> HTTPResponse:
+        """The head of the answer, whose body can be read from it. `ends` is the moment on the monotonic clock
+        at which all of it must have come. Raises FAILURES."""
+        # A server that refuses a large body answers before it has read all of it.
+        with suppress(ConnectionError):
+            for piece in _pieces(self.address, request):
+                _wait_until(self.socket, ends)
+                self.socket.sendall(piece)
+        reader: Any = _Reader(self.socket, ends)
+        answer: Any = HTTPResponse(reader, method=request.method)
+        answer.begin()
+        while answer.status < 200:  # An interim response. http.client knows 100 alone.
+            answer.headers = None
+            answer.begin()
+        length = answer.getheader("Content-Length")
+        if length is not None and not length.isdigit():
+            raise HTTPException("The answer has a length that is no number.")
+        found: HTTPResponse = answer
+        return found
+
+    def is_quiet(self) -> bool:
+        """False if the other side has closed it or sent what nobody asked for, and in a forked process."""
+        if self._process != os.getpid() or self.socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not poll.poll(0)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self.socket.close()
 
 
-class BlockingConnections(_Connections["_Blocking"]):
-    """Threads may share them: each request has a connection for itself."""
+class Connections:
+    """Connections to one address that are kept for further requests. Threads may share them."""
 
-    def send(self, request: Message, seconds: float) -> Response:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[Connection] = []
+
+    def exchange(self, request: Request, seconds: float) -> Answer:
+        """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
+        connection, it was lost, or no HTTP came. A request that a kept connection lost is sent again on
+        another one, so it must be one that may be repeated."""
         ends = monotonic() + seconds
         while True:
-            idle = self._open()
-            connection = idle or _Blocking(self._place)
+            kept = self.take()
+            connection = kept or Connection(self.address, min(seconds, CONNECT_SECONDS))
             try:
-                return connection.exchange(request, ends)
+                response = connection.send(request, ends)
+                body = response.read()
             except ConnectionError:
-                if idle is None or connection.exchanges.has_begun:
+                connection.close()
+                # A kept connection that the server has closed says nothing about the server.
+                if kept is None:
                     raise
-            finally:
-                self.keep_or_close(connection)
+            except (HTTPException, ValueError) as error:
+                connection.close()
+                raise ConnectionResetError(type(error).__name__) from error
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self.keep(connection, response)
+                return Answer(response.status, body, response.getheader("Retry-After") or "")
 
-    def _open(self) -> "_Blocking | None":
-        with suppress(IndexError):  # Threads take them, too.
+    def take(self) -> Connection | None:
+        """One that can be used; None if there is none."""
+        with suppress(IndexError):  # Another thread has taken the last one.
             while connection := self._idle.pop():
                 if connection.is_quiet():
                     return connection
                 connection.close()
         return None
 
-
-class _Blocking:
-    def __init__(self, place: Place) -> None:
-        self.exchanges = Exchanges()
-        self._process = os.getpid()
-        self._socket = _connected(place)
-
-    def exchange(self, request: Message, ends: float) -> Response:
-        # What the service refuses it may have answered before it read all of it.
-        with suppress(ConnectionError):
-            self._wait_until(ends)
-            self._socket.sendall(self.exchanges.request(request))
-        while True:
-            self._wait_until(ends)
-            found = self.exchanges.receive(self._socket.recv(_RECEIVED_BYTES))
-            if found is not None:
-                return found
-
-    def _wait_until(self, ends: float) -> None:
-        """Raises TimeoutError if that moment has come."""
-        seconds = ends - monotonic()
-        if seconds <= 0:
-            raise TimeoutError
-        self._socket.settimeout(seconds)
-
-    def is_quiet(self) -> bool:
-        """False if it ended, holds what was not asked for, or is that of the process that forked this one."""
-        if self._process != os.getpid():
-            return False
-        self._socket.setblocking(False)
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass
-        return False
+    def keep(self, connection: Connection, response: HTTPResponse) -> None:
+        """Keeps it for the next request, if all of this response was read."""
+        if response.isclosed() and not response.will_close and len(self._idle) < MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def close(self) -> None:
-        self._socket.close()
+        """The next request opens another connection."""
+        while self._idle:
+            self._idle.pop().close()
 
 
-def _connected(place: Place) -> socket.socket:
-    host, port, path = place
-    if path is None:
-        connection = socket.create_connection((host, port), CONNECT_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def _pieces(address: Address, request: Request) -> Iterator[Buffer]:
+    """Raises ValueError for a header or target that HTTP forbids."""
+    headers = {"Host": address.name, "Accept-Encoding": "identity", **request.headers}
+    if request.length or request.method in ("POST", "PUT"):
+        headers["Content-Length"] = str(request.length)
+    if not _TARGET.fullmatch(request.target):
+        raise ValueError("The target has a character that a URL cannot hold.")
+    fields = [f"{name}: {value}" for name, value in headers.items()]
+    if not all(field.isprintable() for field in fields):
+        raise ValueError("A header has a character that HTTP forbids.")
+    head = "\r\n".join([f"{request.method} {request.target} HTTP/1.1", *fields, "\r\n"]).encode("latin-1")
+    if isinstance(request.body, bytes):
+        yield head + request.body[:_FIRST_BYTES]
+        yield memoryview(request.body)[_FIRST_BYTES:]
+    else:
+        yield head
+        yield from request.body
+
+
+def _connected(address: Address, seconds: float) -> socket.socket:
+    """Raises OSError."""
+    if address.path:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(seconds)
+        try:
+            connection.connect(address.path)
+        except OSError:
+            connection.close()
+            raise
         return connection
-    connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.settimeout(CONNECT_SECONDS)
-        connection.connect(path)
+        connection = socket.create_connection((address.host, address.port), seconds)
+    except UnicodeError:
+        raise OSError("The host has no valid name") from None
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not address.is_tls:
+        return connection
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        return context.wrap_socket(connection, server_hostname=address.host)
     except OSError:
         connection.close()
         raise
-    return connection
 
 
-class WaitingConnections(_Connections["_Waiting"]):
-    """Connections of one event loop of asyncio."""
-
-    async def send(self, request: Message, seconds: float) -> Response:
-        async with asyncio.timeout(seconds):
-            while True:
-                idle = self._open()
-                connection = idle or await self._connected()
-                try:
-                    return await connection.exchange(request)
-                except ConnectionError:
-                    if idle is None or connection.exchanges.has_begun:
-                        raise
-                finally:
-                    self.keep_or_close(connection)
-
-    def _open(self) -> "_Waiting | None":
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        return None
-
-    async def _connected(self) -> "_Waiting":
-        host, port, path = self._place
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            if path is None:
-                return (await loop.create_connection(_Waiting, host, port))[1]
-            return (await loop.create_unix_connection(_Waiting, path))[1]
+def _wait_until(connection: socket.socket, ends: float | None) -> None:
+    """Before each use of the socket. Raises TimeoutError."""
+    remaining = None if ends is None else ends - monotonic()
+    if remaining is not None and remaining <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(remaining)
 
 
-class _Waiting(asyncio.Protocol):
-    _transport: asyncio.Transport
+class _Reader(io.RawIOBase):
+    """Reads a socket until a moment. http.client gets it in place of the socket, whose timeout is that of one
+    read: a server that sends a byte at a time would be waited for without end."""
 
-    def __init__(self) -> None:
-        self.exchanges = Exchanges()
-        self._answer: asyncio.Future[Response] | None = None
+    def __init__(self, connection: socket.socket, ends: float | None) -> None:
+        self._socket = connection
+        self._ends = ends
 
-    def exchange(self, request: Message) -> asyncio.Future[Response]:
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(self.exchanges.request(request))
-        return self._answer
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
 
-    @property
-    def is_open(self) -> bool:
-        return not self._transport.is_closing()
+    def readable(self) -> bool:
+        return True
 
-    def close(self) -> None:
-        self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's is no subclass of asyncio.Transport.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
-            self.close()  # The end, or what was not asked for.
-            return
-        try:
-            found = self.exchanges.receive(data)
-        except ConnectionError as error:
-            self._answer.set_exception(error)
-        else:
-            if found is not None:
-                self._answer.set_result(found)
-
-    def eof_received(self) -> None:
-        self.data_received(b"")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._answer is None or self._answer.done():
-            return
-        if error is None:
-            self.data_received(b"")
-        else:
-            self._answer.set_exception(ConnectionError("The connection was lost."))
+    def readinto(self, buffer: Any) -> int:
+        _wait_until(self._socket, self._ends)
+        return self._socket.recv_into(buffer)

@@ -32,6 +32,11 @@ import { inspect } from "node:util";
  * @property {string} [sessionId] Not the client's own.
  */
 
+/**
+ * For `await using`. Empty where the compiler's `lib` has no `Symbol.asyncDispose`.
+ * @typedef {Record<SymbolConstructor[keyof SymbolConstructor & "asyncDispose"], () => Promise<void>>} Disposed
+ */
+
 /** @typedef {Usage & { arguments?: unknown, isError?: boolean, fields?: Partial<ResultIn> }} ResultOptions */
 
 /**
@@ -55,6 +60,8 @@ const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
 const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
 const MAX_ARGUMENT_BYTES = 1 << 20;
+const MAX_RESULT_JSON_BYTES = 1 << 20; // A larger result is sent as text, which the service streams.
+const MAX_QUERY = 6000; // The service takes a URL of 8 KiB. With a longer query, a text is sent without its arguments.
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
@@ -90,14 +97,59 @@ const argumentsOf = (given) => {
  */
 const sentCallId = async (callId) => {
   if (!callId) return `call-${crypto.randomUUID()}`;
-  if ([...callId].length <= MAX_CALL_ID) return callId;
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(callId)));
+  return [...callId].length <= MAX_CALL_ID ? callId : sha256(callId);
+};
+
+/** @param {string} text */
+const sha256 = async (text) => {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+};
+
+/**
+ * Path, body and headers of POST /results: JSON, or a large result's text with the fields in the query. Of blocks, that
+ * is their text.
+ * @param {Record<string, unknown>} fields @param {string | Block[]} content
+ * @returns {[string, unknown, Record<string, string>]}
+ */
+const requestOf = (fields, content) => {
+  const text = textOf(content);
+  if (Buffer.byteLength(text) <= MAX_RESULT_JSON_BYTES) return ["/results", { ...fields, content }, {}];
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields))
+    if (value != null) query.set(name, typeof value === "string" ? value : JSON.stringify(value));
+  if (query.toString().length > MAX_QUERY) query.delete("tool_arguments");
+  return [`/results?${query}`, text, { "Content-Type": "text/plain; charset=utf-8" }];
 };
 
 /** @param {unknown} value @returns {value is Block[]} */
 const isBlocks = (value) =>
   Array.isArray(value) && value.length > 0 && value.every((one) => typeof one?.type === "string");
+
+/** @param {any} value @returns {value is BudgetOut} */
+const isBudget = (value) => typeof value?.exhausted === "boolean";
+
+/** Each has a name, where its format puts it. @param {any} value @returns {value is Definition[]} */
+const areDefinitions = (value) =>
+  Array.isArray(value) && value.every((one) => typeof (one?.function ?? one)?.name === "string");
+
+/** A field of an answer; "" if it is no text. @param {any} answer @param {string} name @returns {string} */
+const textIn = (answer, name) => (typeof answer?.[name] === "string" ? answer[name] : "");
+
+/**
+ * Undefined if the answer is not that of a service.
+ * @param {any} answer @param {string | Block[]} sent @returns {Governed | undefined}
+ */
+const governedOf = (answer, sent) => {
+  const { outcome, complete, handle, budget, content = sent } = answer ?? {};
+  const isWhole =
+    typeof outcome === "string" &&
+    typeof complete === "boolean" &&
+    (handle === null || typeof handle === "string") &&
+    (typeof content === "string" || isBlocks(content)) &&
+    isBudget(budget);
+  return isWhole ? { content, outcome, complete, handle, exhausted: budget.exhausted, answer } : undefined;
+};
 
 /** Speaks to a running service. No method rejects because of the service: what it does not take fails open. */
 export class Spillgate {
@@ -145,12 +197,18 @@ export class Spillgate {
       tool_arguments: argumentsOf(options.arguments),
       is_error: options.isError,
       context: usageOf(options),
-      content: sent,
     };
-    const answer = await this.#ask("POST", "/results", body, { Prefer: "return=minimal" });
-    if (!answer?.outcome) return this.#cut(sent);
-    const { outcome, complete, handle, budget } = answer;
-    return { content: answer.content ?? sent, outcome, complete, handle, exhausted: budget.exhausted, answer };
+    const ask = () => {
+      const [path, written, headers] = requestOf(body, sent);
+      return this.#ask("POST", path, written, { Prefer: "return=minimal", ...headers });
+    };
+    let answer = await ask();
+    if (answer?.code === "idempotency_key_reused") {
+      // Some agents, or their models, count calls from 0 again and again. A retry has the same id again.
+      body.tool_call_id = await sha256(JSON.stringify([body.tool_name, body.tool_call_id, sent]));
+      answer = await ask();
+    }
+    return governedOf(answer, sent) ?? this.#cut(sent);
   }
 
   /**
@@ -163,7 +221,9 @@ export class Spillgate {
   async tools(format = "openai", { sessionId } = {}) {
     const query = new URLSearchParams({ session_id: sessionId || this.sessionFor(), format });
     const response = await this.#send("GET", `/tools?${query}`);
-    return { definitions: response?.answer?.tools ?? [], instructions: response?.answer?.instructions ?? "" };
+    const { tools, instructions } = response?.answer ?? {};
+    const isWhole = areDefinitions(tools) && typeof instructions === "string";
+    return isWhole ? { definitions: tools, instructions } : { definitions: [], instructions: "" };
   }
 
   /**
@@ -178,7 +238,7 @@ export class Spillgate {
     const body = { session_id: options.sessionId || this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
     const answer = await this.#ask("POST", "/tools/call", body, {}, CALL_TIMEOUT);
     if (!answer) return "Stored outputs cannot be reached now. Go on without them, or try once more later.";
-    return answer.text ?? answer.detail ?? "The stored output could not be read.";
+    return textIn(answer, "text") || textIn(answer, "detail") || "The stored output could not be read.";
   }
 
   /**
@@ -189,7 +249,8 @@ export class Spillgate {
    * @returns {Promise<BudgetOut | undefined>}
    */
   async report(usedTokens, turn, { sessionId } = {}) {
-    return (await this.#ask("POST", `${this.#path(sessionId)}/usage`, { used_tokens: usedTokens, turn }))?.budget;
+    const answer = await this.#ask("POST", `${this.#path(sessionId)}/usage`, { used_tokens: usedTokens, turn });
+    return isBudget(answer?.budget) ? answer.budget : undefined;
   }
 
   /**
@@ -197,6 +258,7 @@ export class Spillgate {
    * are deleted.
    * @param {string} [sessionId]
    * @param {SessionIn} [fields]
+   * @returns {Promise<Spillgate & { end: () => Promise<void> } & Disposed>}
    */
   async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
     await this.#ask("PUT", this.#path(sessionId), fields);
@@ -204,7 +266,9 @@ export class Spillgate {
     const end = async () => {
       await this.#send("DELETE", this.#path(sessionId));
     };
-    return Object.assign(client, { end, ...(Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {}) });
+    // Node.js 20.0 to 20.4 lacks the symbol.
+    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {});
+    return Object.assign(client, { end }, disposed);
   }
 
   /** @param {string} [sessionId] */
@@ -226,8 +290,9 @@ export class Spillgate {
     for (const wait of [...WAITS, Infinity]) {
       const began = performance.now();
       response = await this.#send(method, path, body, headers, timeout);
-      if (response && !(response.answer?.retryable ?? response.status >= 500)) {
-        if (response.status >= 400) console.warn(`Spillgate refused: ${response.answer?.detail ?? response.status}`);
+      const told = response?.answer?.retryable;
+      if (response && !(typeof told === "boolean" ? told : response.status >= 500)) {
+        if (response.status >= 400) console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || response.status}`);
         return response.answer;
       }
       const pause = Math.max(wait, (response?.retryAfter ?? 0) * 1000);
@@ -237,10 +302,10 @@ export class Spillgate {
     }
     if (response?.status === 429) {
       // The service answers: it is the tenant that has to slow down.
-      console.warn(`Spillgate refused: ${response.answer?.detail ?? 429}`);
+      console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || 429}`);
       return response.answer;
     }
-    const detail = response?.answer?.detail ?? "Spillgate cannot be reached, or cannot store.";
+    const detail = textIn(response?.answer, "detail") || "Spillgate cannot be reached, or cannot store.";
     if (!this.#away) console.warn(`${detail} Results are passed or cut here.`);
     this.#away = true;
     return undefined;
@@ -262,14 +327,15 @@ export class Spillgate {
           ...headers,
           ...(typeof more === "function" ? more() : more),
         },
-        body: body === undefined ? undefined : JSON.stringify(body),
+        body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
         redirect: "error", // Another host would get the result, and write what the model reads.
         signal: AbortSignal.timeout(this.#away ? Math.min(longest, AWAY_TIMEOUT) : longest),
       });
       const text = await response.text();
       const answer = text.startsWith("{") ? JSON.parse(text) : undefined;
       if (response.ok) this.#away = false;
-      return { status: response.status, retryAfter: Number(response.headers.get("retry-after")) || 0, answer };
+      const after = response.headers.get("retry-after") ?? "";
+      return { status: response.status, retryAfter: /^\d+$/.test(after) ? Number(after) : 0, answer };
     } catch {
       return undefined; // Not reached, or the answer was lost or is no JSON.
     }

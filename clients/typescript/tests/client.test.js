@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { test } from "node:test";
 import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
@@ -13,6 +14,7 @@ test("a run governs, offers, calls, reports and ends", async () => {
     process.env.SPILLGATE_URL = ""; // As good as unset.
     const client = new Spillgate({ baseUrl: url.replace("http://", ""), timeout: undefined, cutChars: undefined });
     assert.doesNotThrow(() => new Spillgate());
+    delete process.env.SPILLGATE_URL;
     const run = await client.session("run-js", { context_window: 100_000, model: "gpt-4o" });
     assert.deepEqual((await run.tools()).definitions, []);
     const small = await run.govern("read_log", "call_1", "two\nlines", { arguments: { path: "a" } });
@@ -42,6 +44,30 @@ test("a run governs, offers, calls, reports and ends", async () => {
     await run.end();
     const ended = await client.govern("t", "call_6", LOG, { sessionId: "run-js" });
     assert.deepEqual([ended.outcome, ended.complete], ["unreached", false]);
+  } finally {
+    await stop();
+  }
+});
+
+test("a large result is sent as text, with its fields in the query, and kept whole", async () => {
+  delete process.env.SPILLGATE_URL;
+  const { url, stop } = await service();
+  try {
+    const client = new Spillgate({ baseUrl: url, sessionId: "large-js", timeout: 100_000 });
+    const text = "a line of é \u{1F600}\n".repeat(1_200_000);
+    assert.ok(Buffer.byteLength(text) > 20e6);
+    for (const [callId, sent] of [["call_1", text], ["call_2", [{ type: "text", text }, { type: "image", data: "AA==" }]]]) {
+      const options = { arguments: { path: "a b&c" }, isError: true, usedTokens: 10, turn: 1, fields: { policy: { max_bytes: 100 } } };
+      const { outcome, handle } = await client.govern("read_log", callId, sent, options);
+      assert.equal(outcome, "store");
+      const info = await (await fetch(`${url}/results/${handle}`)).json();
+      assert.deepEqual([info.tool_name, info.is_error, info.tool_arguments], ["read_log", true, '{"path":"a b&c"}']);
+      const kept = await (await fetch(`${url}/results/${handle}/content`)).text();
+      assert.ok(kept === (sent === text ? text : `${text}\n{"type":"image","data":"AA=="}`));
+    }
+    const long = { arguments: "x".repeat(20_000), sessionId: "unbounded", fields: { policy: { max_bytes: 0 } } };
+    const passed = await client.govern("read_log", "call_3", text.slice(0, 600_000), long);
+    assert.deepEqual([passed.outcome, passed.content.length], ["pass", 600_000]);
   } finally {
     await stop();
   }
@@ -111,6 +137,41 @@ test("what was lost is sent again until patience is over, and fails open", async
   const wrong = new Spillgate(options);
   assert.deepEqual([(await wrong.govern("t", "c", "small")).outcome, slept], ["unreached", []]);
   assert.equal(await wrong.call("tool_output", { handle: "h" }), "found");
+});
+
+const ANSWERS = JSON.parse(readFileSync(new URL("../../../tests/clients/answers.json", import.meta.url), "utf8"));
+
+for (const { name, status, body, times = 1, retry_after, outcome } of ANSWERS) {
+  test(`no answer makes a method reject: ${name}`, async () => {
+    // As on the wire: fetch reads headers as Latin-1.
+    const headers = retry_after ? { "Retry-After": retry_after } : {};
+    const fetch = async () => new Response(body.repeat(times), { status, headers });
+    const client = new Spillgate({ baseUrl: "http://spillgate", fetch, sleep: async () => {}, patience: 0 });
+    const governed = await client.govern("t", "c", "small");
+    assert.equal(governed.outcome, outcome);
+    assert.equal(typeof governed.exhausted, "boolean");
+    assert.ok(typeof governed.content === "string" || Array.isArray(governed.content));
+    const { definitions, instructions } = await client.tools();
+    for (const one of definitions) assert.equal(typeof (one.function ?? one).name, "string");
+    assert.equal(typeof instructions, "string");
+    assert.equal(typeof (await client.call("tool_output", {}, { usedTokens: 1 })), "string");
+    assert.equal(typeof ((await client.report(1))?.exhausted ?? true), "boolean");
+    await (await client.session()).end();
+  });
+}
+
+test("a second result under one id is sent again under an id of the client's own", async () => {
+  const { url, stop } = await service();
+  try {
+    const client = new Spillgate({ baseUrl: url });
+    const governed = [];
+    for (const text of [LOG, `${LOG}!`, `${LOG}?`, `${LOG}!`]) governed.push(await client.govern("t", "call_0", text));
+    assert.deepEqual(governed.map((one) => one.outcome), Array(4).fill("store"));
+    assert.equal(governed[1].handle, governed[3].handle);
+    assert.equal(new Set(governed.map((one) => one.handle)).size, 3);
+  } finally {
+    await stop();
+  }
 });
 
 test("a result is not sent on to the host that an answer names", async () => {

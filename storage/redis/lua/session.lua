@@ -1,40 +1,38 @@
--- Changes a session, if it is still as the caller read it, and adds an entry and its sums.
+-- Writes a session, if it is still as the caller read it, and adds an entry and its sums.
 -- The caller has decided by storage/base/session_rules.py what becomes of the session.
 -- If it runs twice, because its reply was lost, it changes nothing the second time and returns the first reply.
 --
 -- KEYS session, once
 -- ARGV [1] `asked`, a msgpack map:
 --        shard      what all keys of the shard begin with; `name` of the session
---        was        tokens reserved when it was read; nil if they may have changed since, up to `most`
---        reserved   tokens reserved afterwards; nil if `tokens` are added
+--        was        tokens reserved when it was read, nil if it was unknown; `reserved` tokens afterwards
 --        used_at    last use, nil without a session; `ended_at`; `opens` if it was unknown
 --        bytes      that it counts for in addition; `ends` if its findings are deleted; `finding`, the field of one
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; session_ms, entry_ms, once_ms: retentions
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
--- Returns the tokens reserved now and the last use, or the fields of the session and the receipt if one is another.
+-- Returns the last use, or nil if the session or the receipt is another one.
 
 local asked = cmsgpack.unpack(ARGV[1])
-local said = redis.call('GET', KEYS[2])
-if said then
-  return said
+local reply = redis.call('GET', KEYS[2])
+if reply then
+  return reply
 end
 local shard, session, findings = asked.shard, KEYS[1], asked.shard .. 'findings:' .. asked.name
 need_hash(session)
-local found = redis.call('HMGET', session, 's', 'r', 'u', asked.receipt)
-local record, reserved, used_at, first = found[1] or '', number_of(found[2]), number_of(found[3]), found[4] or ''
-if string.sub(record, 1, 16) ~= ARGV[2] or first ~= ARGV[3] or reserved ~= (asked.was or reserved)
-  or reserved > (asked.most or reserved) then
-  return found
+local record, reserved, used_at, first = unpack(redis.call('HMGET', session, 's', 'r', 'u', asked.receipt))
+reserved, used_at = number_of(reserved), number_of(used_at)
+if string.sub(record or '', 1, 16) ~= ARGV[2] or (first or '') ~= ARGV[3] or reserved ~= (asked.was or reserved) then
+  return nil
 end
 local state, sizes, bytes = shard .. 'state', shard .. 'sizes', asked.bytes
 
 -- Sums that are damaged stay as they are: a summary then reads the entries of the day.
 local function add_sums(key, row)
-  local kept = redis.call('HGET', key, ARGV[7])
-  if kept then
-    local sums = cmsgpack.unpack(kept)
+  local packed = redis.call('HGET', key, ARGV[7])
+  if packed then
+    local sums = cmsgpack.unpack(packed)
     assert(#sums == #row)
     for place, sum in ipairs(sums) do
       row[place] = place < #row and row[place] + sum or math.max(row[place], sum)
@@ -65,7 +63,7 @@ if ARGV[6] ~= '' then
   add_entry(shard .. 'entries', shard .. 'handles', shard .. 'days', shard .. 'day:' .. asked.day)
 end
 if asked.opens then
-  bytes, reserved, used_at = bytes - number_of(redis.pcall('HGET', sizes, asked.name)), 0, 0
+  bytes, used_at = bytes - number_of(redis.pcall('HGET', sizes, asked.name)), 0
 end
 if asked.ends then
   for _, text in ipairs(redis.pcall('HVALS', findings)) do
@@ -86,10 +84,9 @@ if asked.finding then
 elseif ARGV[5] ~= '' then
   redis.call('HSET', session, asked.receipt, ARGV[5])
 end
-reserved = asked.reserved or reserved + asked.tokens
 if asked.used_at then
   used_at = math.max(used_at, asked.used_at)
-  redis.call('HSET', session, 'r', reserved, 'u', used_at)
+  redis.call('HSET', session, 'r', asked.reserved, 'u', used_at)
   redis.call('PEXPIRE', session, asked.ended_at and asked.entry_ms or asked.session_ms)
   redis.call('PEXPIRE', findings, asked.session_ms)
 end
@@ -97,6 +94,6 @@ if bytes ~= 0 then
   add_to(sizes, asked.name, bytes)
   add_to(state, 'bytes', bytes)
 end
-local reply = string.format('%.0f %.0f', reserved, used_at)
+reply = string.format('%.0f', used_at)
 redis.call('SET', KEYS[2], reply, 'PX', asked.once_ms)
 return reply

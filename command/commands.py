@@ -1,0 +1,31 @@
+"""The commands of `spillgate`: what each is for, and its program."""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """`module` has a function `main`, which takes the arguments after the name. The modules of
+    several commands get the name too."""
+
+    help: str
+    module: str
+
+
+SERVICE, SHELL = "app.cli.main", "command.shell"
+
+COMMANDS = {
+    "serve": Command("serve until stopped", SERVICE),
+    "healthcheck": Command("exit 0 if a running service is ready, else 1", "command.healthcheck"),
+    "check-config": Command("show the settings and policy in force", SERVICE),
+    "try": Command("show what each outcome would hand to the model", SERVICE),
+    "replay": Command("show what a policy would have done to recorded runs", SERVICE),
+    "openapi": Command("print the OpenAPI document", SERVICE),
+    "keys": Command("make, list, revoke and rotate API keys", SERVICE),
+    "pipe": Command("govern stdin as a tool's result: print what the model is to read", SHELL),
+    "ask": Command("ask a question about a stored result", SHELL),
+    "grep": Command("search the lines of a stored result", SHELL),
+    "lines": Command("print lines of a stored result", SHELL),
+    "query": Command("evaluate a JMESPath expression over a stored result", SHELL),
+    "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
+    "mcp": Command("govern the results of an MCP server's tools", "relay.main"),
+}

@@ -1,0 +1,226 @@
+"""`spillgate hook CLIENT`: a coding agent's hook over stdin and stdout. Whatever fails, the result passes.
+
+An agent waits for this command after each call of a tool. It reads no arguments but the client: to an agent,
+the exit status 2 of wrong arguments means that the call is to be blocked.
+"""
+
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from command.service import (
+    LARGE_BYTES,
+    Refused,
+    Request,
+    Service,
+    ServiceError,
+    TextBody,
+    encoded,
+    result_request,
+    shown_unstored,
+    state_folder,
+)
+from domain.errors import ConfigError
+from domain.hooks import CLIENTS, Answer, HookCall, text_in
+
+PATIENCE_MS = 1000
+"""How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
+
+MAX_BYTES = 256 << 20
+"""The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
+
+MAX_LOG_BYTES = 1 << 20
+
+_PIECE_BYTES = 1 << 18
+
+
+class Passed(Exception):
+    """The result passes. The message says why, for the log."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answers the payload on stdin. The exit status is 0, and stdout `{}`, whatever fails. A client that is
+    not known is an error for the person who set the hook up: status 1, at which agents go on."""
+    client = arguments[0]
+    if client not in CLIENTS:
+        return _unknown(client)
+    try:
+        answer, event = _answered(client, _payload())
+    except ServiceError as error:
+        answer, event = {}, f"passed: {error} It is not stored."
+    except (Passed, ConfigError, OSError) as error:
+        answer, event = {}, f"passed: {str(error) or type(error).__name__}"
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the agent goes on with the result. The message may quote it.
+        answer, event = {}, f"passed: {type(error).__name__}"
+    if event:
+        log(f"{client[:20]!a} {event}")
+    _write(answer)
+    return 0
+
+
+def _unknown(client: str) -> int:
+    if sys.stdin is not None and not sys.stdin.isatty():
+        sys.stdin.buffer.read(MAX_BYTES)  # An agent may fail if nobody reads what it sends.
+    known = f"known are {', '.join(CLIENTS)}; a person can install, uninstall or see the status of one"
+    log(f"{client[:20]!a} passed: no such client; {known}")
+    if sys.stderr is not None:
+        print(f"spillgate hook: there is no client {client[:20]!a}; {known}.", file=sys.stderr)
+    _write({})
+    return 1
+
+
+def _write(answer: Answer) -> None:
+    """Writes to stdout if it can be written to. What Python's buffer holds would be written again at the end,
+    and fail with exit status 120."""
+    if sys.stdout is None:  # It was closed. A connection may have had its number.
+        return
+    # ASCII: a lone surrogate in what stays of the result must not fail here.
+    left = memoryview(json.dumps(answer).encode() + b"\n")
+    with suppress(OSError):
+        while left:
+            left = left[os.write(1, left) :]
+
+
+def log(event: str) -> None:
+    """Adds a line to hook.log in the state directory. It holds no result and no arguments. The log of a hook
+    that cannot write it is lost."""
+    folder = state_folder()
+    path = os.path.join(folder, "hook.log")
+    with suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+        if os.path.exists(path) and os.path.getsize(path) > MAX_LOG_BYTES:
+            os.replace(path, f"{path}.1")
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{moment} {event}\n")
+
+
+def _payload() -> Any:
+    """Raises OSError, ValueError, RecursionError, Passed."""
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise Passed(f"the payload is larger than {MAX_BYTES} bytes")
+    try:
+        return json.loads(data)
+    except ValueError:
+        # Its message quotes the payload.
+        raise Passed("the payload is not JSON") from None
+
+
+def _answered(client: str, payload: Any) -> tuple[Answer, str]:
+    """The agent's JSON and the line for the log, "" for none."""
+    inner = CLIENTS[client].inner_json
+    if inner and (text := text_in(payload, inner)) is not None:
+        payload = {**payload, inner: json.loads(text)}
+    call = CLIENTS[client].read(payload)
+    if call is None:
+        raise Passed("the payload has a shape that this hook does not replace")
+    if not call.is_governable:
+        return {}, ""
+    shown = _governed(client, call, text_in(payload, "transcript_path"))
+    return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
+
+
+def _text(call: HookCall) -> str:
+    """What the model reads of the result."""
+    text = "\n".join(call.texts)
+    if call.structured is None:
+        return text
+    structured = json.dumps(call.structured, ensure_ascii=False, separators=(",", ":"))
+    return structured if len(structured) > 2 * len(text) else text
+
+
+def _governed(client: str, call: HookCall, transcript: str | None) -> str | None:
+    """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
+    text = _text(call)
+    with ExitStack() as opened:
+        service = opened.enter_context(closing(Service.from_environment()))
+        content: TextBody | Spilled = TextBody(lambda: [text])
+        if call.spilled is not None:
+            content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
+        named = json.dumps([call.tool, call.arguments, content.size]).encode()
+        digest = sha256(named + encoded(text)).hexdigest()
+        call_id = call.call_id or digest
+        while True:
+            try:
+                return service.request(_request(client, call, call_id, content)).replacement()
+            except Refused as error:
+                if error.code == "invalid_utf8" and isinstance(content, Spilled):
+                    content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
+                elif error.code == "idempotency_key_reused" and call_id != digest:
+                    # Some agents, or their models, count calls from 0 again and again.
+                    call_id = digest
+                elif content.size > LARGE_BYTES:
+                    log(f"{client} cut a result: {error}")
+                    return shown_unstored(text)
+                else:
+                    raise
+            except ServiceError as error:
+                if content.size <= LARGE_BYTES:
+                    raise
+                log(f"{client} cut a result: {error}")
+                return shown_unstored(text)
+
+
+def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> Request:
+    """Raises Passed."""
+    arguments = call.arguments
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dumps(arguments)
+    fields = {
+        "tool_name": call.tool,
+        "session_id": call.session_id,
+        "tool_call_id": call_id,
+        "door": client,
+        "is_error": call.is_error,
+        "tool_arguments": arguments,
+    }
+    return result_request(fields, content, content.size, _patience())
+
+
+def _patience() -> float:
+    """Seconds. Raises Passed."""
+    given = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
+    if not (given.isascii() and given.isdigit() and int(given)):
+        raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
+    return int(given) / 1000
+
+
+class Spilled:
+    """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
+
+    def __init__(self, client: str, path: str, transcript: str | None) -> None:
+        """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
+        leaves them, and be a regular file of this user."""
+        where, outputs = os.path.realpath(path), CLIENTS[client].outputs
+        if outputs is not None:
+            is_known = outputs.fullmatch(where) is not None
+        else:
+            folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
+            is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
+        if not is_known:
+            raise Passed("the whole output lies in a folder where this agent keeps none")
+        self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        info = os.fstat(self._file)
+        self.size = info.st_size
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_BYTES:
+            self.close()
+            raise Passed(f"the whole output is no regular file of this user, of at most {MAX_BYTES} bytes")
+
+    def __iter__(self) -> Iterator[bytes]:
+        """`size` bytes: a file that has become shorter fails the request, what was added is left out."""
+        at = 0
+        while at < self.size and (piece := os.pread(self._file, min(_PIECE_BYTES, self.size - at), at)):
+            at += len(piece)
+            yield piece
+
+    def close(self) -> None:
+        os.close(self._file)

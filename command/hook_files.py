@@ -1,0 +1,183 @@
+"""The settings files of coding agents, and what `spillgate hook install` writes into each."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from command.jsonc import Keys
+
+SERVER = "spillgate"
+"""The name of the MCP server, which the tools' names have as a prefix (see `domain.hooks`)."""
+
+TIMEOUT_SECONDS = 10
+"""How long an agent waits for a hook. The hook loses patience with the service earlier."""
+
+PLUGINS = Path(__file__).parents[1] / "integrations"
+
+
+class SettingsFile(NamedTuple):
+    """One file and the entries in it. The items of a list go into the list at its keys. `base` is what a new
+    JSON file must hold beside them. A `whole` file has no other author."""
+
+    path: Path
+    kind: str
+    entries: tuple[tuple[Keys, Any], ...] = ()
+    base: Mapping[str, Any] = {}
+    whole: str = ""
+
+    @property
+    def has_comments(self) -> bool:
+        return self.kind == "jsonc"
+
+
+class Setup(NamedTuple):
+    """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
+    neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY."""
+
+    home: Path
+    project: Path | None
+    environment: Mapping[str, str]
+    command: str
+    url: str | None
+    has_key: bool
+
+    def folder(self, in_project: str, in_home: str, variable: str = "") -> Path:
+        """The client's folder. `variable` names it for a user who has moved it."""
+        if self.project is not None:
+            return self.project / in_project
+        given = self.environment.get(variable)
+        return Path(given) if given else self.home / in_home
+
+    def run(self, client: str) -> str:
+        return f"{self.command} hook {client}"
+
+    def mcp(self, keys: Keys, field: str, bearer: str, **fields: Any) -> tuple[tuple[Keys, Any], ...]:
+        """The MCP server of the service, in the words of the client. `bearer` is how the client writes the
+        value of SPILLGATE_KEY."""
+        if self.url is None:
+            return ()
+        headers = {"headers": {"Authorization": f"Bearer {bearer}"}} if self.has_key else {}
+        return (((*keys, SERVER), {**fields, field: f"{self.url}/mcp", **headers}),)
+
+
+def _claude_code(setup: Setup) -> list[SettingsFile]:
+    """A command for the tools whose large output Claude Code leaves in a file, HTTP for the others."""
+    run = {"type": "command", "command": setup.run("claude-code"), "timeout": TIMEOUT_SECONDS}
+    post: dict[str, Any] = run
+    if setup.url is not None:
+        url = f"{setup.url}/hooks/claude-code"
+        post = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS}
+        if setup.has_key:
+            post |= {
+                "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
+                "allowedEnvVars": ["SPILLGATE_KEY"],
+            }
+    groups = [
+        {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
+        {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
+    ]
+    folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
+    if setup.project is not None:
+        servers = setup.project / ".mcp.json"
+    elif setup.environment.get("CLAUDE_CONFIG_DIR"):
+        servers = folder / ".claude.json"
+    else:
+        servers = setup.home / ".claude.json"
+    return [
+        SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
+    ]
+
+
+def _codex(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
+    groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
+    server = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
+    if setup.url is not None and setup.has_key:
+        server["bearer_token_env_var"] = "SPILLGATE_KEY"
+    folder = setup.folder(".codex", ".codex", "CODEX_HOME")
+    return [
+        SettingsFile(folder / "hooks.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
+    ]
+
+
+def _copilot(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "bash": setup.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
+    folder = setup.folder(".github", ".copilot", "COPILOT_HOME")
+    servers = "mcp.json" if setup.project is not None else "mcp-config.json"
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http", tools=["*"])
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    return [
+        SettingsFile(folder / "hooks" / "spillgate.json", "json", hooks, {"version": 1}),
+        SettingsFile(folder / servers, "json", mcp),
+    ]
+
+
+def _cursor(setup: Setup) -> list[SettingsFile]:
+    # Cursor takes `//` for the beginning of a comment, also within a string. A shell reads `/''/` as `//`.
+    command = setup.run("cursor").replace("//", "/''/")
+    run = {"command": command, "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
+    folder = setup.folder(".cursor", ".cursor")
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    return [
+        SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
+        SettingsFile(folder / "mcp.json", "jsonc", setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}")),
+    ]
+
+
+def _gemini(setup: Setup) -> list[SettingsFile]:
+    run = {
+        "name": SERVER,
+        "type": "command",
+        "command": setup.run("gemini"),
+        "timeout": TIMEOUT_SECONDS * 1000,
+    }
+    groups = [{"matcher": ".*", "hooks": [run]}]
+    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
+    folder = setup.folder(".gemini", ".gemini")
+    return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
+
+
+def _opencode(setup: Setup) -> list[SettingsFile]:
+    config = setup.environment.get("XDG_CONFIG_HOME")
+    folder = Path(config) / "opencode" if config and setup.project is None else None
+    folder = folder or setup.folder("", ".config/opencode")
+    mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", type="remote")
+    # OpenCode reads both names: the one that is there.
+    name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
+    plugins = folder / ".opencode" if setup.project is not None else folder
+    return [_plugin("opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
+
+
+def _pi(setup: Setup) -> list[SettingsFile]:
+    """The extension has the model's tools itself: pi needs no MCP server."""
+    return [_plugin("pi", setup.folder(".pi", ".pi/agent") / "extensions")]
+
+
+def _plugin(client: str, folder: Path) -> SettingsFile:
+    name = f"{SERVER}.js"
+    text = (PLUGINS / client / name).read_text(encoding="utf-8")
+    return SettingsFile(folder / name, "whole", whole=text)
+
+
+class Plan(NamedTuple):
+    """`files` are the settings files of a client. `note` is what its user must know after `install`."""
+
+    files: Callable[[Setup], list[SettingsFile]]
+    note: str = ""
+
+
+PLANS = {
+    "claude-code": Plan(_claude_code),
+    "codex": Plan(_codex, "Codex runs a new hook only after you trust it: type /hooks there."),
+    "copilot": Plan(_copilot),
+    "cursor": Plan(_cursor, "Cursor lets a hook replace results of MCP tools only."),
+    "gemini": Plan(_gemini, "Gemini CLI shows the model a replacement as the tool's error text."),
+    "opencode": Plan(_opencode, "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
+    "pi": Plan(_pi, "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
+}
+
+PROJECT_NOTE = (
+    "The agent reads settings of a project only in a folder that you trust, and may ask for each server."
+)

@@ -1,0 +1,278 @@
+"""A running service as the commands speak to it: where it is, what is asked of it, what it answers."""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from command.http1 import Address, Buffer, Connections, address_of
+from command.http1 import Answer as HttpAnswer
+from command.http1 import Request as HttpRequest
+from domain import DEFAULT_URL
+from domain.errors import ConfigError
+
+ANSWER_SECONDS = 10.0
+"""For a request and its answer, without the time for a large body."""
+
+TOOL_SECONDS = 130.0
+"""An answer to a question may take the longest deadline of an extraction, 120 s."""
+
+LARGE_BYTES = 1 << 20
+"""A larger result is sent as text in pieces, and cut if the service cannot take it."""
+
+_MOST_QUERY = 7000
+"""The service takes a path with its query of 8 KiB."""
+
+_CUT_CHARS = 12_288
+_PIECE_BYTES = 1 << 18
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
+_BYTES_A_SECOND = 8 << 20
+
+
+class ServiceError(Exception):
+    """There is no usable answer. The message is one line that says what to do."""
+
+
+class Unreachable(ServiceError):
+    """No service listens at the address, or it closed the connection."""
+
+
+class Refused(ServiceError):
+    """The service refused the request. `code` is that of its problem document."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(f"The service refused ({status} {code}): {detail}")
+        self.status = status
+        self.code = code
+
+
+class Request(NamedTuple):
+    """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds the
+    time that it takes; a large body has another second for each 8 MiB."""
+
+    method: str
+    route: str
+    body: bytes | Iterable[Buffer] = b""
+    headers: Mapping[str, str] = {}
+    size: int = 0
+    seconds: float = ANSWER_SECONDS
+
+
+class Answer(NamedTuple):
+    """`body` is whole."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """Raises ServiceError."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            raise ServiceError("The service answered with something else than JSON.") from None
+
+    def replacement(self) -> str | None:
+        """The text in an answer of POST /results; None if the result passes. Raises ServiceError."""
+        match self.json():
+            case {"outcome": "pass"}:
+                return None
+            case {"outcome": str(), "content": str(text)}:
+                return text
+        raise ServiceError("The service answered with something else than an outcome.")
+
+    def text(self) -> tuple[str, bool]:
+        """The text for the model in an answer of POST /tools/call, and whether it says why there is no
+        answer. Raises ServiceError."""
+        match self.json():
+            case {"text": str(text), "is_error": bool(is_error)}:
+                return text, is_error
+        raise ServiceError("The service answered with something else than a text.")
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text).encode()
+
+
+class TextBody:
+    """A text as UTF-8, in pieces: a large one is never held whole."""
+
+    def __init__(self, parts: Callable[[], Iterable[str]]) -> None:
+        """`parts` is called for each reading of the body."""
+        self._parts = parts
+        self.size = sum(map(len, self))
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts())
+
+    def __iter__(self) -> Iterator[bytes]:
+        piece = bytearray()
+        for part in self._parts():
+            piece += encoded(part)
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece)
+
+
+def result_request(
+    fields: Mapping[str, str | bool | None],
+    content: TextBody | Iterable[Buffer],
+    size: int,
+    seconds: float = ANSWER_SECONDS,
+) -> Request:
+    """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
+    text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
+    without `tool_arguments`."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    query = _query(given)
+    headers = {"Prefer": "return=minimal"}
+    if len(query) > _MOST_QUERY:
+        if isinstance(content, TextBody) and size <= LARGE_BYTES:
+            body = json.dumps({**given, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
+            return Request("POST", "/results", body, headers, seconds=seconds)
+        query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
+    headers["Content-Type"] = "text/plain; charset=utf-8"
+    return Request("POST", f"/results?{query}", content, headers, size, seconds)
+
+
+def _query(fields: Mapping[str, str | bool]) -> str:
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fields.items()}
+    return urlencode(texts, errors="replace")
+
+
+def shown_unstored(text: str) -> str:
+    """What a model gets of a large result that could not be stored."""
+    rest = len(text) - _CUT_CHARS
+    return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
+
+
+def service_address() -> Address:
+    """That of SPILLGATE_URL or SPILLGATE_UDS, else the default. Raises ConfigError, which does not repeat the
+    URL: it may hold a password."""
+    url, path = os.environ.get("SPILLGATE_URL"), os.environ.get("SPILLGATE_UDS")
+    if not url:
+        url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
+    try:
+        return address_of(url)
+    except ValueError:
+        raise ConfigError(
+            "SPILLGATE_URL must be http://host:port, https://host:port or unix:/path."
+        ) from None
+
+
+def api_key() -> str | None:
+    """The key in SPILLGATE_KEY or SPILLGATE_KEY_FILE. Raises ConfigError."""
+    key, path = os.environ.get("SPILLGATE_KEY"), os.environ.get("SPILLGATE_KEY_FILE")
+    if key and path:
+        raise ConfigError("SPILLGATE_KEY and SPILLGATE_KEY_FILE are both set. Keep one.")
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                key = file.read().strip()
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError("SPILLGATE_KEY_FILE cannot be read.") from None
+    if key and not (key.isascii() and key.isprintable()):
+        raise ConfigError("SPILLGATE_KEY must be one line of printable ASCII characters.")
+    return key or None
+
+
+def session_in(handle: str) -> str | None:
+    """The session that a handle names; None if it names none."""
+    match = _SESSION.search(handle)
+    return match[1] if match else None
+
+
+def state_folder() -> str:
+    """Where nothing can be, if the home directory is not known: `~` would be a folder of the project."""
+    base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
+
+
+def embedded_directory() -> str:
+    """Where a service that a relay has started has its socket and its lock: in the directory of its store."""
+    store = os.environ.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
+    return os.path.join(store or state_folder(), "embedded")
+
+
+def embedded_address() -> Address:
+    return Address(path=os.path.join(embedded_directory(), "socket"))
+
+
+class Service:
+    """Requests to one service over kept connections. Safe to use from several threads."""
+
+    def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
+        """`fallback` is where the service may be if nothing listens at `address`."""
+        self.address = address
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._connections = Connections(address)
+        self._fallback = None if fallback is None else Connections(fallback)
+
+    @classmethod
+    def from_environment(cls) -> "Service":
+        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
+        it is on this machine, the one that a relay has started. Raises ConfigError."""
+        address = service_address()
+        return cls(address, api_key(), fallback=embedded_address() if address.is_loopback else None)
+
+    def request(self, request: Request) -> Answer:
+        """The answer, if its status is below 400. Raises ServiceError."""
+        headers = {"Content-Type": "application/json", **self._headers, **request.headers}
+        target = self.address.prefix + request.route
+        sent = HttpRequest(request.method, target, headers, request.body, request.size)
+        seconds = request.seconds + sent.length / _BYTES_A_SECOND
+        try:
+            return _accepted(self._exchange(sent, seconds))
+        except TimeoutError:
+            raise ServiceError(f"No answer from {self.address}: timed out.") from None
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
+        except OSError as error:
+            raise Unreachable(
+                f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
+                "set SPILLGATE_URL."
+            ) from None
+
+    def _exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
+        """Raises OSError."""
+        try:
+            return self._connections.exchange(request, seconds)
+        except ConnectionRefusedError as error:
+            if self._fallback is None:
+                raise
+            try:
+                return self._fallback.exchange(request, seconds)
+            except (ConnectionRefusedError, FileNotFoundError):
+                raise error from None
+
+    def close(self) -> None:
+        self._connections.close()
+        if self._fallback is not None:
+            self._fallback.close()
+
+
+def _accepted(answer: HttpAnswer) -> Answer:
+    """Raises Refused."""
+    if answer.status < 400:
+        return Answer(answer.status, answer.body)
+    try:
+        problem = json.loads(answer.body)
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        code, detail = "no problem document", "SPILLGATE_URL may name another server."
+    if answer.status == 401:
+        detail += " The commands take it from SPILLGATE_KEY."
+    raise Refused(answer.status, code, detail)
+
+
+def why(error: OSError) -> str:
+    """What an error of the system says, without numbers and names of files."""
+    return error.strerror or str(error) or type(error).__name__

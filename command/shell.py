@@ -1,0 +1,151 @@
+"""Commands of the shell: `pipe`, and one for each of the model's tools."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import IO
+from urllib.parse import urlencode
+
+from command.commands import COMMANDS
+from command.service import TOOL_SECONDS, Request, Service, ServiceError, session_in
+from domain import DEFAULT_URL
+from domain.errors import ConfigError
+
+_PIECE_BYTES = 1 << 18
+_IN_MEMORY_BYTES = 1 << 20
+
+
+_HANDLE = "as the message that replaced the result gave it"
+_WHERE = (
+    f"Asks the service at SPILLGATE_URL ({DEFAULT_URL}), with the key SPILLGATE_KEY if that is set. "
+    "`spillgate serve` starts one."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The first argument is the command."""
+    name = arguments[0]
+    about = COMMANDS[name].help
+    parser = argparse.ArgumentParser(
+        prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.", epilog=_WHERE
+    )
+    _add_arguments(name, parser)
+    options = parser.parse_args(arguments[1:])
+    return _pipe(options) if name == "pipe" else _ask(name, options)
+
+
+def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "pipe":
+        parser.add_argument(
+            "--tool", help="the tool that returned it (execute_shell)", default="execute_shell"
+        )
+        parser.add_argument("--session", help="as SPILLGATE_SESSION")
+        return
+    parser.add_argument("handle", help=_HANDLE)
+    if name == "ask":
+        parser.add_argument(
+            "extract", metavar="question", help="what you look for, in words that the data may hold"
+        )
+        parser.add_argument("--mode", help="auto, full-chunked, read-grep, retrieve or truncate (auto)")
+    elif name == "grep":
+        parser.add_argument("pattern", help="a regular expression (RE2)")
+        parser.add_argument("--context", type=int, help="lines around each match")
+        parser.add_argument(
+            "--ignore-case", action="store_true", default=None, help="ignore upper and lower case"
+        )
+        parser.add_argument("--offset", type=int, help="the first match to show, counted from 1")
+    elif name == "lines":
+        parser.add_argument("offset", type=int, help="the first line, counted from 1")
+        parser.add_argument("limit", type=int, nargs="?", help="how many lines")
+    else:
+        parser.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+
+
+def _ask(command: str, options: argparse.Namespace) -> int:
+    """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
+    name = "tool_output" if command == "ask" else f"tool_output_{command}"
+    call = {"name": name, "arguments": given} | ({"session_id": session} if session else {})
+    request = Request("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
+    try:
+        with closing(Service.from_environment()) as service:
+            text, is_error = service.request(request).text()
+    except ServiceError as error:
+        print(f"spillgate {command}: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return int(is_error)
+
+
+class Spool:
+    """A copy of what was read: the first MiB in memory, the rest in a temporary file."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._file: IO[bytes] | None = None
+        self.size = 0
+
+    def add(self, piece: bytes) -> None:
+        """Raises OSError, for example if the disk is full; the piece then does not count."""
+        if self.size + len(piece) <= _IN_MEMORY_BYTES:
+            self._head += piece
+        else:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            written = memoryview(piece)
+            while written:
+                written = written[self._file.write(written) :]
+        self.size += len(piece)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces that count, from the beginning."""
+        yield bytes(self._head)
+        remaining = self.size - len(self._head)
+        if self._file is not None:
+            self._file.seek(0)
+            while remaining and (piece := self._file.read(min(remaining, _PIECE_BYTES))):
+                remaining -= len(piece)
+                yield piece
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _pipe(options: argparse.Namespace) -> int:
+    """Governs stdin as the result of a tool, and prints what the model is to read. Whatever fails, stdin is
+    printed unchanged, and the exit status is 0."""
+    source, out, piece, text = sys.stdin.buffer, sys.stdout.buffer, b"", None
+    with closing(Spool()) as spool:
+        try:
+            while piece := source.read(_PIECE_BYTES):
+                spool.add(piece)
+            text = _replacement(spool, options)
+        except (ServiceError, ConfigError, OSError) as error:
+            why = str(error).rstrip(".")
+            ending = "The output is passed on unchanged. It is not stored."
+            print(f"spillgate pipe: {why}. {ending}", file=sys.stderr)
+        if text is None:
+            for held in spool:
+                out.write(held)
+            out.write(piece)
+            shutil.copyfileobj(source, out)
+        else:
+            print(text)
+    return 0
+
+
+def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
+    """None if the result passes. Raises ServiceError, ConfigError, OSError."""
+    session = options.session or os.environ.get("SPILLGATE_SESSION")
+    fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
+    headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
+    route = f"/results?{urlencode(fields, errors='replace')}"
+    with closing(Service.from_environment()) as service:
+        return service.request(Request("POST", route, spool, headers, spool.size)).replacement()

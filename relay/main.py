@@ -1,0 +1,86 @@
+"""`spillgate mcp`: starts the server behind a relay, and the relay; ends as that server ends."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from domain.errors import ConfigError
+from relay.backend import Backend
+from relay.http import HttpServer
+from relay.relay import Relay
+from relay.streams import CommandServer, Output
+
+_ANSWERS_SECONDS = 30.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
+    options = _options(arguments)
+    command: list[str] = options.server
+    if bool(command) == bool(options.url):
+        raise ConfigError(
+            "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."
+        )
+    if sys.stderr is None:  # It was closed. A connection must not get its number.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        server = _server(options, command)
+    except OSError as error:
+        print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    backend = Backend(options.embedded)
+    client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
+    relay = Relay(backend, client.write)
+    status = server.run(relay.from_client, relay.from_server, client)
+    if status >= 0:
+        relay.wait(_ANSWERS_SECONDS)
+    backend.close()
+    return _end(status)
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+        description="Govern the results of an MCP server's tools.",
+    )
+    # Some clients leave the dashes before a command out.
+    parser.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="to send to the URL, repeatable",
+    )
+    parser.add_argument(
+        "--embedded",
+        action=argparse.BooleanOptionalAction,
+        help="start a service, also if one runs (if none runs, and its address is on loopback)",
+    )
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:end])
+    if end < len(arguments):
+        options.server = list(arguments[end + 1 :])
+    return options
+
+
+def _server(options: argparse.Namespace, command: Sequence[str]) -> CommandServer | HttpServer:
+    """Raises OSError, ConfigError."""
+    if command:
+        return CommandServer(command)
+    return HttpServer(options.url, options.header)
+
+
+def _end(status: int) -> int:
+    """Ends this process at once: threads that read a stream cannot be stopped."""
+    with suppress(OSError):
+        sys.stderr.flush()
+    if status < 0:
+        with suppress(OSError):  # SIGKILL has no handler.
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status & 0xFF)

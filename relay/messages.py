@@ -1,0 +1,189 @@
+"""JSON-RPC messages as texts: a part of a message that the relay does not change keeps its bytes."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+Buffer = bytes | bytearray | memoryview
+Id = str | int | float
+
+NOT_JSON = (ValueError, RecursionError)
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_SCALAR = re.compile(r'[^\s,:\[\]{}"]+')
+_QUOTE_OR_BRACKET = re.compile(r'["\[\]{}]')
+_PART = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,4096}', re.DOTALL)
+"""A part of a string that ends with no half of an escape. Regular expressions and json.loads take about 100
+bytes of memory for each escape."""
+
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
+
+
+class Json:
+    """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
+    matter, and decoded rows take many times the memory of their text."""
+
+    def __init__(self, source: str, start: int = 0, end: int | None = None) -> None:
+        self._source = source
+        self._start = start
+        self._end = len(source) if end is None else end
+
+    @property
+    def text(self) -> str:
+        return self._source[self._start : self._end]
+
+    @property
+    def size(self) -> int:
+        """Characters of the text."""
+        return self._end - self._start
+
+    @property
+    def is_object(self) -> bool:
+        return self._source.startswith("{", self._start)
+
+    @property
+    def is_string(self) -> bool:
+        return self._source.startswith('"', self._start)
+
+    def parts(self) -> Iterator[str]:
+        """The text that a string holds, decoded in parts. Raises NOT_JSON."""
+        at, end = self._start + 1, self._end - 1
+        while at < end:
+            found = _PART.match(self._source, at, end)
+            stop = end if found is None else found.end()
+            if at + 6 < stop < end and _HALF_OF_A_PAIR.search(self._source, stop - 6, stop):
+                stop -= 6
+            part: str = json.loads(f'"{self._source[at:stop]}"', strict=False)
+            yield part
+            at = stop
+
+    @cached_property
+    def members(self) -> dict[str, "Json"]:
+        """The members of an object; none of any other value. Raises NOT_JSON."""
+        found = {}
+        for at in self._begins("{", "}"):
+            key_end = _end_of(self._source, at)
+            colon = _after_blank(self._source, key_end)
+            value = _after_blank(self._source, colon + 1)
+            key = json.loads(self._source[at:key_end])
+            if not self._source.startswith(":", colon) or not isinstance(key, str):
+                raise ValueError("The text is not JSON.")
+            found[key] = Json(self._source, value, _end_of(self._source, value))
+        return found
+
+    def elements(self) -> list["Json"]:
+        """The elements of a list; none of any other value. Raises NOT_JSON."""
+        return [Json(self._source, at, _end_of(self._source, at)) for at in self._begins("[", "]")]
+
+    def _begins(self, opening: str, closing: str) -> Iterator[int]:
+        """Where each member or element begins."""
+        text = self._source
+        if not text.startswith(opening, self._start):
+            return
+        at = _after_blank(text, self._start + 1)
+        while not text.startswith(closing, at):
+            yield at
+            at = _after_blank(text, _end_of(text, at))
+            if opening == "{":
+                at = _after_blank(text, _end_of(text, _after_blank(text, at + 1)))
+            if text.startswith(",", at):
+                at = _after_blank(text, at + 1)
+            elif not text.startswith(closing, at):
+                raise ValueError("The text is not JSON.")
+
+    def value(self) -> Any:
+        """Decoded. Raises NOT_JSON."""
+        return json.loads(self.text)
+
+    def inner(self, *names: str) -> Any:
+        """The value at these names; None if there is none. Raises NOT_JSON."""
+        found: Json | None = self
+        for name in names:
+            found = None if found is None else found.members.get(name)
+        return None if found is None else found.value()
+
+    def replaced(self, changes: Mapping[str, str | None]) -> str:
+        """The text of this object with these members, each a JSON text, in place of its own; None leaves a
+        member out."""
+        texts = {name: one.text for name, one in self.members.items() if name not in changes}
+        return written(texts | {name: text for name, text in changes.items() if text is not None})
+
+
+def _after_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _end_of(text: str, at: int) -> int:
+    """Where the value that begins here ends. Raises ValueError."""
+    if text.startswith('"', at):
+        return _end_of_string(text, at)
+    if not text.startswith(("{", "["), at):
+        found = _SCALAR.match(text, at)
+        if found is None:
+            raise ValueError("The text is not JSON.")
+        return found.end()
+    depth = 0
+    while (token := _QUOTE_OR_BRACKET.search(text, at)) is not None:
+        at = token.end()
+        if token[0] == '"':
+            at = _end_of_string(text, token.start())
+            continue
+        depth += 1 if token[0] in "{[" else -1
+        if depth == 0:
+            return at
+    raise ValueError("The text is not JSON.")
+
+
+def _end_of_string(text: str, at: int) -> int:
+    at += 1
+    while (found := _PART.match(text, at)) is not None and not text.startswith('"', found.end()):
+        if found.end() == at:
+            raise ValueError("The text is not JSON.")
+        at = found.end()
+    return found.end() + 1 if found is not None else at
+
+
+def parse(message: Buffer) -> Json:
+    """A message that is an object. NaN and Infinity, which some servers send, are read. Raises NOT_JSON."""
+    text = str(message, "utf-8")
+    start = _after_blank(text, 0)
+    found = Json(text, start, _end_of(text, start))
+    if not found.is_object or text[_end_of(text, start) :].strip():
+        raise ValueError("A message is an object.")
+    return found
+
+
+def is_batch(message: Buffer) -> bool:
+    """True for a list of messages, which MCP no longer has."""
+    return bytes(message[:64]).lstrip()[:1] == b"["
+
+
+def id_of(message: Json) -> Id | None:
+    """The id of a request or a response. Raises NOT_JSON."""
+    found = message.inner("id")
+    return found if isinstance(found, str | int | float) else None
+
+
+def method_of(message: Json) -> str | None:
+    found = message.inner("method")
+    return found if isinstance(found, str) else None
+
+
+def written(fields: Mapping[str, str]) -> str:
+    """A JSON object of members that are JSON texts."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items()) + "}"
+
+
+def failure(request: str, code: int, reason: str) -> bytes:
+    """The response to a request whose id is this JSON text."""
+    error = {"code": code, "message": f"spillgate mcp: {reason}"}
+    return f'{{"jsonrpc":"2.0","id":{request},"error":{json.dumps(error)}}}'.encode()
+
+
+def on_one_line(message: bytes) -> bytes:
+    """JSON without line ends. A string in JSON holds none, so all of them are white space."""
+    return message.replace(b"\r", b" ").replace(b"\n", b" ")

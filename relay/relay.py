@@ -1,0 +1,382 @@
+"""What passes between a client and a server of MCP. All but three kinds of message pass byte for byte.
+
+tools/list gets the tools that answer questions about stored results. Large results of tools/call are
+replaced. Calls of those tools are answered here. Whatever fails, the client gets what the server said.
+"""
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
+
+from command.service import (
+    LARGE_BYTES,
+    TOOL_SECONDS,
+    Refused,
+    Request,
+    ServiceError,
+    TextBody,
+    result_request,
+    session_in,
+    shown_unstored,
+)
+from domain.doors import TOOL_NAMES
+from relay.backend import Backend
+from relay.messages import (
+    NOT_JSON,
+    Buffer,
+    Id,
+    Json,
+    failure,
+    id_of,
+    is_batch,
+    method_of,
+    parse,
+    written,
+)
+from relay.streams import to_stderr
+
+PICTURE_BYTES = 8 << 20
+"""A picture or sound up to this size stays as it is: the largest that APIs of models take has 5 MB, which is
+6.7 MB of base64."""
+
+SMALL_BYTES = 4096
+"""Any other block that is not text, such as a link to a resource, stays up to this size."""
+
+MOST_NAME = 256
+"""Characters of a tool's name and of the id of a call that the service takes."""
+
+INVALID_REQUEST = -32600
+
+_RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
+"""Claude Code would put a larger result into a file before the relay's message could say what to do."""
+
+_CALL_ID = "claudecode/toolUseId"
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+_SERVER = "io.modelcontextprotocol/serverInfo"
+_MOST_AWAITED = 10_000
+_MOST_NAMESPACE = 128
+_NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+T = TypeVar("T")
+
+
+class AwaitedCall(NamedTuple):
+    """A call whose result is awaited. `id` names it in the accounting. `arguments` are JSON."""
+
+    tool: str
+    id: str
+    arguments: str | None = None
+
+
+class Blocks(NamedTuple):
+    """The content of a result: blocks to govern, the strings in them that hold text (or the blocks), and the
+    other blocks."""
+
+    governed: list[Json]
+    texts: list[Json]
+    others: list[Json]
+
+    @property
+    def size(self) -> int:
+        return sum(text.size for text in self.texts)
+
+    def parts(self) -> Iterator[str]:
+        """The texts, a line end between two."""
+        for number, text in enumerate(self.texts):
+            if number:
+                yield "\n"
+            if text.is_string:
+                yield from text.parts()
+            else:
+                yield text.text
+
+
+def blocks_of(content: Json | None) -> Blocks:
+    """Raises NOT_JSON."""
+    found = Blocks([], [], [])
+    for block in [] if content is None else content.elements():
+        kind, text = block.inner("type"), block.members.get("text")
+        if kind == "text" and text is not None and text.is_string:
+            found.texts.append(text)
+        elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
+            resource = block.members.get("resource")
+            inside = None if resource is None else resource.members.get("text")
+            found.texts.append(inside if inside is not None and inside.is_string else block)
+        else:
+            found.others.append(block)
+            continue
+        found.governed.append(block)
+    return found
+
+
+class ResultReplacer:
+    """Asks a service what a client gets instead of a result."""
+
+    def __init__(self, backend: Backend, session: str) -> None:
+        self._backend = backend
+        self.session = session
+        self.namespace: str | None = None
+        """The name of the MCP server, once it is known."""
+
+    def replacement(self, result: Json, call: AwaitedCall) -> str | None:
+        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises ServiceError,
+        NOT_JSON.
+
+        Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
+        what the text says: if it is more than twice as large."""
+        if result.inner("resultType") not in (None, "complete"):
+            return None
+        fields = result.members
+        blocks = blocks_of(fields.get("content"))
+        structured = fields.get("structuredContent")
+        is_error = result.inner("isError") is True
+        is_other = structured is not None and structured.size > 2 * blocks.size
+        instead = data = None
+        if blocks.texts:
+            instead = self._governed(TextBody(blocks.parts), call, is_error)
+        if structured is not None and is_other:
+            of_data = call._replace(id=f"{call.id[: MOST_NAME - 11]}-structured")
+            text = structured.text
+            data = self._governed(TextBody(lambda: [text]), of_data, is_error)
+        if instead is None and data is None:
+            return None
+        content = [block.text for block in blocks.governed] if instead is None else []
+        content += [json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None]
+        content += [block.text for block in blocks.others]
+        changes: dict[str, str | None] = {"content": f"[{','.join(content)}]"}
+        if not (is_other and data is None):
+            # Structured content that was governed by itself, and passed, stays: nothing else holds it.
+            changes["structuredContent"] = None
+        return result.replaced(changes)
+
+    def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
+        """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
+        small text; of a large one the model then gets a part."""
+        fields: dict[str, Any] = {
+            "session_id": self.session,
+            "tool_name": call.tool,
+            "tool_call_id": call.id,
+            "is_error": is_error,
+            "tool_arguments": call.arguments,
+            "tool_namespace": self.namespace,
+        }
+        try:
+            return self._sent(content, fields)
+        except ServiceError as error:
+            if content.size <= LARGE_BYTES:
+                raise
+            to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
+            return shown_unstored(content.text)
+
+    def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
+        try:
+            return self._backend.request(result_request(fields, content, content.size)).replacement()
+        except Refused as error:
+            if error.code != "idempotency_key_reused":
+                raise
+        # A second answer to one request, or a client that counts its calls from 0 again.
+        digest = sha256()
+        for piece in content:
+            digest.update(piece)
+        again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{digest.hexdigest()}"}
+        return self._backend.request(result_request(again, content, content.size)).replacement()
+
+
+class Relay:
+    """One conversation. `from_client` and `from_server` may be called from different threads."""
+
+    def __init__(self, backend: Backend, reply: Callable[[Buffer], None]) -> None:
+        """`reply` sends a message to the client that the server did not send."""
+        self._backend = backend
+        self._reply = reply
+        process = f"{os.getpid()}-{os.urandom(4).hex()}"
+        session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
+        self._replacer = ResultReplacer(backend, session)
+        self._process = process
+        self._requests = 0
+        self._awaited: dict[Id, str | AwaitedCall] = {}
+        self._answering: dict[Id, threading.Thread] = {}
+        self._server_tools: set[str] = set()
+        """Names of such tools that the server has itself: it may be a relay, too."""
+        self._last_line = ""
+
+    def from_client(self, message: Buffer) -> Buffer | None:
+        """What the server gets; None if that is nothing."""
+        if is_batch(message):
+            with suppress(OSError):  # The client may be gone.
+                self._reply(failure("null", INVALID_REQUEST, "Send one message at a time.") + b"\n")
+            return None
+        return message if self._read(self._passes_on, message, True) else None
+
+    def from_server(self, message: Buffer) -> Buffer:
+        """What the client gets."""
+        changed = self._read(self._changed, message, None)
+        return message if changed is None else changed.encode("utf-8", "surrogatepass") + b"\n"
+
+    def wait(self, seconds: float) -> None:
+        """Waits for answers that the relay itself owes the client."""
+        for thread in list(self._answering.values()):
+            thread.join(seconds)
+
+    def _passes_on(self, message: Json) -> bool:
+        """Notes what has to be known when the response comes. False for calls that are answered here."""
+        method = method_of(message)
+        if method is None:
+            return True
+        if method == "notifications/cancelled":
+            cancelled = message.inner("params", "requestId")
+            return (
+                not isinstance(cancelled, str | int | float) or self._answering.pop(cancelled, None) is None
+            )
+        request = id_of(message)
+        if request is None:
+            return True
+        if method == "tools/call":
+            call = self._call(message)
+            if call.tool not in TOOL_NAMES:
+                self._await(request, call)
+            elif call.tool not in self._server_tools:
+                self._answer(message, request, call)
+                return False
+        elif method in ("tools/list", "initialize", "server/discover"):
+            self._await(request, method)
+        return True
+
+    def _await(self, request: Id, what: str | AwaitedCall) -> None:
+        while len(self._awaited) >= _MOST_AWAITED:
+            # Requests that were cancelled may never be answered.
+            del self._awaited[next(iter(self._awaited))]
+        self._awaited.pop(request, None)
+        self._awaited[request] = what
+
+    def _call(self, message: Json) -> AwaitedCall:
+        self._requests += 1
+        call_id = message.inner("params", "_meta", _CALL_ID)
+        if not (isinstance(call_id, str) and call_id):
+            call_id = f"{self._process}-{self._requests}"
+        name = message.inner("params", "name")
+        name = _NOT_IN_A_NAME.sub("_", name)[:MOST_NAME] if isinstance(name, str) else ""
+        params = message.members.get("params")
+        arguments = params.members.get("arguments") if params is not None else None
+        call_id = _NOT_IN_A_NAME.sub("_", call_id)[:MOST_NAME]
+        return AwaitedCall(name or "tool", call_id, None if arguments is None else arguments.text)
+
+    def _changed(self, message: Json) -> str | None:
+        """The message for the client, if it is another one than the server's."""
+        request = None if "method" in message.members else id_of(message)
+        awaited = None if request is None else self._awaited.get(request)
+        if request is None or awaited is None or "result" not in message.members:
+            return None
+        if isinstance(awaited, AwaitedCall):
+            # A server may answer twice. Arguments are too large to be kept for that.
+            self._awaited[request] = awaited._replace(arguments=None)
+            try:
+                changed = self._replacer.replacement(message.members["result"], awaited)
+            except ServiceError as error:
+                self._say(f"{error} The result passes unchanged. It is not stored.")
+                return None
+        elif awaited == "tools/list":
+            changed = self._listed(message.members["result"])
+        else:
+            self._note_server(message)
+            return None
+        return None if changed is None else message.replaced({"result": changed})
+
+    def _note_server(self, message: Json) -> None:
+        """The server's name is the namespace of its tools in the accounting."""
+        info = message.inner("result", "serverInfo") or message.inner("result", "_meta", _SERVER)
+        name = info.get("name") if isinstance(info, dict) else None
+        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE:
+            self._replacer.namespace = name
+
+    def _listed(self, result: Json) -> str | None:
+        """A page of tools as the client gets it. The last one ends with the tools of the service."""
+        if not isinstance(result.inner("tools"), list):
+            return None
+        tools = []
+        for tool in result.members["tools"].elements():
+            if not tool.is_object:
+                tools.append(tool.text)
+                continue
+            # Clients check structured content, which a replaced result lacks, against the output schema.
+            meta = tool.members.get("_meta")
+            chars = {name: json.dumps(value) for name, value in _RESULT_CHARS.items()}
+            merged = meta.replaced(chars) if meta and meta.is_object else written(chars)
+            tools.append(tool.replaced({"outputSchema": None, "_meta": merged}))
+            if isinstance(tool.inner("name"), str) and tool.inner("name") in TOOL_NAMES:
+                self._server_tools.add(tool.inner("name"))
+        if not result.inner("nextCursor"):
+            offered = [tool for tool in self._tools() if tool["name"] not in self._server_tools]
+            tools += [json.dumps(tool, ensure_ascii=False) for tool in offered]
+        return result.replaced({"tools": f"[{','.join(tools)}]"})
+
+    def _tools(self) -> list[dict[str, Any]]:
+        """The tools that the service offers: none if it cannot be asked. A service that starts is waited for:
+        many clients ask for tools only once."""
+        asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+        try:
+            tools: list[dict[str, Any]] = self._backend.request(Request("POST", "/mcp", asked)).json()[
+                "result"
+            ]["tools"]
+            return [tool for tool in tools if tool["name"] in TOOL_NAMES]
+        except (ServiceError, LookupError, TypeError) as error:
+            why = str(error) if isinstance(error, ServiceError) else "The service listed no tools."
+            self._say(f"{why} The model has no tools for stored results.")
+            return []
+
+    def _answer(self, message: Json, request: Id, call: AwaitedCall) -> None:
+        """Answers a question in a thread of its own: a model may need a minute."""
+        raw_id = message.members["id"].text
+        is_stateless = message.inner("params", "_meta", _VERSION) is not None
+
+        def work() -> None:
+            answer, is_error = self._answered(call)
+            if self._answering.pop(request, None) is None:
+                return  # The client has cancelled it.
+            result: dict[str, Any] = {"content": [{"type": "text", "text": answer}], "isError": is_error}
+            if is_stateless:
+                result["resultType"] = "complete"
+            response = written({"jsonrpc": '"2.0"', "id": raw_id, "result": json.dumps(result)})
+            with suppress(OSError):  # The client may be gone.
+                self._reply(response.encode() + b"\n")
+
+        self._answering[request] = thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+
+    def _answered(self, call: AwaitedCall) -> tuple[str, bool]:
+        """The text for the model, and whether it says why there is no answer."""
+        arguments = call.arguments or "{}"
+        try:
+            handle = json.loads(arguments).get("handle")
+            session = (session_in(handle) if isinstance(handle, str) else None) or self._replacer.session
+            asked = {"session_id": json.dumps(session), "name": json.dumps(call.tool), "arguments": arguments}
+            body = written(asked).encode()
+            return self._backend.request(Request("POST", "/tools/call", body, seconds=TOOL_SECONDS)).text()
+        except ServiceError as error:
+            return str(error), True
+        except (AttributeError, *NOT_JSON):
+            return f"{call.tool} takes an object with a handle.", True
+
+    def _say(self, line: str) -> None:
+        """A line on stderr, unless it is the same as the last one."""
+        if line != self._last_line:
+            self._last_line = line
+            to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
+
+    def _read(self, read: Callable[[Json], T], message: Buffer, otherwise: T) -> T:
+        """What `read` returns; `otherwise` for a message that is no JSON, and if `read` fails.
+
+        Any exception is caught. A thread that ends would stop the conversation, and the promise that the
+        client then gets what the server said outranks the rule against `except Exception`."""
+        try:
+            with suppress(*NOT_JSON):
+                return read(parse(message))
+        except Exception as error:  # noqa: BLE001
+            self._say(f"A fault of the relay, {type(error).__name__}. The message passes unchanged.")
+        return otherwise
