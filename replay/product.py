@@ -40,8 +40,9 @@ class Plan:
     keys: tuple[tuple[str, str | int | bool], ...] = ()
 
     @property
-    def policy(self) -> str | None:
-        return json.dumps(dict(self.keys)) if self.keys else None
+    def policy(self) -> str:
+        """The session's override. A policy that only observes is replayed as if it were enforced."""
+        return json.dumps({"mode": "enforce", **dict(self.keys)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +166,16 @@ class Product:
                 found = literal in without_line_numbers(text) if is_quote else stands_in(literal, text)
         return self._held.keep(key, found)
 
-    async def end_run(self) -> None:
-        """Deletes what the run stored."""
-        for key in self._sessions.values():
-            ended = await self._rt.ledger.end(key)
-            if ended is not None:
-                await self._rt.store.delete_session(key, ended.first_live_epoch)
+    async def end_plan(self, plan: Plan) -> None:
+        """Deletes what the run stored under the plan: no run has more than one or two copies in memory."""
+        key = self._sessions.pop(plan.label, None)
+        if key is None:
+            return
+        ended = await self._rt.ledger.end(key)
+        if ended is not None:
+            await self._rt.store.delete_session(key, ended.first_live_epoch)
         await self._rt.indexes.sweep(self._rt.store)
-        self._sessions.clear()
-        self._handles.clear()
-        self._number += 1
+        self._handles = {one: handle for one, handle in self._handles.items() if one[0] != plan.label}
 
     async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
         result = subject.result
@@ -206,13 +207,12 @@ class Product:
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
         if key is None:
-            key = self._sessions[plan.label] = SessionKey(
-                _TENANT, f"run-{self._number}-{len(self._sessions)}"
-            )
-            if plan.policy is not None:
-                self._rt.policies.check_override(plan.policy)
-                change = SessionChange(frozenset({"policy"}), policy=plan.policy)
-                await self._rt.ledger.put_session(key, change)
+            self._number += 1
+            # All of one length: the room for an answer is what its handle leaves.
+            key = self._sessions[plan.label] = SessionKey(_TENANT, f"replay-{self._number:012d}")
+            self._rt.policies.check_override(plan.policy)
+            change = SessionChange(frozenset({"policy"}), policy=plan.policy)
+            await self._rt.ledger.put_session(key, change)
         return key
 
 

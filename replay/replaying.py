@@ -68,11 +68,7 @@ class Replaying:
 
 async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:
     """The figures of one run."""
-    one = _OneRun(run, product, replaying)
-    try:
-        return await one.figures()
-    finally:
-        await product.end_run()
+    return await _OneRun(run, product, replaying).figures()
 
 
 class _OneRun:
@@ -106,8 +102,16 @@ class _OneRun:
         recorded, volume = bill(self._counted, whole, 0, Offer.HOOK)
         end.recorded = recorded
         self._billed(recorded, volume)
-        for way in await self._ways():
+        for way in await self._baselines():
             end.policies[way.label] = await self._judged(way, recorded)
+        await self._product.end_plan(IN_A_FILE)
+        replaying = self._replaying
+        for plans in ([replaying.in_force], replaying.plans, *replaying.candidates):
+            passing = [False] * len(self._results)
+            for plan in plans:
+                way = await self._planned(plan, passing)
+                end.policies[way.label] = await self._judged(way, recorded)
+                await self._product.end_plan(plan)
         return found
 
     def _outcomes(self) -> Outcomes:
@@ -156,31 +160,20 @@ class _OneRun:
             volume = Volume(volume.written + volume.read, 0, volume.output)
         self._figures.billed = Shared(1, volume, billed, model_bill, billed_bill, uncached)
 
-    async def _ways(self) -> list[_Way]:
-        replaying = self._replaying
+    async def _baselines(self) -> list[_Way]:
         ways = [await self._baseline(label, cut) for label, cut in baselines.BASELINES.items()]
         kept = [_PASSES] * len(self._results)
         ways.append(_Way(f"last {baselines.KEPT_RESULTS} results", kept, last_results=baselines.KEPT_RESULTS))
-        if any(result.whole for result in self._results):
-            ways.append(self._whole())
-        ways += await self._planned([replaying.in_force])
-        ways += await self._planned(replaying.plans)
-        for plans in replaying.candidates:
-            ways += await self._planned(plans)
-        return ways
+        return [*ways, self._whole()] if any(result.whole for result in self._results) else ways
 
-    async def _planned(self, plans: Sequence[Plan]) -> list[_Way]:
-        """Plans sorted by cap: what passes under one is not governed again under the next."""
-        ways: list[_Way] = []
-        passing = [False] * len(self._results)
-        for plan in plans:
-            views = []
-            for number, subject in enumerate(self._subjects):
-                text = None if passing[number] else await self._product.shown(subject, plan)
-                passing[number] = text is None
-                views.append(_PASSES if text is None else _View(text, plan if text.is_stored else None))
-            ways.append(_Way(plan.label, views, self._product.definition_tokens(plan)))
-        return ways
+    async def _planned(self, plan: Plan, passing: list[bool]) -> _Way:
+        """What is `passing` is not governed again: it passed under a smaller cap. Updates `passing`."""
+        views = []
+        for number, subject in enumerate(self._subjects):
+            text = None if passing[number] else await self._product.shown(subject, plan)
+            passing[number] = text is None
+            views.append(_PASSES if text is None else _View(text, plan if text.is_stored else None))
+        return _Way(plan.label, views, self._product.definition_tokens(plan))
 
     async def _baseline(self, label: str, cut: Cutting) -> _Way:
         views = []
