@@ -146,6 +146,13 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.dev ## Measure speed and memory against the two references
 	$(BIN)/python -m bench
 
+.PHONY: replay-check replay-figures
+replay-check: $(VENV)/.dev ## Replay a small made-up set of runs, and compare its figures with docs/worth.md
+	$(BIN)/python -m tests.replay.check
+
+replay-figures: $(VENV)/.dev ## Write the figures of the made-up set into docs/worth.md
+	$(BIN)/python -m tests.replay.check --write
+
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "healthcheck": Command("exit 0 if a running service is ready, else 1", "command.healthcheck"),
     "check-config": Command("show the settings and policy in force", SERVICE),
     "try": Command("show what each outcome would hand to the model", SERVICE),
+    "replay": Command("show what a policy would have done to recorded runs", SERVICE),
     "openapi": Command("print the OpenAPI document", SERVICE),
     "keys": Command("make, list, revoke and rotate API keys", SERVICE),
     "pipe": Command("govern stdin as a tool's result: print what the model is to read", SHELL),

@@ -17,6 +17,7 @@ ROOMS = (
     "extraction",
     "policies",
     "relay",
+    "replay",
     "storage",
 )
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))

@@ -82,6 +82,12 @@ def _add_try(trial: argparse.ArgumentParser) -> None:
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    from replay.command import add_arguments
+
+    add_arguments(replay)
+
+
 def _add_keys(keys: argparse.ArgumentParser) -> None:
     actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key, and print it once")
@@ -112,6 +118,7 @@ COMMANDS = {
     "serve": Command(_add_address),
     "check-config": Command(_add_check, "app.cli.check_config"),
     "try": Command(_add_try, "app.cli.try_out"),
+    "replay": Command(_add_replay, "replay.command"),
     "openapi": Command(_add_nothing),
     "keys": Command(_add_keys, "app.cli.keys"),
 }

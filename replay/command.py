@@ -1,0 +1,94 @@
+"""`replay`: reads transcripts and prints what a policy would have done to them."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from app.operations.policy_file import load_policies
+from app.settings import Settings, load_settings
+from domain.errors import ConfigError
+from replay.advice import advice
+from replay.baselines import BASELINES, KEPT_RESULTS
+from replay.plans import CAPS, IN_FORCE, capped, capped_plans, previewed_plans
+from replay.progress import Progress
+from replay.readers import FORMATS
+from replay.replaying import WHOLE, Replaying
+from replay.reports import html, json_report, table
+from replay.reports.summary import Summary, faults
+from replay.runs import Notes
+from replay.sources import found_files, size_of
+from replay.work import replay_all
+
+_MOST_CAP = 1_000_000
+_WRITERS = {".html": html.text, ".htm": html.text, ".json": json_report.text}
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a transcript, or a folder of them"
+    )
+    command.add_argument("--policy", dest="policy_file", type=Path, help="as SPILLGATE_POLICY_FILE")
+    command.add_argument("--max-bytes", dest="caps", metavar="N[,N…]", help="size caps to compare")
+    command.add_argument("--model", help="the model whose prices to use, instead of those in the transcripts")
+    command.add_argument("--format", choices=tuple(FORMATS), help="read every file as this (recognised)")
+    command.add_argument("--report", type=Path, metavar="FILE", help="write FILE.html or FILE.json too")
+    command.add_argument("--show", action="store_true", help="name literals that were used and not shown")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table. Answers 2 where nothing could be read. Raises ConfigError."""
+    writer = None
+    if options.report is not None and (writer := _WRITERS.get(options.report.suffix.lower())) is None:
+        raise ConfigError(f"--report: the name must end with one of {', '.join(_WRITERS)}.")
+    given = {} if options.policy_file is None else {"policy_file": options.policy_file}
+    settings = load_settings(**given)
+    caps = _caps(options.caps)
+    notes = Notes()
+    summary = _summary(options, settings, caps, notes)
+    if summary is None:
+        for line in faults(notes):
+            print(f"spillgate: {line}", file=sys.stderr)
+        print("spillgate: no transcript could be read.", file=sys.stderr)
+        return 2
+    if writer is not None:
+        try:
+            options.report.write_text(writer(summary), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--report: {error.strerror or error}.") from None
+    print(table.text(summary), end="")
+    return 0
+
+
+def _caps(text: str | None) -> list[int]:
+    if text is None:
+        return list(CAPS)
+    try:
+        caps = sorted({int(one.replace("_", "")) for one in text.split(",")})
+    except ValueError:
+        caps = [0]
+    if not 0 < caps[0] <= caps[-1] <= _MOST_CAP:
+        raise ConfigError(f"--max-bytes: whole numbers from 1 to {_MOST_CAP:,}, with commas between them.")
+    return caps
+
+
+def _summary(
+    options: argparse.Namespace, settings: Settings, caps: list[int], notes: Notes
+) -> Summary | None:
+    """None if no run was found."""
+    plans = capped_plans(caps)
+    candidates = previewed_plans(load_policies(settings).policy(""))
+    replaying = Replaying(IN_FORCE, plans, options.model, options.show, candidates)
+    total = sum(map(size_of, found_files(options.paths, Notes())))
+    progress = Progress(total)
+    try:
+        figures, runs = replay_all(options.paths, settings, replaying, notes, options.format, progress)
+    finally:
+        progress.close()
+    if not runs:
+        return None
+    whole = figures.total
+    baselines = (*BASELINES, f"last {KEPT_RESULTS} results")
+    rows = [label for label in (WHOLE, *baselines) if label in whole.policies]
+    rows += [IN_FORCE.label, *(capped(cap).label for cap in caps)]
+    advised = advice(whole, [*plans, *(plan for each in candidates for plan in each)])
+    return Summary(figures, whole, notes, rows, plans, advised, options.show)

@@ -1,0 +1,43 @@
+"""The policies that are replayed beside the one in force."""
+
+from collections.abc import Sequence
+
+from content.text import Preview
+from policies.facts import Policy
+from replay.product import Plan
+
+CAPS = (4096, 8192, 12_288, 30_000)
+"""Shown where the command names none."""
+
+ADVISED_CAPS = (2048, 4096, 8192, 12_288, 20_480, 30_000)
+_PREVIEWS = ("about", "digest", "head-tail")
+
+IN_FORCE = Plan("policy in force")
+
+
+def capped(cap: int) -> Plan:
+    """The policy in force with this size cap for every tool."""
+    return Plan(f"cap {cap:,}", (("max_bytes", cap),))
+
+
+def cap_of(plan: Plan) -> int:
+    return int(dict(plan.keys)["max_bytes"])
+
+
+def preview_of(plan: Plan) -> str:
+    """The preview that the plan sets, "" for that of the policy in force."""
+    return str(dict(plan.keys).get("preview", ""))
+
+
+def capped_plans(caps: Sequence[int]) -> list[Plan]:
+    """The caps to show and those to advise, the smallest first."""
+    return [capped(cap) for cap in sorted({*caps, *ADVISED_CAPS})]
+
+
+def previewed_plans(policy: Policy) -> list[list[Plan]]:
+    """By preview other than that of the policy: the caps to advise, the smallest first."""
+    others = [one for one in _PREVIEWS if one in tuple(Preview) and one != policy.preview]
+    return [
+        [Plan(f"cap {cap:,}, {preview}", (("max_bytes", cap), ("preview", preview))) for cap in ADVISED_CAPS]
+        for preview in others
+    ]

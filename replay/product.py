@@ -1,0 +1,248 @@
+"""The product, in this process and on memory storage: what it shows instead of a result, and its answers."""
+
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from app.governing.governor import govern
+from app.runtime import Runtime, open_runtime
+from app.settings import Settings
+from app.tools.call import call_tool
+from app.tools.definitions import ToolFormat, definitions, instructions, offered_tools
+from content import MAX_PATTERN_CHARS
+from content.grep import Grep
+from domain.budget import SessionChange
+from domain.decisions import Outcome
+from domain.handles import Handle, SessionKey
+from domain.hooks import DOORS, OWN_TOOL
+from domain.ports import Tokenizer
+from domain.results import ToolResult
+from replay.literals import plain, stands_in, without_line_numbers
+from replay.runs import Result
+
+_TENANT = "replay"
+_ASK = "tool_output"
+_MAX_NAME = 256
+
+_TYPICAL_HANDLE = "session-0d9f5b8e-6c5a-4f5e-9a63-1f2b7c8d9e01/file-5b1f3c52-8a0e-8d7e-b5c1-90f4a7d3e2b6"
+"""Counted instead of the handle in a text, whose random digits have more or fewer tokens each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A policy to replay: that in force, with `keys` over it for every tool. `label` names it in reports."""
+
+    label: str
+    keys: tuple[tuple[str, str | int | bool], ...] = ()
+
+    @property
+    def policy(self) -> str:
+        """The session's override. A policy that only observes is replayed as if it were enforced."""
+        return json.dumps({"mode": "enforce", **dict(self.keys)})
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that the model reads: as literals are looked for in it, with its size as it was written.
+    `is_stored`: the whole result is stored, and can be asked about."""
+
+    plain: str
+    tokens: int
+    bytes: int
+    is_stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A result, and the client whose door it comes through. `digest`: the same for the same result."""
+
+    result: Result
+    client: str
+    digest: bytes
+
+
+def subject_of(result: Result, client: str) -> Subject:
+    digest = hashlib.sha256()
+    for part in (client, result.tool, arguments_text(result) or "", result.text):
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return Subject(result, client, digest.digest())
+
+
+Found = TypeVar("Found")
+
+_REMEMBERED_CHARS = 16 << 20
+_ENTRY_CHARS = 200
+
+
+class _Memory(Generic[Found]):
+    """What the product made of results. Forgets all of it after 16 Mi characters."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], Found] = {}
+        self._chars = 0
+
+    def __contains__(self, key: tuple[object, ...]) -> bool:
+        return key in self._found
+
+    def __getitem__(self, key: tuple[object, ...]) -> Found:
+        return self._found[key]
+
+    def keep(self, key: tuple[object, ...], found: Found, chars: int = 0) -> Found:
+        self._chars += chars + _ENTRY_CHARS
+        if self._chars > _REMEMBERED_CHARS:
+            self._found.clear()
+            self._chars = 0
+        self._found[key] = found
+        return found
+
+
+class Product:
+    """One runtime. What a run stored is deleted after it. The same result comes in many runs: it is governed
+    once under each plan, and each question about it is asked once."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self._rt = rt
+        self._sessions: dict[str, SessionKey] = {}
+        self._handles: dict[tuple[str, bytes], Handle] = {}
+        self._number = 0
+        self._definitions: dict[str, int] = {}
+        self._texts: _Memory[Text | None] = _Memory()
+        self._answers: _Memory[Text] = _Memory()
+        self._held: _Memory[bool] = _Memory()
+
+    def tokenizer(self, model: str | None) -> Tokenizer:
+        return self._rt.known_models.tokenizer(model)
+
+    def definition_tokens(self, plan: Plan) -> int:
+        """Tokens of the tools that the plan offers, and of the instructions for the system prompt."""
+        found = self._definitions.get(plan.label)
+        if found is None:
+            offered = offered_tools(self._rt.policies.policy("", plan.policy))
+            listed = json.dumps(definitions(offered, self._rt.modes, ToolFormat.OPENAI))
+            found = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
+            self._definitions[plan.label] = found
+        return found
+
+    async def shown(self, subject: Subject, plan: Plan) -> Text | None:
+        """What the model reads instead of the result; None if it passes."""
+        key = (plan.label, subject.digest)
+        if key in self._texts:
+            return self._texts[key]
+        if not subject.result.text or OWN_TOOL.fullmatch(subject.result.tool):
+            return self._texts.keep(key, None)
+        outcome = await self._govern(subject, plan)
+        if outcome.text is None:
+            return self._texts.keep(key, None)
+        text = self._text(outcome.text, outcome.handle)
+        return self._texts.keep(key, text, len(text.plain))
+
+    async def answer(self, subject: Subject, question: str, plan: Plan) -> Text:
+        """The product's first answer to a question about a stored result."""
+        key = (plan.label, subject.digest, question)
+        if key in self._answers:
+            return self._answers[key]
+        handle = await self._handle(subject, plan)
+        asked = {"handle": str(handle), "extract": question}
+        text = self._text((await call_tool(await self._session(plan), _ASK, asked, self._rt)).text, handle)
+        return self._answers.keep(key, text, len(text.plain) + len(question))
+
+    async def holds(self, subject: Subject, literal: str, plan: Plan, *, is_quote: bool) -> bool:
+        """True if the stored bytes hold the literal: the product's grep finds it, or it stands there across
+        escapes, lines or line numbers."""
+        key = (plan.label, subject.digest, literal)
+        if key in self._held:
+            return self._held[key]
+        stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
+        found = False
+        if stored is not None:
+            body = b"".join([chunk async for chunk in self._rt.store.read(stored)])
+            found = _grep_finds(literal, body)
+            if not found:
+                text = plain(body.decode())
+                found = literal in without_line_numbers(text) if is_quote else stands_in(literal, text)
+        return self._held.keep(key, found)
+
+    async def end_plan(self, plan: Plan) -> None:
+        """Deletes what the run stored under the plan: no run has more than one or two copies in memory."""
+        key = self._sessions.pop(plan.label, None)
+        if key is None:
+            return
+        ended = await self._rt.ledger.end(key)
+        if ended is not None:
+            await self._rt.store.delete_session(key, ended.first_live_epoch)
+        await self._rt.indexes.sweep(self._rt.store)
+        self._handles = {one: handle for one, handle in self._handles.items() if one[0] != plan.label}
+
+    async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
+        result = subject.result
+        given = ToolResult(
+            await self._session(plan),
+            result.tool[:_MAX_NAME] or "tool",
+            tool_arguments=arguments_text(result),
+            is_error=result.is_error,
+            door=DOORS.get(subject.client),
+        )
+        outcome = (await govern(given, result.text, self._rt)).outcome
+        if outcome.handle is not None:
+            self._handles[plan.label, subject.digest] = outcome.handle
+        return outcome
+
+    async def _handle(self, subject: Subject, plan: Plan) -> Handle:
+        """That of this run: the text may be remembered from another."""
+        found = self._handles.get((plan.label, subject.digest))
+        if found is None:
+            found = (await self._govern(subject, plan)).handle
+            assert found is not None
+        return found
+
+    def _text(self, text: str, handle: Handle | None) -> Text:
+        if handle is not None:
+            text = text.replace(str(handle), _TYPICAL_HANDLE)
+        return Text(plain(text), self.tokenizer(None).count(text), len(text.encode()), handle is not None)
+
+    async def _session(self, plan: Plan) -> SessionKey:
+        key = self._sessions.get(plan.label)
+        if key is None:
+            self._number += 1
+            # All of one length: the room for an answer is what its handle leaves.
+            key = self._sessions[plan.label] = SessionKey(_TENANT, f"replay-{self._number:012d}")
+            self._rt.policies.check_override(plan.policy)
+            change = SessionChange(frozenset({"policy"}), policy=plan.policy)
+            await self._rt.ledger.put_session(key, change)
+        return key
+
+
+def _grep_finds(literal: str, body: bytes) -> bool:
+    if "\n" in literal or len(literal) > MAX_PATTERN_CHARS:
+        return False
+    grep = Grep(literal, literal=True, limit=1)
+    grep.feed(body)
+    return grep.finish().total_matches > 0
+
+
+def arguments_text(result: Result) -> str | None:
+    """The arguments as JSON, a string as it is."""
+    if result.arguments is None or isinstance(result.arguments, str):
+        return result.arguments
+    return json.dumps(result.arguments, ensure_ascii=False)
+
+
+def in_memory(settings: Settings) -> Settings:
+    """The settings with memory storage, and without a model that could be asked."""
+    elsewhere = ("storage_", "store_", "ledger_", "llm_", "embed_", "accounting_", "extract_models")
+    here = {name: one.default for name, one in Settings.model_fields.items() if name.startswith(elsewhere)}
+    here |= {"storage_url": "memory:", "allow_request_overrides": True}
+    return settings.model_copy(update=here)
+
+
+@asynccontextmanager
+async def open_product(settings: Settings) -> AsyncIterator[Product]:
+    """Raises ConfigError."""
+    # The log would hold a line for each stored result.
+    logging.getLogger().addHandler(logging.NullHandler())
+    async with open_runtime(in_memory(settings)) as rt:
+        yield Product(rt)

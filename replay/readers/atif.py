@@ -1,0 +1,82 @@
+"""ATIF, the trajectories of Harbor: steps of system, user and agent, with calls and observations."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from replay.readers.messages import text_of
+from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+
+NAME = "atif"
+
+
+def recognises(records: Sequence[Any]) -> bool:
+    first = records[0] if records else None
+    if not isinstance(first, dict) or not isinstance(first.get("steps"), list):
+        return False
+    return str(first.get("schema_version")).startswith("ATIF") or "agent" in first
+
+
+def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
+    for record in records:
+        if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
+            notes.unknown[f"{NAME}: a record without steps"] += 1
+            continue
+        agent = record.get("agent")
+        agent = agent if isinstance(agent, dict) else {}
+        run = Run(NAME, client=_client(agent.get("name")), model=_text(agent.get("model_name")))
+        if tools := agent.get("tool_definitions"):
+            run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+        for step in record["steps"]:
+            _add(run, step, notes)
+        yield run
+
+
+def _client(name: Any) -> str:
+    """Harbor names the agents as the product does, Gemini CLI apart."""
+    return str(name or "").removesuffix("-cli")
+
+
+def _add(run: Run, step: Any, notes: Notes) -> None:
+    match step:
+        case {"source": "system" | "user"}:
+            run.steps.append(Said(text_of(step.get("message"))))
+        case {"source": "agent"}:
+            turn = Turn(text_of(step.get("message")), model=_text(step.get("model_name")))
+            turn.thinking = _text(step.get("reasoning_content")) or ""
+            turn.usage = _usage(step.get("metrics"))
+            calls = step.get("tool_calls")
+            for call in calls if isinstance(calls, list) else ():
+                match call:
+                    case {"tool_call_id": call_id, "function_name": str(tool)}:
+                        turn.calls.append(Call(str(call_id), tool, call.get("arguments")))
+            run.steps.append(turn)
+            _add_results(run, turn, step.get("observation"))
+        case _:
+            source = step.get("source") if isinstance(step, dict) else "a step that is no object"
+            notes.unknown[f"{NAME}: {str(source)[:40]}"] += 1
+
+
+def _add_results(run: Run, turn: Turn, observation: Any) -> None:
+    results = observation.get("results") if isinstance(observation, dict) else None
+    calls = {call.id: call for call in turn.calls}
+    for number, result in enumerate(results if isinstance(results, list) else ()):
+        if isinstance(result, dict):
+            at = turn.calls[number] if number < len(turn.calls) else None
+            call = calls.get(str(result.get("source_call_id")), at)
+            text = text_of(result.get("content"))
+            tool = call.tool if call else "tool"
+            run.steps.append(Result(call.id if call else "", tool, text, call.arguments if call else None))
+
+
+def _usage(metrics: Any) -> Usage | None:
+    match metrics:
+        case {"prompt_tokens": int(total), "completion_tokens": int(output)}:
+            cached = metrics.get("cached_tokens")
+            cached = cached if isinstance(cached, int) else 0
+            return Usage(total - cached, 0, cached, output)
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

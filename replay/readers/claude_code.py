@@ -1,0 +1,154 @@
+"""Claude Code's JSONL: a session, and one file for each of its subagents."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from replay.readers.messages import text_of, usage_of
+from replay.runs import Call, Notes, Result, Run, Said, Turn
+
+NAME = "claude-code"
+
+_TALK = ("user", "assistant")
+_SILENT = re.compile(
+    "ai-title|last-prompt|mode|permission-mode|file-history-snapshot|queue-|operation|summary"
+    "|progress|started|result|custom-title|agent-name|tag|pr-|link|bridge-session"
+    "|worktree-state|api-request|api-request-blob|api-|request-shape|atis-latch|cost-state"
+    "|tools-used"
+)
+"""Records that the model is not shown."""
+
+_CUT_SIGNS = ("<persisted-output>", "Output too large", "... [truncated", "Output has been saved to")
+
+
+def recognises(records: Sequence[Any]) -> bool:
+    return any(
+        isinstance(one, dict)
+        and "sessionId" in one
+        and ("parentUuid" in one or _SILENT.fullmatch(str(one.get("type"))))
+        and "projectHash" not in one
+        for one in records
+    )
+
+
+def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
+    """A compaction ends a run: the model goes on with a summary. A subagent whose records are in the file of
+    its session is a run of its own."""
+    open_runs: dict[str, _Reading] = {}
+    chains: dict[str, str] = {}
+    for record in records:
+        if not isinstance(record, dict):
+            notes.unknown[f"{NAME}: a record that is no object"] += 1
+            continue
+        chain = _chain(record, chains)
+        if _is_compaction(record) and chain in open_runs:
+            yield open_runs.pop(chain).run
+        open_runs.setdefault(chain, _Reading()).add(record, notes)
+    yield from (one.run for one in open_runs.values())
+
+
+def _chain(record: dict[str, Any], chains: dict[str, str]) -> str:
+    """The name of the conversation that a record belongs to."""
+    if not record.get("isSidechain"):
+        return ""
+    if isinstance(agent := record.get("agentId"), str):
+        return agent
+    uuid, parent = str(record.get("uuid")), str(record.get("parentUuid"))
+    chains[uuid] = chains.get(parent, uuid)
+    return chains[uuid]
+
+
+def _is_compaction(record: dict[str, Any]) -> bool:
+    return record.get("subtype") == "compact_boundary"
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.run = Run(NAME, client=NAME)
+        self._calls: dict[str, Call] = {}
+        self._turn: Turn | None = None
+        self._message = ""
+
+    def add(self, record: dict[str, Any], notes: Notes) -> None:
+        kind = record.get("type")
+        message = record.get("message")
+        if kind == "assistant" and isinstance(message, dict):
+            self._add_answer(message)
+        elif kind == "user" and isinstance(message, dict):
+            self._add_user(record, message)
+        elif kind == "attachment":
+            self._add_attachment(record.get("attachment"))
+        elif kind == "system":
+            pass
+        elif not _SILENT.fullmatch(str(kind)):
+            notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
+
+    def _add_answer(self, message: dict[str, Any]) -> None:
+        """The blocks of one answer are records of their own, with the same message id and usage."""
+        name = str(message.get("id"))
+        if self._turn is None or name != self._message:
+            self._turn, self._message = Turn(), name
+            self.run.steps.append(self._turn)
+        turn = self._turn
+        model = message.get("model")
+        turn.model = model if isinstance(model, str) and model != "<synthetic>" else turn.model
+        turn.usage = usage_of(message.get("usage")) or turn.usage
+        content = message.get("content")
+        blocks: list[Any] = content if isinstance(content, list) else [content]
+        for block in blocks:
+            match block:
+                case str(text) | {"type": "text", "text": str(text)}:
+                    turn.text += text
+                case {"type": "thinking", "thinking": str(text)}:
+                    turn.thinking += text
+                case {"type": "tool_use", "id": str(call_id), "name": str(tool)}:
+                    call = self._calls[call_id] = Call(call_id, tool, block.get("input"))
+                    turn.calls.append(call)
+
+    def _add_user(self, record: dict[str, Any], message: dict[str, Any]) -> None:
+        content = message.get("content")
+        for block in content if isinstance(content, list) else [content]:
+            if isinstance(block, dict) and block.get("type") == "tool_result":
+                self._add_result(record, block)
+            elif text := text_of(block if isinstance(block, str) else [block]):
+                self.run.steps.append(Said(text))
+
+    def _add_result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
+        call = self._calls.get(str(block.get("tool_use_id")))
+        text = text_of(block.get("content"))
+        is_cut = any(sign in text[:400] for sign in _CUT_SIGNS)
+        self.run.steps.append(
+            Result(
+                call.id if call else "",
+                call.tool if call else "tool",
+                text,
+                call.arguments if call else None,
+                is_error=block.get("is_error") is True,
+                is_cut=is_cut,
+                whole=_whole(record.get("toolUseResult"), text) if is_cut else None,
+            )
+        )
+
+    def _add_attachment(self, attachment: Any) -> None:
+        """What the client adds to the context by itself."""
+        match attachment:
+            case {"type": "hook_success" | "command_permissions" | "queued_command"}:
+                pass
+            case {"content": str(text)}:
+                self.run.steps.append(Said(text))
+            case {"addedLines": [*lines]}:
+                self.run.steps.append(Said(text_of(lines)))
+
+
+def _whole(response: Any, shown: str) -> str | None:
+    """The whole output, where the record has it beside what the model was shown."""
+    match response:
+        case {"stdout": str(out), "stderr": str(err)}:
+            whole = out + err
+        case {"file": {"content": str(whole)}}:
+            pass
+        case str(whole):
+            pass
+        case _:
+            return None
+    return whole if len(whole) > len(shown) else None

@@ -1,0 +1,100 @@
+"""Gemini CLI's chats: a JSON document, or JSON lines, of messages with their calls and tokens."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from replay.readers.messages import text_of
+from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+
+NAME = "gemini"
+
+_SILENT = frozenset({"info", "error", "warning"})
+_CUT_SIGNS = ("... [CONTENT TRUNCATED] ...", "Output too large. Showing", "characters omitted", "[truncated")
+
+
+def recognises(records: Sequence[Any]) -> bool:
+    first = records[0] if records else None
+    return isinstance(first, dict) and {"sessionId", "projectHash"} <= first.keys()
+
+
+def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
+    """The first of JSON lines has the session. A message that is written again replaces the one before."""
+    messages: dict[str, dict[str, Any]] = {}
+    for record in records:
+        match record:
+            case {"sessionId": _, "projectHash": _}:
+                _collect(messages, record.get("messages"))
+            case {"id": _, "type": str()}:
+                _collect(messages, [record])
+            case {"$set": {**changed}}:
+                if isinstance(changed.get("messages"), list):
+                    messages.clear()
+                    _collect(messages, changed["messages"])
+            case {"$rewindTo": str(last)}:
+                kept = list(messages)
+                for name in kept[kept.index(last) :] if last in messages else []:
+                    del messages[name]
+            case _:
+                notes.unknown[f"{NAME}: a record that is no message"] += 1
+    run = Run(NAME, client=NAME)
+    for message in messages.values():
+        _add(run, message, notes)
+    yield run
+
+
+def _collect(messages: dict[str, dict[str, Any]], found: Any) -> None:
+    for message in found if isinstance(found, list) else ():
+        if isinstance(message, dict):
+            messages[str(message.get("id", len(messages)))] = message
+
+
+def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
+    text = text_of(message.get("content"))
+    match message.get("type"):
+        case "user" if text:
+            run.steps.append(Said(text))
+        case "user":
+            # What a tool returned, which stands beside the call too.
+            pass
+        case "gemini":
+            model = message.get("model")
+            turn = Turn(
+                text, model=model if isinstance(model, str) else None, usage=_usage(message.get("tokens"))
+            )
+            turn.thinking = "\n".join(
+                str(one.get("description")) for one in _objects(message.get("thoughts"))
+            )
+            run.steps.append(turn)
+            for call in _objects(message.get("toolCalls")):
+                _add_call(run, turn, call)
+        case kind if str(kind) not in _SILENT:
+            notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:
+    made = Call(str(call.get("id")), str(call.get("name")), call.get("args"))
+    turn.calls.append(made)
+    results = call.get("result")
+    for part in results if isinstance(results, list) else [results]:
+        match part:
+            case {"functionResponse": {"response": {**response}}}:
+                text = next((one for one in response.values() if isinstance(one, str)), "")
+                is_cut = any(sign in text for sign in _CUT_SIGNS)
+                is_error = call.get("status") == "error"
+                run.steps.append(Result(made.id, made.tool, text, made.arguments, is_error, is_cut))
+
+
+def _usage(tokens: Any) -> Usage | None:
+    if not isinstance(tokens, dict):
+        return None
+
+    def number(name: str) -> int:
+        value = tokens.get(name)
+        return value if isinstance(value, int) else 0
+
+    fresh = number("input") + number("tool") - number("cached")
+    return Usage(fresh, 0, number("cached"), number("output") + number("thoughts"))

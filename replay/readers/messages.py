@@ -1,0 +1,188 @@
+"""Messages of OpenAI's or Anthropic's shape: a list, an object with `messages`, or one message a line."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+
+NAME = "messages"
+
+_ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
+_ENDS = {
+    "judge": {
+        "success": True,
+        "pass": True,
+        "passed": True,
+        "failure": False,
+        "fail": False,
+        "failed": False,
+    },
+}
+_FLAGS = ("passed", "resolved", "success")
+
+
+def recognises(records: Sequence[Any]) -> bool:
+    first = records[0] if records else None
+    if isinstance(first, list):
+        return bool(first) and _is_message(first[0])
+    if isinstance(first, dict) and isinstance(messages := first.get("messages"), list):
+        return bool(messages) and _is_message(messages[0])
+    return _is_message(first)
+
+
+def _is_message(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and str(value.get("role")) in _ROLES
+        and ("content" in value or "tool_calls" in value)
+    )
+
+
+def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
+    alone: list[Any] = []
+    for record in records:
+        if isinstance(record, list):
+            yield run_of(record, notes)
+        elif isinstance(record, dict) and isinstance(messages := record.get("messages"), list):
+            yield run_of(messages, notes, record)
+        elif _is_message(record):
+            alone.append(record)
+        else:
+            notes.unknown[f"{NAME}: a record without messages"] += 1
+    if alone:
+        yield run_of(alone, notes)
+
+
+def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None = None) -> Run:
+    """`about` is the object around the messages."""
+    about = about or {}
+    run = Run(NAME, passed=_passed(about), model=_text(about.get("model")))
+    if system := text_of(about.get("system")):
+        run.steps.append(Said(system))
+    if tools := about.get("tools"):
+        run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+    calls: dict[str, Call] = {}
+    for message in messages:
+        if isinstance(message, dict):
+            _add(run, message, calls, notes)
+        else:
+            notes.unknown[f"{NAME}: a message that is no object"] += 1
+    return run
+
+
+def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes) -> None:
+    role, content = message.get("role"), message.get("content")
+    match role:
+        case "system" | "developer":
+            run.steps.append(Said(text_of(content)))
+        case "user":
+            _add_user(run, content, calls)
+        case "assistant":
+            run.steps.append(_turn(message, calls))
+        case "tool" | "function":
+            call = calls.get(str(message.get("tool_call_id")))
+            tool = call.tool if call else str(message.get("name") or "tool")
+            run.steps.append(_result(call, tool, text_of(content)))
+        case _:
+            notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
+
+
+def _add_user(run: Run, content: Any, calls: dict[str, Call]) -> None:
+    for block in content if isinstance(content, list) else [content]:
+        if isinstance(block, dict) and block.get("type") == "tool_result":
+            call = calls.get(str(block.get("tool_use_id")))
+            result = _result(call, call.tool if call else "tool", text_of(block.get("content")))
+            result.is_error = block.get("is_error") is True
+            run.steps.append(result)
+        elif text := text_of(block if isinstance(block, str) else [block]):
+            run.steps.append(Said(text))
+
+
+def _result(call: Call | None, tool: str, text: str) -> Result:
+    return Result(call.id if call else "", tool, text, call.arguments if call else None)
+
+
+def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
+    turn = Turn(model=_text(message.get("model")), usage=usage_of(message.get("usage")))
+    turn.text = text_of(message.get("content"))
+    turn.thinking = str(message.get("reasoning_content") or message.get("reasoning") or "")
+    content = message.get("content")
+    for block in content if isinstance(content, list) else []:
+        match block:
+            case {"type": "tool_use", "name": str(tool)}:
+                turn.calls.append(Call(str(block.get("id")), tool, block.get("input")))
+            case {"type": "thinking", "thinking": str(thinking)}:
+                turn.thinking += thinking
+    calls_made = message.get("tool_calls")
+    for call in calls_made if isinstance(calls_made, list) else []:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            tool = str(function.get("name"))
+            turn.calls.append(Call(str(call.get("id")), tool, parsed(function.get("arguments"))))
+    calls.update((call.id, call) for call in turn.calls)
+    return turn
+
+
+def text_of(content: Any) -> str:
+    """The texts of a string, or of a list of content blocks."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = [
+        block if isinstance(block, str) else block.get("text")
+        for block in content
+        if isinstance(block, str | dict)
+    ]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def kind_of(record: Any, key: str = "type") -> str:
+    """How a record that a reader does not know is named in reports."""
+    return str(record.get(key))[:40] if isinstance(record, dict) else "not an object"
+
+
+def parsed(arguments: Any) -> Any:
+    """Arguments that are JSON in a string, as a value."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def usage_of(usage: Any) -> Usage | None:
+    """Usage as OpenAI or Anthropic report it."""
+    if not isinstance(usage, dict):
+        return None
+
+    def number(name: str) -> int:
+        value = usage.get(name)
+        return value if isinstance(value, int) else 0
+
+    if "prompt_tokens" in usage:
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+        cached = cached if isinstance(cached, int) else 0
+        return Usage(number("prompt_tokens") - cached, 0, cached, number("completion_tokens"))
+    if "input_tokens" in usage:
+        return Usage(
+            number("input_tokens"),
+            number("cache_creation_input_tokens"),
+            number("cache_read_input_tokens"),
+            number("output_tokens"),
+        )
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _passed(about: dict[str, Any]) -> bool | None:
+    for key, values in _ENDS.items():
+        if isinstance(about.get(key), str):
+            return values.get(about[key].lower())
+    return next((about[key] for key in _FLAGS if isinstance(about.get(key), bool)), None)

@@ -1,0 +1,83 @@
+"""pi's sessions: JSON lines with a header, messages, and changes of the model."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from replay.readers.messages import kind_of, text_of
+from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+
+NAME = "pi"
+
+_SILENT = re.compile(
+    "session|model_change|thinking_level_change|label|session_info|custom|active_tools_change"
+)
+
+
+def recognises(records: Sequence[Any]) -> bool:
+    first = records[0] if records else None
+    return isinstance(first, dict) and first.get("type") == "session" and "cwd" in first
+
+
+def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
+    """A compaction ends a run: the model goes on with a summary."""
+    run, calls = Run(NAME, client=NAME), dict[str, Call]()
+    for record in records:
+        match record:
+            case {"type": "message", "message": {"role": str()} as message}:
+                _add(run, message, calls, notes)
+            case {"type": "compaction" | "branch_summary", "summary": str(summary)}:
+                yield run
+                run = Run(NAME, client=NAME, steps=[Said(summary)])
+            case {"type": "custom_message", "content": content}:
+                run.steps.append(Said(text_of(content)))
+            case {"type": str(kind)} if _SILENT.fullmatch(kind):
+                pass
+            case _:
+                notes.unknown[f"{NAME}: {kind_of(record)}"] += 1
+    yield run
+
+
+def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes) -> None:
+    content = message.get("content")
+    match message.get("role"):
+        case "user" | "custom":
+            run.steps.append(Said(text_of(content)))
+        case "assistant":
+            run.steps.append(_turn(message, content, calls))
+        case "toolResult":
+            call = calls.get(str(message.get("toolCallId")))
+            details = message.get("details")
+            run.steps.append(
+                Result(
+                    call.id if call else "",
+                    str(message.get("toolName") or "tool"),
+                    text_of(content),
+                    call.arguments if call else None,
+                    is_error=message.get("isError") is True,
+                    is_cut=isinstance(details, dict) and bool(details.get("truncation")),
+                )
+            )
+        case "bashExecution":
+            run.steps.append(Said(f"{message.get('command')}\n{message.get('output')}"))
+        case role:
+            notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
+
+
+def _turn(message: dict[str, Any], content: Any, calls: dict[str, Call]) -> Turn:
+    model = message.get("model")
+    turn = Turn(model=model if isinstance(model, str) else None)
+    for block in content if isinstance(content, list) else []:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                turn.text += text
+            case {"type": "thinking", "thinking": str(text)}:
+                turn.thinking += text
+            case {"type": "toolCall", "id": str(call_id), "name": str(tool)}:
+                call = calls[call_id] = Call(call_id, tool, block.get("arguments"))
+                turn.calls.append(call)
+    usage = message.get("usage")
+    if isinstance(usage, dict) and usage.get("totalTokens"):
+        names = ("input", "cacheWrite", "cacheRead", "output")
+        turn.usage = Usage(*(value if isinstance(value := usage.get(name), int) else 0 for name in names))
+    return turn

@@ -1,0 +1,112 @@
+"""A run: one conversation of an agent, in the order in which its model saw it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Usage:
+    """The tokens that a provider billed for one request. `input` are those that were neither written to the
+    provider's cache nor read from it."""
+
+    input: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+
+    @property
+    def total_input(self) -> int:
+        return self.input + self.cache_write + self.cache_read
+
+
+@dataclass(slots=True)
+class Said:
+    """A text that entered the context from outside: system prompt, task, message of a user."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tool by the model."""
+
+    id: str
+    tool: str
+    arguments: Any = None
+
+
+@dataclass(slots=True)
+class Turn:
+    """One answer of the model. `thinking` is text that the model wrote and that no later request carries."""
+
+    text: str = ""
+    calls: list[Call] = field(default_factory=list)
+    thinking: str = ""
+    model: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(slots=True)
+class Result:
+    """What a tool returned, as the model saw it. `whole` is the whole output, where the client had cut it and
+    the transcript has both; `is_cut`: the client had cut it."""
+
+    call_id: str
+    tool: str
+    text: str
+    arguments: Any = None
+    is_error: bool = False
+    is_cut: bool = False
+    whole: str | None = None
+
+
+Step = Said | Turn | Result
+
+
+@dataclass(slots=True)
+class Run:
+    """`client` is the name of a door of the product, "" if the transcript names none. `passed` is None if
+    the transcript does not say whether the run succeeded. `other_tokens` are those of definitions of tools in
+    the transcript."""
+
+    format: str
+    client: str = ""
+    steps: list[Step] = field(default_factory=list)
+    passed: bool | None = None
+    model: str | None = None
+
+    @property
+    def turns(self) -> Iterator[Turn]:
+        return (step for step in self.steps if isinstance(step, Turn))
+
+    @property
+    def results(self) -> Iterator[Result]:
+        return (step for step in self.steps if isinstance(step, Result))
+
+    @property
+    def models(self) -> set[str]:
+        return {turn.model for turn in self.turns if turn.model} or ({self.model} if self.model else set())
+
+
+@dataclass(slots=True)
+class Notes:
+    """What was met beside the runs. `unknown` counts records of a kind that a reader does not know, by
+    `format: kind`; `faults` counts files and lines that could not be read, by reason; `named` has a path for
+    each of the first of them."""
+
+    unknown: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    named: dict[str, list[str]] = field(default_factory=dict)
+    formats: Counter[str] = field(default_factory=Counter)
+    files: int = 0
+
+    def fault(self, reason: str, path: str) -> None:
+        self.faults[reason] += 1
+        paths = self.named.setdefault(reason, [])
+        if len(paths) < MOST_NAMED and path not in paths:
+            paths.append(path)
+
+
+MOST_NAMED = 3

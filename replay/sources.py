@@ -1,0 +1,281 @@
+"""Files of transcripts: found below the paths given, and read record by record."""
+
+import gzip
+import io
+import itertools
+import json
+import os
+import sqlite3
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from app.files import why_unreadable
+from content.text import without_surrogates
+from domain.errors import ConfigError
+from replay.readers import FORMATS, LOOKED_AT, recognised
+from replay.runs import Notes, Run
+
+MOST_DOCUMENT_BYTES = 256 << 20
+"""A larger JSON document, or line of JSON lines, is left out."""
+
+MOST_RUN_CHARS = 256 << 20
+"""A run with more text than this is left out."""
+
+_SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".traj.gz")
+_DATABASE = "opencode.db"
+_CHUNK = 1 << 20
+
+NOT_A_TRANSCRIPT = "files of no known format"
+UNREADABLE = "files that cannot be read"
+NOT_JSON = "lines that are not JSON"
+CUT_LINE = "last lines that are incomplete"
+TOO_LARGE = "documents, lines or runs larger than 256 MB"
+EMPTY = "empty files"
+LINK_CYCLE = "links to a folder that was seen before"
+NO_RUN = "files without a turn of a model"
+
+
+def found_files(paths: list[Path], notes: Notes) -> Iterator[Path]:
+    """The files given, and those below the folders given that may hold a transcript. Follows links, and
+    visits each folder once. A folder in which OpenCode stores a session is yielded as it is. Raises
+    ConfigError for a path that does not exist."""
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        try:
+            is_folder = stat.S_ISDIR(path.stat().st_mode)
+        except OSError as error:
+            raise ConfigError(f"PATH: {why_unreadable(error, str(path))}.") from None
+        if is_folder:
+            yield from _below(path, seen, notes)
+        else:
+            yield path
+
+
+def _below(top: Path, seen: set[tuple[int, int]], notes: Notes) -> Iterator[Path]:
+    waiting = [top]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            where = folder.stat()
+            if (where.st_dev, where.st_ino) in seen:
+                notes.fault(LINK_CYCLE, str(folder))
+                continue
+            seen.add((where.st_dev, where.st_ino))
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            notes.fault(UNREADABLE, str(folder))
+            continue
+        if is_opencode_session(folder):
+            yield folder
+            continue
+        for entry in entries:
+            try:
+                is_folder = entry.is_dir()
+            except OSError:
+                is_folder = False
+            if is_folder:
+                if not (
+                    folder.name == "storage" and entry.name != "message" and (folder / "message").is_dir()
+                ):
+                    waiting.append(Path(entry.path))
+            elif entry.name.endswith(_SUFFIXES) or entry.name == _DATABASE:
+                yield Path(entry.path)
+
+
+def is_opencode_session(folder: Path) -> bool:
+    """A folder `storage/message/ses_…`, beside `storage/part`."""
+    return (
+        folder.name.startswith("ses_")
+        and folder.parent.name == "message"
+        and (folder.parents[1] / "part").is_dir()
+    )
+
+
+def size_of(path: Path) -> int:
+    """Bytes that are read of the disk; 0 if that is not known."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def runs_of(path: Path, notes: Notes, format_name: str | None = None) -> Iterator[Run]:
+    """The runs of a file, one by one. What cannot be read is noted."""
+    records: Iterator[Any]
+    try:
+        if path.is_dir():
+            records = _stored_session(path, notes)
+        elif not path.is_file():
+            # A pipe or a device might never end.
+            notes.fault(UNREADABLE, str(path))
+            return
+        elif path.name == _DATABASE or _is_sqlite(path):
+            records = _database(path, notes)
+        else:
+            records = _records(path, notes)
+        yield from _read(path, records, notes, format_name)
+    except (OSError, EOFError, zlib.error, sqlite3.Error):
+        notes.fault(UNREADABLE, str(path))
+
+
+def _read(path: Path, records: Iterator[Any], notes: Notes, format_name: str | None) -> Iterator[Run]:
+    first = list(itertools.islice(records, LOOKED_AT))
+    if not first:
+        return
+    known = FORMATS[format_name] if format_name else recognised(first)
+    if known is None:
+        notes.fault(NOT_A_TRANSCRIPT, str(path))
+        return
+    notes.files += 1
+    some = False
+    for run in known.runs(itertools.chain(first, records), notes):
+        if not any(run.turns):
+            continue
+        some = True
+        if _chars(run) > MOST_RUN_CHARS:
+            notes.fault(TOO_LARGE, str(path))
+            continue
+        notes.formats[run.format] += 1
+        yield run
+    if not some:
+        notes.fault(NO_RUN, str(path))
+
+
+def _chars(run: Run) -> int:
+    return sum(len(step.text) for step in run.steps)
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = path.open("rb")
+    if file.read(2) == b"\x1f\x8b":
+        file.close()
+        return io.BufferedReader(gzip.open(path), _CHUNK)
+    file.seek(0)
+    return file
+
+
+def _records(path: Path, notes: Notes) -> Iterator[Any]:
+    """Lines of JSON; or one document, if the first line alone is not JSON."""
+    with closing(_opened(path)) as file:
+        lines = _lines(file, path, notes)
+        first = next(lines, None)
+        if first is None:
+            notes.fault(EMPTY, str(path))
+            return
+        value = _value(first)
+        if value is not _NOT_JSON and not (isinstance(value, dict | list) or first.endswith(b"\n")):
+            notes.fault(NOT_A_TRANSCRIPT, str(path))
+            return
+        if value is _NOT_JSON:
+            yield from _document(first, file, path, notes)
+            return
+        yield value
+        for line in lines:
+            value = _value(line)
+            if value is not _NOT_JSON:
+                yield value
+            else:
+                notes.fault(NOT_JSON if line.endswith(b"\n") else CUT_LINE, str(path))
+
+
+def _lines(file: IO[bytes], path: Path, notes: Notes) -> Iterator[bytes]:
+    """Lines that are not blank; of a line that is too long nothing is held."""
+    while line := file.readline(MOST_DOCUMENT_BYTES):
+        if len(line) == MOST_DOCUMENT_BYTES and not line.endswith(b"\n"):
+            notes.fault(TOO_LARGE, str(path))
+            while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
+                pass
+        elif line.strip():
+            yield line
+
+
+def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterator[Any]:
+    if first.lstrip()[:1] not in (b"{", b"["):
+        notes.fault(NOT_A_TRANSCRIPT, str(path))
+        return
+    data = first + file.read(MOST_DOCUMENT_BYTES)
+    if len(data) >= MOST_DOCUMENT_BYTES:
+        notes.fault(TOO_LARGE, str(path))
+        return
+    value = _value(data)
+    if value is _NOT_JSON:
+        is_lines = b"\n" in data.strip()
+        if is_lines and any(_value(line) is not _NOT_JSON for line in data.splitlines()[1:50]):
+            for line in data.splitlines():
+                one = _value(line) if line.strip() else _NOT_JSON
+                if one is not _NOT_JSON:
+                    yield one
+                elif line.strip():
+                    notes.fault(NOT_JSON, str(path))
+            return
+        notes.fault(CUT_LINE if data.lstrip()[:1] in (b"{", b"[") else NOT_A_TRANSCRIPT, str(path))
+        return
+    yield value
+
+
+_NOT_JSON = object()
+
+
+def _value(line: bytes) -> Any:
+    """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates. _NOT_JSON for
+    anything else."""
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return without_surrogates(json.loads(line.decode("utf-8", "replace")))
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+
+
+def _stored_session(folder: Path, notes: Notes) -> Iterator[Any]:
+    """A session that OpenCode stores as one file for each message and part, in the shape of its export."""
+    messages = []
+    for file in sorted(folder.glob("*.json")):
+        info = _value(file.read_bytes())
+        if not isinstance(info, dict):
+            notes.fault(NOT_JSON, str(file))
+            continue
+        parts = folder.parents[1] / "part" / file.stem
+        if not parts.is_dir():
+            parts = folder.parents[1] / "part" / folder.name / file.stem
+        values = [_value(part.read_bytes()) for part in sorted(parts.glob("*.json"))]
+        messages.append({"info": info, "parts": [one for one in values if isinstance(one, dict)]})
+    yield {"info": {"id": folder.name}, "messages": messages}
+
+
+_SESSIONS = "SELECT DISTINCT session_id FROM message ORDER BY session_id"
+_MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
+_PARTS = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
+
+
+def _database(path: Path, notes: Notes) -> Iterator[Any]:
+    """The sessions in OpenCode's database. It is opened to be read only, and may be in use."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+        if not {"message", "part"} <= names:
+            notes.fault(NOT_A_TRANSCRIPT, str(path))
+            return
+        for (session,) in database.execute(_SESSIONS).fetchall():
+            messages = []
+            for message, info in database.execute(_MESSAGES, (session,)).fetchall():
+                values = [_value(_bytes(data)) for (data,) in database.execute(_PARTS, (message,))]
+                parts = [one for one in values if isinstance(one, dict)]
+                messages.append({"info": _value(_bytes(info)), "parts": parts})
+            yield {"info": {"id": session}, "messages": messages}
+
+
+def _bytes(data: str | bytes) -> bytes:
+    return data.encode("utf-8", "replace") if isinstance(data, str) else data

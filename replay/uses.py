@@ -1,0 +1,129 @@
+"""Uses: literals of later actions that stood in one result, and in nothing else that the model had seen."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from replay.literals import literals, plain, quotes, stands_in, strings, without_line_numbers
+from replay.runs import Result, Run, Said, Turn
+
+_WORD = re.compile(r"\w+")
+_MOST_QUESTION_WORDS = 40
+_OWN_WORD = re.compile(r"[^\W_]{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`step` is the number of the turn among the run's steps, `result` that of the result among its results.
+    `is_quote`: the text that an edit of a file names; then `results` are all that it stood in."""
+
+    step: int
+    result: int
+    literal: str
+    is_quote: bool = False
+    results: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Uses:
+    """`by_step` has the uses of each turn that has any. `questions` has, for each of these turns, the
+    question that could be asked before it: the action's own words and the task, without the literals."""
+
+    by_step: dict[int, list[Use]] = field(default_factory=dict)
+    questions: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_step.values()))
+
+
+class _Seen:
+    """The texts that a model has seen, by word. A text's number is that of its result, or -1."""
+
+    def __init__(self) -> None:
+        self._texts: list[tuple[str, int]] = []
+        self._by_word: dict[str, set[int]] = defaultdict(set)
+
+    def add(self, text: str, result: int) -> None:
+        number = len(self._texts)
+        self._texts.append((text, result))
+        for word in set(_WORD.findall(text)):
+            self._by_word[word].add(number)
+
+    def results_with(self, literal: str) -> list[int]:
+        """The results that hold the literal; empty if something else holds it too, or nothing does."""
+        postings = [self._by_word.get(word) for word in set(_WORD.findall(literal))]
+        if not postings or not all(postings):
+            return []
+        first, *others = sorted((one for one in postings if one), key=len)
+        found = []
+        for number in sorted(first.intersection(*others)):
+            text, result = self._texts[number]
+            if stands_in(literal, text):
+                if result < 0:
+                    return []
+                found.append(result)
+        return found
+
+
+def uses_of(run: Run) -> Uses:
+    """Finds the uses of a run."""
+    found, seen, number, task = Uses(), _Seen(), 0, ""
+    texts: list[_ResultText] = []
+    for step, part in enumerate(run.steps):
+        match part:
+            case Said():
+                text = plain(part.text)
+                task = task or text
+                seen.add(text, -1)
+            case Result():
+                text = plain(part.text)
+                texts.append(_ResultText(text))
+                seen.add(text, number)
+                number += 1
+            case Turn():
+                action = plain(
+                    "\n".join((part.text, *(one for call in part.calls for one in strings(call.arguments))))
+                )
+                used = []
+                for literal in literals(action) if number else ():
+                    results = seen.results_with(literal)
+                    if len(results) == 1:
+                        used.append(Use(step, results[0], literal))
+                used += _quotes(part, step, texts)
+                if used:
+                    found.by_step[step] = used
+                    found.questions[step] = question(action, task, [use.literal for use in used])
+                seen.add(action, -1)
+    return found
+
+
+class _ResultText:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def unnumbered(self) -> str:
+        return without_line_numbers(self._text)
+
+
+def _quotes(turn: Turn, step: int, texts: list[_ResultText]) -> list[Use]:
+    found = []
+    for call in turn.calls:
+        for quote in quotes(call.arguments):
+            wanted = plain(quote).strip()
+            results = tuple(
+                number for number, text in enumerate(texts) if wanted and wanted in text.unnumbered
+            )
+            if results:
+                found.append(Use(step, results[-1], wanted, is_quote=True, results=results))
+    return found
+
+
+def question(action: str, task: str, used: list[str]) -> str:
+    """The words of the action, then of the task, without the literals that were used."""
+    for literal in used:
+        action, task = action.replace(literal, " "), task.replace(literal, " ")
+    words = dict.fromkeys(_OWN_WORD.findall(action))
+    words.update(dict.fromkeys(_OWN_WORD.findall(task)))
+    return " ".join(list(words)[:_MOST_QUESTION_WORDS])

@@ -1,0 +1,147 @@
+"""Replays the runs of all files, on several processes where there is enough to do."""
+
+import asyncio
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+
+from app.settings import Settings
+from replay.figures import Figures
+from replay.product import Product, open_product
+from replay.replaying import Replaying, replay
+from replay.runs import Notes, Run
+from replay.sources import found_files, runs_of, size_of
+
+_MOST_PROCESSES = 8
+_ALONE_BYTES = 1 << 20
+"""Less than this is replayed by this process: another one takes a second to start."""
+
+_BATCH_CHARS = 1 << 19
+_RUNS_A_RUNTIME = 100
+"""After so many runs the runtime, whose ledger keeps an entry for each result, is opened again."""
+
+Watch = Callable[[int, int], None]
+"""Called with the number of runs that are done, and the bytes of the files that were read."""
+
+
+class Replayer:
+    """Replays runs on an event loop of its own."""
+
+    def __init__(self, settings: Settings, replaying: Replaying) -> None:
+        self._settings = settings
+        self._replaying = replaying
+        self._runner = asyncio.Runner()
+        self._opened: AbstractAsyncContextManager[Product] | None = None
+        self._product: Product | None = None
+        self._runs = 0
+
+    def replay(self, runs: list[Run]) -> Figures:
+        figures = Figures()
+        for run in runs:
+            figures += self._runner.run(self._replayed(run))
+        return figures
+
+    async def _replayed(self, run: Run) -> Figures:
+        if self._product is None or self._runs >= _RUNS_A_RUNTIME:
+            await self._close()
+            self._opened = open_product(self._settings)
+            self._product = await self._opened.__aenter__()
+            self._runs = 0
+        self._runs += 1
+        return await replay(run, self._product, self._replaying)
+
+    async def _close(self) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(None, None, None)
+        self._opened = self._product = None
+
+    def close(self) -> None:
+        self._runner.run(self._close())
+        self._runner.close()
+
+
+_replayer: Replayer | None = None
+
+
+def _start(settings: Settings, replaying: Replaying) -> None:
+    global _replayer
+    _replayer = Replayer(settings, replaying)
+
+
+def _work(runs: list[Run]) -> Figures:
+    assert _replayer is not None
+    return _replayer.replay(runs)
+
+
+def replay_all(
+    paths: list[Path],
+    settings: Settings,
+    replaying: Replaying,
+    notes: Notes,
+    format_name: str | None = None,
+    watch: Watch = lambda runs, size: None,
+) -> tuple[Figures, int]:
+    """The figures of all runs below the paths, and how many runs there are. A few batches of runs are in
+    memory at a time. Raises ConfigError."""
+    files = list(found_files(paths, notes))
+    batches = _batches(files, notes, format_name, watch)
+    if sum(map(size_of, files)) <= _ALONE_BYTES or (os.cpu_count() or 1) == 1:
+        return _alone(batches, settings, replaying)
+    return _pooled(batches, settings, replaying)
+
+
+def _batches(files: list[Path], notes: Notes, format_name: str | None, watch: Watch) -> Iterator[list[Run]]:
+    """Runs with about 512 Ki characters together, or one run."""
+    batch, chars, done, size = list[Run](), 0, 0, 0
+    for path in files:
+        for run in runs_of(path, notes, format_name):
+            batch.append(run)
+            chars += sum(len(step.text) for step in run.steps)
+            if chars >= _BATCH_CHARS:
+                yield batch
+                done += len(batch)
+                batch, chars = [], 0
+                watch(done, size)
+        size += size_of(path)
+        watch(done, size)
+    if batch:
+        yield batch
+        watch(done + len(batch), size)
+
+
+def _alone(batches: Iterator[list[Run]], settings: Settings, replaying: Replaying) -> tuple[Figures, int]:
+    replayer, figures, runs = Replayer(settings, replaying), Figures(), 0
+    try:
+        for batch in batches:
+            figures += replayer.replay(batch)
+            runs += len(batch)
+    finally:
+        replayer.close()
+    return figures, runs
+
+
+def _pooled(batches: Iterator[list[Run]], settings: Settings, replaying: Replaying) -> tuple[Figures, int]:
+    """The batches are added in their order, so that figures are the same each time."""
+    processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    figures, runs = Figures(), 0
+    with ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), _start, (settings, replaying)
+    ) as pool:
+        waiting: deque[Future[Figures]] = deque()
+        try:
+            for batch in batches:
+                waiting.append(pool.submit(_work, batch))
+                runs += len(batch)
+                if len(waiting) > 2 * processes:
+                    figures += waiting.popleft().result()
+            while waiting:
+                figures += waiting.popleft().result()
+        except BaseException:
+            with suppress(RuntimeError):
+                pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return figures, runs

@@ -1,0 +1,197 @@
+"""Files that are not as they should be: counted, named, never a traceback."""
+
+import json
+import os
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.cli.main import main
+from replay import sources
+from replay.readers import FORMATS, Format, recognised
+from replay.runs import Notes, Run
+from replay.uses import uses_of
+from tests.replay import made_runs, transcripts
+from tests.replay.replaying import report
+
+
+def faults(folder: Path, *paths: Path) -> dict[str, int]:
+    found: dict[str, int] = report(folder, *paths)["read"]["faults"]
+    return found
+
+
+def test_a_transcript_that_is_being_written_ends_with_a_part_of_a_line(tmp_path: Path) -> None:
+    path = transcripts.claude_code(tmp_path)
+    whole = path.read_text()
+    path.write_text(whole + '{"type": "assistant", "sess')
+    assert faults(tmp_path, path) == {sources.CUT_LINE: 1}
+
+
+def test_lines_that_are_not_json_are_counted(tmp_path: Path) -> None:
+    path = made_runs.write(tmp_path / "runs.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"not json\n", b'{"a": \xff}\n', *lines[1:3]]))
+    found = report(tmp_path, path)
+    assert found["read"]["faults"] == {sources.NOT_JSON: 2}
+    assert found["total"]["runs"] == 3
+
+
+def test_what_is_no_transcript_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    made_runs.write(folder / "runs.jsonl")
+    (folder / "settings.json").write_text('{"theme": "dark"}')
+    (folder / "picture.json").write_bytes(bytes(range(256)) * 50)
+    (folder / "empty.jsonl").touch()
+    (folder / "damaged.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00 not gzip")
+    (folder / "notes.txt").write_text("not looked at")
+    (folder / "gone.json").symlink_to(folder / "nowhere.json")
+    found = report(tmp_path, folder)
+    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["read"]["faults"] == {
+        sources.NOT_A_TRANSCRIPT: 2,
+        sources.EMPTY: 1,
+        sources.UNREADABLE: 2,
+    }
+
+
+def test_links_are_followed_and_a_cycle_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "back").symlink_to(tmp_path / "runs")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    made_runs.write(elsewhere / "runs.jsonl")
+    (folder / "there").symlink_to(elsewhere)
+    found = report(tmp_path, tmp_path / "runs")
+    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["read"]["faults"] == {sources.LINK_CYCLE: 1}
+
+
+def test_a_line_of_two_gigabytes_is_left_out_and_not_held(tmp_path: Path) -> None:
+
+    path = made_runs.write(tmp_path / "runs.jsonl")
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.truncate(file.tell() + (2 << 30))
+    notes = Notes()
+    tracemalloc.start()
+    runs = sum(1 for _ in sources.runs_of(path, notes))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert runs == made_runs.RUNS
+    assert notes.faults == {sources.TOO_LARGE: 1}
+    assert peak < 3 * sources.MOST_DOCUMENT_BYTES
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    made_runs.write(tmp_path / "runs.jsonl")
+    assert faults(tmp_path, tmp_path) == {sources.UNREADABLE: 1}
+
+
+def test_runs_without_results_and_with_two_models_are_counted(tmp_path: Path) -> None:
+    def said(model: str) -> dict[str, str]:
+        return {"role": "assistant", "content": "Hello.", "model": model}
+
+    path = transcripts.lines(tmp_path / "a.jsonl", [{"messages": [said("gpt-4.1"), said("gpt-5.2")]}])
+    found = report(tmp_path, path)
+    assert (found["runs_without_results"], found["runs_with_two_models"]) == (1, 1)
+    assert found["unit"] == "dollars"
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", '{"theme": 1}\n', "[]", '"text"', '{"messages": []}\n'])
+def test_where_nothing_could_be_read_the_status_is_2(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    assert main(["replay", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "no transcript could be read" in shown.err
+    assert str(path) in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["/nowhere/at/all"], "PATH: "),
+        (["RUNS", "--max-bytes", "0"], "--max-bytes: "),
+        (["RUNS", "--max-bytes", "4k"], "--max-bytes: "),
+        (["RUNS", "--report", "report.pdf"], "--report: "),
+        (["RUNS", "--report", "/nowhere/report.json"], "--report: "),
+        (["RUNS", "--policy", "/nowhere.toml"], "--policy"),
+    ],
+)
+def test_a_bad_argument_is_named(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(made_runs.write(tmp_path / "runs.jsonl"))
+    assert main(["replay", *(path if one == "RUNS" else one for one in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_odd_values_in_records_of_every_format_raise_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each value of each record in turn, replaced by one of another type. The format is named."""
+    odd: list[object] = [None, 7, "text", [], [7], {}, {"type": 7}, [None], [{}]]
+    monkeypatch.setattr(transcripts, "LISTING", "short")
+    for name, writers in transcripts.ALL.items():
+        for write in writers:
+            folder = tmp_path / write.__name__
+            folder.mkdir()
+            (path,) = sources.found_files([write(folder)], Notes())
+            for changed in _changed(_records(path, name, monkeypatch), odd):
+                recognised(changed)
+                for run in FORMATS[name].runs(iter(changed), Notes()):
+                    # Every step has its text, and every argument can be searched.
+                    assert all(isinstance(step.text, str) for step in run.steps)
+                    uses_of(run)
+
+
+def _records(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    records: list[object] = []
+
+    def keep(found: Iterator[object], notes: Notes) -> Iterator[Run]:
+        records.extend(found)
+        return iter(())
+
+    with monkeypatch.context() as patched:
+        patched.setitem(FORMATS, name, Format(FORMATS[name].recognises, keep))
+        assert list(sources.runs_of(path, Notes(), name)) == []
+    assert records
+    return records
+
+
+def _changed(value: list[object], odd: list[object]) -> list[list[object]]:
+    """Copies of the rows, each with one value changed."""
+    found: list[list[object]] = []
+    text = json.dumps(value)
+    for place in _places(value):
+        for one in odd:
+            copy = json.loads(text)
+            holder = copy
+            for step in place[:-1]:
+                holder = holder[step]
+            holder[place[-1]] = one
+            found.append(copy)
+    return found
+
+
+def _places(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    items: list[tuple[object, object]] = []
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    found = [(*path, key) for key, _ in items]
+    for key, item in items:
+        found += _places(item, (*path, key))
+    return found

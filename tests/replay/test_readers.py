@@ -1,0 +1,118 @@
+"""Each format: the same session as each client writes it gives the same figures."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from replay.runs import Notes, Result, Run, Said, Turn
+from replay.sources import found_files, runs_of
+from tests.replay import transcripts
+from tests.replay.replaying import report
+
+CASES = [(name, write) for name, writers in transcripts.ALL.items() for write in writers]
+IDS = [write.__name__ for _, write in CASES]
+Write = Callable[[Path], Path]
+
+
+def read(path: Path) -> tuple[list[Run], Notes]:
+    notes = Notes()
+    return [run for file in found_files([path], notes) for run in runs_of(file, notes)], notes
+
+
+@pytest.mark.parametrize(("name", "write"), CASES, ids=IDS)
+def test_a_session_is_read_as_its_client_wrote_it(name: str, write: Write, tmp_path: Path) -> None:
+    (run,), notes = read(write(tmp_path))
+    assert run.format == name
+    assert not notes.unknown
+    assert not notes.faults
+    results = list(run.results)
+    assert [result.text for result in results] == [transcripts.LISTING, "opened"]
+    assert len({result.tool for result in results} - {"list", "open"}) <= 1
+    kinds = [type(step) for step in run.steps if not isinstance(step, Said)]
+    assert kinds[:4] == [Turn, Result, Turn, Result]
+    assert any(
+        transcripts.USED in str(call.arguments) + turn.text for turn in run.turns for call in turn.calls
+    )
+
+
+@pytest.mark.parametrize(("name", "write"), CASES, ids=IDS)
+def test_the_id_that_was_used_is_found_in_every_format(name: str, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    found = report(tmp_path, write(tmp_path / "runs"), "--max-bytes", "4096")["total"]
+    assert (found["runs"], found["results"], found["uses"]) == (1, 2, 1)
+    capped = found["policies"]["cap 4,096"]
+    assert capped["replaced"] == 1
+    assert capped["one_call"] + capped["findable"] == 1
+    assert (capped["visible"], capped["lost"], capped["follow_ups"]) == (0, 0, 1)
+    assert found["policies"]["truncate to 12 KB"]["lost"] == 1
+
+
+def test_records_of_one_answer_are_one_turn_with_one_usage(tmp_path: Path) -> None:
+    (run,), _ = read(transcripts.claude_code(tmp_path))
+    first = next(run.turns)
+    assert first.text == "First the list."
+    assert [call.tool for call in first.calls] == ["Bash"]
+    assert first.usage is not None
+    assert first.usage.total_input == 1003
+    assert len(list(run.turns)) == 3
+
+
+def test_subagents_and_compactions_are_runs_of_their_own(tmp_path: Path) -> None:
+    def answer(name: str, text: str, **more: object) -> dict[str, object]:
+        message = {"id": name, "role": "assistant", "content": [{"type": "text", "text": text}]}
+        return {"sessionId": "s", "type": "assistant", "parentUuid": None, "message": message, **more}
+
+    path = transcripts.lines(
+        tmp_path / "s.jsonl",
+        [
+            answer("m1", "main"),
+            answer("m2", "first agent", isSidechain=True, uuid="a"),
+            answer("m3", "second agent", isSidechain=True, agentId="b"),
+            {"sessionId": "s", "type": "system", "subtype": "compact_boundary", "parentUuid": None},
+            answer("m4", "after"),
+        ],
+    )
+    runs, _ = read(path)
+    assert sorted(turn.text for run in runs for turn in run.turns) == [
+        "after",
+        "first agent",
+        "main",
+        "second agent",
+    ]
+    assert len(runs) == 4
+
+
+def test_records_of_an_unknown_kind_are_counted_and_named(tmp_path: Path) -> None:
+    path = transcripts.claude_code(tmp_path)
+    with path.open("a") as file:
+        file.write('{"type": "brand-new", "sessionId": "s"}\n[1]\n')
+    _, notes = read(path)
+    assert notes.unknown == {"claude-code: brand-new": 1, "claude-code: a record that is no object": 1}
+
+
+def test_a_named_format_is_not_recognised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(tmp_path, transcripts.openai_lines(tmp_path), "--format", "messages")
+    assert found["read"]["formats"] == {"messages": 1}
+
+
+def test_results_that_the_client_had_cut_are_marked_with_the_whole_beside_them(tmp_path: Path) -> None:
+    path = transcripts.claude_code(tmp_path)
+    text = "<persisted-output>\nOutput too large (40KB). Full output saved to: /x\n</persisted-output>"
+    records = [
+        line for line in path.read_text().splitlines() if "toolu-1" not in line or "tool_use_id" not in line
+    ]
+    result = {"type": "tool_result", "tool_use_id": "toolu-1", "content": text}
+    whole = {"stdout": transcripts.LISTING, "stderr": ""}
+
+    cut = {
+        "sessionId": "s",
+        "type": "user",
+        "message": {"role": "user", "content": [result]},
+        "toolUseResult": whole,
+    }
+    path.write_text("\n".join([*records[:4], json.dumps(cut), *records[4:]]) + "\n")
+    found = report(tmp_path, path)
+    assert found["total"]["cut_results"] == 1
+    assert found["total"]["policies"]["whole"]["bytes_shown"] > found["total"]["bytes"]
