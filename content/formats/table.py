@@ -77,7 +77,9 @@ def _wide(header: bytes) -> bytes:
     """The separator of a header longer than all that is looked at; b"" if it is none."""
     bare = _QUOTED.sub(b"", header)
     mark = max(_MARKS, key=bare.count)
-    return mark if bare.count(mark) >= _MANY and not _UNLIKE_A_HEADER.search(bare) else b""
+    # Prose and literals of Python have a space behind their commas.
+    is_prose = 5 * bare.count(mark + b" ") > bare.count(mark) or bare[:1] in (b"[", b"(", b"<")
+    return mark if bare.count(mark) >= _MANY and not is_prose and not _UNLIKE_A_HEADER.search(bare) else b""
 
 
 def _separator(lines: list[bytes]) -> bytes:
