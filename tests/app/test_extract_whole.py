@@ -139,7 +139,7 @@ SHOWN = [
             "web-321     1/1     Running     321\n",
         ],
     ),
-    ("a table of a database", MYSQL, "town432", [" under line 2", "\n| id   | city   |\n"]),
+    ("a table of a database", MYSQL, "town432", [" under line 1", "\n| id   | city   |\n"]),
     ("a table of Markdown", MARKDOWN, "machine-444", [" under line 3", "\n| host | port |\n|---|---:|\n"]),
     (
         "a table of a page",
