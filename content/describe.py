@@ -20,6 +20,7 @@ OUTLINED_BYTES = 1 << 20
 """The most that an outline is made of."""
 
 _TITLE_BYTES = 90
+_LEAST_ROOM = 60
 _NAME_BYTES = 100
 _MOST_NAMES = 400
 _MOST_LINES = 200
@@ -63,7 +64,8 @@ def about(
         below.append(f"mostly {language}: ask in {language}")
     most = min(MAX_BYTES, max_bytes)
     room = most - sum(len(line.encode("utf-8", "replace")) + 1 for line in below)
-    said = "\n".join((_sentence(shape, room), *below))
+    # In very little room the sentence is cut, and what stands below it is left out.
+    said = "\n".join((_sentence(shape, room if room >= _LEAST_ROOM else MAX_BYTES), *below))
     return cut_head(said.encode("utf-8", "replace"), most).decode().rstrip()
 
 

@@ -26,11 +26,11 @@ FORMATS: tuple[Format, ...] = (
     Xml(),
     Log(),
     Search(),
+    Literal(),
     Table(),
     _CODE,
     _MARKDOWN,
     Listing(),
-    Literal(),
     _TEXT,
 )
 """Tried in this order: the first that matches is the format."""

@@ -61,7 +61,8 @@ def dialect_of(head: bytes) -> Dialect | None:
     every = head.strip(b"\r\n").split(b"\n", 60)[:60]
     if is_cut and len(every) > 2 and len(every) < 60:
         every.pop()
-    every = [line.rstrip(b"\r") for line in every]
+    if b"\r" in head:
+        every = [line.rstrip(b"\r") for line in every]
     lines = list(filter(bytes.strip, every))
     if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
         return Dialect(mark)
@@ -76,7 +77,9 @@ def _wide(header: bytes) -> bytes:
     """The separator of a header longer than all that is looked at; b"" if it is none."""
     bare = _QUOTED.sub(b"", header)
     mark = max(_MARKS, key=bare.count)
-    return mark if bare.count(mark) >= _MANY and not _UNLIKE_A_HEADER.search(bare) else b""
+    # Prose and literals of Python have a space behind their commas.
+    is_prose = 5 * bare.count(mark + b" ") > bare.count(mark) or bare[:1] in (b"[", b"(", b"<")
+    return mark if bare.count(mark) >= _MANY and not is_prose and not _UNLIKE_A_HEADER.search(bare) else b""
 
 
 def _separator(lines: list[bytes]) -> bytes:
@@ -87,14 +90,18 @@ def _separator(lines: list[bytes]) -> bytes:
     if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
         return b""
     text = b"\n".join(lines)
-    ways = [lines]
-    if b'"' in text:
-        ways = [[_QUOTED.sub(b"", line) for line in lines], _QUOTED.sub(b"", text).split(b"\n")]
-    for rows in (_whole(rows) for rows in ways):
-        agreeing = [(rows[0].count(mark), mark) for mark in _MARKS if _is_separator(mark, rows)]
-        if agreeing:
-            return max(agreeing)[1]
-    return b""
+    if b'"' not in text:
+        return _agreed(lines)
+    bare = [_QUOTED.sub(b"", line) for line in lines]
+    return _agreed(bare) or _agreed(_QUOTED.sub(b"", text).split(b"\n"))
+
+
+def _agreed(lines: list[bytes]) -> bytes:
+    """The separator that most lines have equally often, the most frequent of several; b"" without one."""
+    rows = _whole(lines)
+    return max(
+        ((rows[0].count(mark), mark) for mark in _MARKS if _is_separator(mark, rows)), default=(0, b"")
+    )[1]
 
 
 def _whole(lines: list[bytes]) -> list[bytes]:

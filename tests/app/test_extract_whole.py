@@ -139,7 +139,7 @@ SHOWN = [
             "web-321     1/1     Running     321\n",
         ],
     ),
-    ("a table of a database", MYSQL, "town432", [" under line 2", "\n| id   | city   |\n"]),
+    ("a table of a database", MYSQL, "town432", [" under line 1", "\n| id   | city   |\n"]),
     ("a table of Markdown", MARKDOWN, "machine-444", [" under line 3", "\n| host | port |\n|---|---:|\n"]),
     (
         "a table of a page",
@@ -147,8 +147,8 @@ SHOWN = [
         "Town 321",
         ["columns: Town | People 2020", "<tr>\n<td>Town 321</td>\n<td>396114</td>\n</tr>"],
     ),
-    ("CSV", CSV, '"town 654"', ["[first line: id,city,amount]\n", "\n654,town 654,1962\n"]),
-    ("TSV", TSV, '"town 654"', ["[first line: id\tcity\tamount]\n", "\n654\ttown 654\t1962\n"]),
+    ("CSV", CSV, '"town 654"', ["under line 1 · 2 of 2 words]\nid,city,amount\n", "\n654,town 654,1962\n"]),
+    ("TSV", TSV, '"town 654"', [" under line 1 · ", "]\nid\tcity\tamount\n", "\n654\ttown 654\t1962\n"]),
     (
         "lines below another",
         LISTING,

@@ -55,7 +55,7 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
         f'Call tool_output(handle = "{told["handle"]}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
-        "\n\nplain text, 1,000 lines\n“line 0 of the log”"
+        "\n\nplain text\n“line 0 of the log”"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG
@@ -244,11 +244,15 @@ def repeated(line: str, times: int = 900) -> str:
     ("content", "path", "about"),
     [
         ("".join(f"class C{n}:\n    x = {n}\n\n" for n in range(900)), None, "Python source, 900 classes"),
-        ("x y\n" * 4000, None, "plain text, 4,001 lines\n“x y”"),
-        # Blank lines before and between rows, and quotes past the beginning: how many rows is not known.
-        ("\n\nid,city,total\n" + repeated(ROW), None, "CSV, 3 columns: id, city, total"),
-        ("id,city,total\n" + repeated(ROW + "\n"), None, "CSV, 3 columns: id, city, total"),
-        ("id,city,total\n" + repeated(ROW, 4000) + '1,"a\nb",2\n', None, "CSV, 3 columns: id, city, total"),
+        ("x y\n" * 4000, None, "plain text\n“x y”"),
+        # Blank lines before and between rows, and quotes past the beginning.
+        ("\n\nid,city,total\n" + repeated(ROW), None, "CSV, 900 rows, 3 columns: id, city, total"),
+        ("id,city,total\n" + repeated(ROW + "\n"), None, "CSV, 900 rows, 3 columns: id, city, total"),
+        (
+            "id,city,total\n" + repeated(ROW, 4000) + '1,"a\nb",2\n',
+            None,
+            "CSV, 4,001 rows, 3 columns: id, city, total",
+        ),
         ("\ufeffid,city,total\n" + repeated(ROW), None, "CSV, 900 rows, 3 columns: id, city, total"),
         (repeated("5.{},3.5,{}\n"), None, "CSV, 900 rows, 3 columns without names"),
         (repeated('{{"a": {}, "b": {}}}\n\n') + "done\n", None, "JSON lines, 900 records with keys a, b"),
@@ -258,7 +262,7 @@ def repeated(line: str, times: int = 900) -> str:
             None,
             "HTML page\n“List of prices”",
         ),
-        (repeated("{:08x}  00 01  |{:9}|\n"), None, "plain text, 901 lines\n“00000000 00 01 | 0|”"),
+        (repeated("{:08x}  00 01  |{:9}|\n"), None, "plain text\n“00000000 00 01 | 0|”"),
         ("\ufeff" + json.dumps([{"a": 1}] * 900), None, "JSON, 900 objects with keys a"),
         (json.dumps(["ok", {"a": 1}] * 900), None, "JSON, array of 1,800"),
         (
@@ -279,45 +283,45 @@ def repeated(line: str, times: int = 900) -> str:
         (
             repeated(STAMPED) + "2026-11-20 09:01:00 INFO the next is at 2027-01-01 00:00:00\n",
             None,
-            "log, 901 lines, levels such as INFO, from 2026-11-20 08:00:00 to 2026-11-20 09:01:00",
+            "log, 901 INFO, from 2026-11-20 08:00:00 to 2026-11-20 09:01:00 (1:01:00)",
         ),
         (
             repeated("[INFO] step {} of {}\n") + "[INFO] Finished at: 2026-11-20T10:00:00Z\n",
             None,
-            "log, 901 lines, levels such as INFO",
+            "log, 901 INFO",
         ),
         (
             repeated("<34>1 2026-11-20T08:{:02}:00Z web app {}\n"),
             None,
-            "log, 900 lines, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00",
+            "log, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00 (0:59:00)",
         ),
         (
             repeated("ts=2026-11-20T08:{:02}:00Z level=warn id={}\n"),
             None,
-            "log, 900 lines, levels such as WARN, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00",
+            "log, levels WARN, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00 (0:59:00)",
         ),
         (
             "".join(f"{hour:02}:00:00 INFO {'x' * 700}\n" for hour in range(20)),
             None,
-            "log, 20 lines, levels such as INFO, from 00:00:00 to 19:00:00",
+            "log, 20 INFO, from 00:00:00 to 19:00:00 (19:00:00)",
         ),
-        (repeated("web-1 | started {} of {}\n"), None, "plain text, 901 lines\n“web-1 | started 0 of 0”"),
+        (repeated("web-1 | started {} of {}\n"), None, "plain text\n“web-1 | started 0 of 0”"),
         (
             "USER  PID %CPU LAST SEEN\n" + repeated("root {:4}  0.{} 4d\n"),
             None,
-            "table, 901 lines, 4 columns: USER, PID, %CPU, LAST SEEN",
+            "table, 900 rows, 4 columns: USER, PID, %CPU, LAST SEEN",
         ),
-        (".:\n" + repeated("src/a{}.py\nb{}.md\n\n"), None, "list of paths, 2,701 lines"),
+        (".:\n" + repeated("src/a{}.py\nb{}.md\n\n"), None, "list of paths"),
         ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "Typescript source"),
         (
             repeated("src/a.py:{}:3: too long: {}\n"),
             "src/a.py",
-            "plain text, 901 lines\n“src/a.py:0:3: too long: 0”",
+            "plain text\n“src/a.py:0:3: too long: 0”",
         ),
         (
             "--- a/a.js\n+++ b/a.js\n@@ -1,3 +1,3 @@\n function f() {\n-  return 1\n }\n" * 300,
             "a.js",
-            "diff, 1,801 lines\n“--- a/a.js”",
+            "diff, 1 file\n“--- a/a.js”",
         ),
     ],
 )
@@ -331,12 +335,12 @@ async def test_each_statement_about_a_stored_result_is_true(
 @pytest.mark.parametrize(
     ("content", "outline"),
     [
-        ("id|city|total\n" + repeated("{1}|x|{0}\n"), "Outline (text):\nid|city|total (line 1)"),
+        ("id|city|total\n" + repeated("{1}|x|{0}\n"), "Outline (csv):\n3 columns: id, city, total\n900 rows"),
         (
             repeated('{{"a": {}, "b": {}}}\n\n'),
-            "Outline (ndjson):\n900 lines, one record each\n  a: number\n  b: number",
+            "Outline (ndjson):\n900 records\n  a: number\n  b: number",
         ),
-        ("\ufeff\n\nid,city,total\n" + repeated(ROW), "Outline (csv):\n3 columns: id,city,total\n900 rows"),
+        ("\ufeff\n\nid,city,total\n" + repeated(ROW), "Outline (csv):\n3 columns: id, city, total\n900 rows"),
     ],
 )
 async def test_an_outline_tells_a_table_from_numbered_lines(
@@ -351,7 +355,7 @@ async def test_the_time_that_a_log_covers_is_that_of_its_lines(client: httpx.Asy
     told = (await post(client, repeated(line))).json()
     asked = {"handle": told["handle"], "extract": "Which period does the log cover, from when to when?"}
     answer = (await client.post("/extract", json=asked)).json()["text"]
-    assert "a log: from 20/Nov/2026:08:00:00 to 20/Nov/2026:08:59:00 (0:59:00); " in answer
+    assert "log, from 20/Nov/2026:08:00:00 to 20/Nov/2026:08:59:00 (0:59:00); " in answer
 
 
 async def test_the_outline_of_a_source_file_follows_the_ending_of_its_path(client: httpx.AsyncClient) -> None:

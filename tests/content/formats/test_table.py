@@ -91,6 +91,8 @@ def test_rows_are_counted_without_header_rules_and_footer(text: str, said: str) 
         "foo(a, b);\nbar(c, d);\n" * 9,
         "key: a, b\nother: c, d\n" * 9,
         "app | started\napp | stopped\n" * 9,
+        str([("Rome",), ("Oslo",)] * 900),
+        "one, two, three and " * 900,
     ],
 )
 def test_commas_and_bars_alone_make_no_table(text: str) -> None:
