@@ -13,6 +13,8 @@ from replay.runs import Call, Result, Run, Said, Turn
 CALL_TOKENS = 60
 """Output of a turn that asks a question."""
 
+_PARTS, _DOLLAR_PARTS = 1 << 16, 1 << 36
+
 
 class Offer(StrEnum):
     """How the model gets the tools. `always`: in every request. `late`: from the first stored result on, when
@@ -35,8 +37,9 @@ class Money:
         self.dollars += relative * (prices.dollars or 0.0)
 
     def __iadd__(self, other: "Money") -> "Money":
-        self.relative += other.relative
-        self.dollars += other.dollars
+        """Adds multiples of powers of two: the sum of many runs is exact, and the same in any order."""
+        self.relative += round(other.relative * _PARTS) / _PARTS
+        self.dollars += round(other.dollars * _DOLLAR_PARTS) / _DOLLAR_PARTS
         return self
 
 
