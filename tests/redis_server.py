@@ -80,7 +80,7 @@ class RedisServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when it answers, its AOF loaded. Raises AssertionError with the end of its log if it ends."""
+        """Returns when it answers, its AOF loaded. Raises AssertionError with its log if it ends."""
         self._directory.mkdir(parents=True, exist_ok=True)
         place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._directory), "--save", ""]
         with self._log.open("wb") as log:
