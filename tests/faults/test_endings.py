@@ -29,12 +29,14 @@ POSTS = 10
 DEFAULT = "default"
 
 
-@pytest.fixture(params=["disk", "redis"])
+@pytest.fixture(params=["disk", "redis", "memory"])
 def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Redis without an append-only file: on a busy disk, it would answer too slowly."""
     if request.param == "redis":
         with RedisServer(tmp_path / "redis") as server:
             yield server.url
+    elif request.param == "memory":
+        yield "memory:"
     else:
         yield f"disk://{tmp_path}/state"
 
