@@ -116,6 +116,8 @@ async def test_a_result_of_a_session_opened_again_while_it_is_swept_is_never_los
         async def sweep_on() -> None:
             while True:
                 await sweep(runtime, left_behind=True)
+                # A store in memory never waits.
+                await asyncio.sleep(0)
 
         sweeping = asyncio.create_task(sweep_on())
         await client.put("/sessions/swept", json={})

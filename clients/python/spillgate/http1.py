@@ -25,7 +25,7 @@ _FIRST_BYTES = 1 << 16
 """So much of a body is sent together with the head."""
 
 MOST_BYTES = 256 << 20
-"""The largest body that is read: a result of the service's largest upload takes less, however it is escaped."""
+"""The largest body that is read. An answer with a result of the largest upload is smaller."""
 
 _PIECE_BYTES = 1 << 20
 
