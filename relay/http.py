@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from command.http1 import FAILURES, Connection, Connections, Request, address_of
+from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, Request, address_of, read_body
 from command.service import why
 from domain.errors import ConfigError
 from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
@@ -23,6 +23,9 @@ from relay.streams import SIGNAL_SECONDS, FromClient, FromServer, Output, lines,
 CONNECT_SECONDS = 30.0
 END_SECONDS = 30.0
 """After the client has closed its side, requests under way have so long."""
+
+ANSWER_SECONDS = 30.0
+"""The server has so long to take a message that needs no response: the next one waits for it."""
 
 _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
@@ -97,12 +100,12 @@ class HttpServer:
 
     def _send(self, body: bytes) -> None:
         try:
-            message: Json | None = parse(body)
+            message = parse(body)
+            if self._cancels(message):
+                return
+            post = Post(body, message, self._routing.of(message))
         except NOT_JSON:
-            message = None
-        if message is not None and self._cancels(message):
-            return
-        post = Post(body, message, {} if message is None else self._routing.of(message))
+            post = Post(body, None, {})
         if post.request is None:
             # The next message may build on it.
             self._exchange(post)
@@ -159,7 +162,7 @@ class HttpServer:
             if not post.is_answered and last:
                 self._resume(last, post)
             return "The server ended the stream without a response."
-        body = response.read()
+        body = read_body(response)
         self._kept.keep(connection, response)
         if response.status >= 400:
             return self._refused(response.status, body, post)
@@ -256,21 +259,24 @@ class HttpServer:
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], post: Post | None = None
     ) -> tuple[Connection, HTTPResponse]:
-        """The response to one request; redirects of the same origin are followed. Raises FAILURES."""
+        """The response to one request; redirects of the same origin are followed. A request that the client
+        awaits, and a stream, take as long as they take: the client can cancel. Raises FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         session = {} if body is self._initialize else self._session
         sent = {"Accept": accepted, **session, **self._given, **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
+        is_awaited = body is None or (post is not None and post.request is not None)
+        ends = None if is_awaited else time.monotonic() + ANSWER_SECONDS
         for _ in range(1 + _REDIRECTS):
             connection = self._kept.take() or Connection(self._address, CONNECT_SECONDS)
             if post is not None and post.request is not None:
                 self._running[post.request] = connection
-            response = connection.send(Request(method, self._route, sent, body or b""))
+            response = connection.send(Request(method, self._route, sent, body or b""), ends)
             route = self._redirected(response)
             if route is None:
                 return connection, response
-            response.read()
+            read_body(response)
             self._kept.keep(connection, response)
             self._route = route
         raise HTTPException("too many redirects")
@@ -302,19 +308,30 @@ class Event(NamedTuple):
 
 
 def events(response: HTTPResponse) -> Iterator[Event]:
-    """Raises OSError, HTTPException."""
-    kind, last, data = "message", "", list[Buffer]()
-    for line in lines(response.read1):
+    """Raises FAILURES, also for an event of more than MOST_BYTES."""
+    kind, last, size = "message", "", 0
+    data: Buffer | None = None
+    for line in lines(response.read1, MOST_BYTES):
+        size += len(line)
+        if size > MOST_BYTES:
+            raise ValueError("An event is too large.")
         content = memoryview(line)[: -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None]
         name, _, rest = bytes(content[:16]).partition(b":") if content else (b"", b"", b"")
         if not content:
-            if data:
-                yield Event(kind, last, data[0] if len(data) == 1 else b" ".join(data))
+            if data is not None:
+                yield Event(kind, last, data)
             elif last:
                 yield Event(kind, last, b"")
-            kind, data = "message", []
+            kind, data, size = "message", None, 0
         elif name == b"data":
-            data.append(content[6:] if rest[:1] == b" " else content[5:])
+            value = content[6:] if rest[:1] == b" " else content[5:]
+            if data is None:
+                data = value
+            else:
+                # Servers may send millions of short lines: each would take more as an object than as bytes.
+                data = data if isinstance(data, bytearray) else bytearray(data)
+                data += b" "
+                data += value
         elif name == b"event":
             kind = bytes(content).partition(b":")[2].strip().decode("utf-8", "replace")
         elif name == b"id":

@@ -3,6 +3,7 @@
 Imports little: the relay starts its server before it reads a message.
 """
 
+import math
 import os
 import select
 import signal
@@ -87,8 +88,9 @@ def may_be_message(line: Buffer) -> bool:
     return bytes(line[:64]).lstrip()[:1] in (b"{", b"[")
 
 
-def lines(read: Callable[[int], bytes]) -> Iterator[bytes | bytearray]:
-    """Lines with their ends, of any length, until `read` returns nothing. A long line is held once."""
+def lines(read: Callable[[int], bytes], most: float = math.inf) -> Iterator[bytes | bytearray]:
+    """Lines with their ends until `read` returns nothing. A long line is held once. Raises ValueError for one
+    of more than `most` bytes."""
     held = bytearray()
     while chunk := read(_READ_BYTES):
         start = 0
@@ -102,6 +104,8 @@ def lines(read: Callable[[int], bytes]) -> Iterator[bytes | bytearray]:
                 yield chunk[start:end]
             start = end
         held += memoryview(chunk)[start:]
+        if len(held) > most:
+            raise ValueError("A line is too long.")
     if held:
         yield held
 

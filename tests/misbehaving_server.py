@@ -9,9 +9,12 @@ DRIP_SECONDS = 0.05
 
 
 @contextmanager
-def answering(answer: bytes | list[bytes] | None, *, is_slow: bool = False) -> Iterator[str]:
+def answering(
+    answer: bytes | list[bytes] | None, *, is_slow: bool = False, then: bytes = b""
+) -> Iterator[str]:
     """The URL of a server that reads a request and answers with these bytes, or with the last of a list; with
-    None, never. A slow one sends a byte at a time until the client closes the connection."""
+    None, never. A slow one sends a byte at a time until the client closes the connection. `then` follows
+    again and again until then."""
     done = threading.Event()
 
     def serve(connection: socket.socket) -> None:
@@ -26,6 +29,8 @@ def answering(answer: bytes | list[bytes] | None, *, is_slow: bool = False) -> I
                         break
             else:
                 connection.sendall(answer[-1] if isinstance(answer, list) else answer)
+                while then:
+                    connection.sendall(then)
 
     def accept() -> None:
         with suppress(OSError):

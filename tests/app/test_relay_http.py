@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.app.relay_client import STATELESS, RelayClient
 from tests.faults.service_process import Services
+from tests.misbehaving_server import answering
 
 LARGE = {"content": [{"type": "text", "text": "line é of text\n" * 5000}], "structuredContent": {"a": 1}}
 SESSION = "session-4711"
@@ -296,6 +298,67 @@ def test_every_request_is_answered_whatever_the_server_does(relay: RelayClient, 
             assert message == {}
         assert message["id"] == request
         assert said in message["error"]["message"]
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + b"Content-Length: 999999999999999\r\n\r\n{}",
+        HEAD + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+        HEAD + b"A: b\r\n" * 10_000 + b"\r\n",
+        HEAD + b'\r\n{"jsonrpc": "2.0", "id": 7' + b"7" * 5000 + b', "result": {}}',
+        HEAD + b"\r\n" + b"[" * 200_000,
+        HEAD + b'\r\n{"id": ' + b"[" * 200_000,
+        HEAD + b'\r\n{"jsonrpc": "2.0", "id": 1, "result": {"content": "\xff\xfe"}}',
+        EVENTS + b"data: \xff\xfe\n\n" * 3,
+        EVENTS + b'data: {"jsonrpc": "2.0", "id": "other", "result": {}}\n\n',
+        EVENTS + b"event: \xff\nid: \xff\xff\ndata\n\n",
+        b"HTTP/1.1 307 Moved\r\nLocation: /mcp\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200\r\n",
+        b"\x00\xff",
+        b"",
+    ],
+)
+def test_no_bytes_of_a_server_end_the_relay(answer: bytes, url: str, tmp_path: Path) -> None:
+    """Each request gets a response: the relay's own, or what the server sent under its id."""
+    with (
+        answering(answer) as server,
+        RelayClient("--url", f"{server}/mcp", state=tmp_path / "state", url=url) as relay,
+    ):
+        for _ in range(2):
+            request = relay.send("tools/call", {"name": "do"})
+            while (line := relay.stdout.readline().replace(b" ", b"")) and b'"id":%d,' % request not in line:
+                pass
+            assert line
+        assert relay.end() == 0
+
+
+def test_an_endless_body_and_an_endless_event_are_given_up(url: str, tmp_path: Path) -> None:
+    for head, piece in ((HEAD + b"\r\n", b"x" * (1 << 20)), (EVENTS, b"data: %b\n" % (b"x" * (1 << 16)))):
+        with (
+            answering(head, then=piece) as server,
+            RelayClient("--url", f"{server}/mcp", state=tmp_path / "state", url=url) as relay,
+        ):
+            request = relay.send("tools/call", {"name": "do"})
+            assert relay.read()["id"] == request
+            status = Path(f"/proc/{relay.process.pid}/status").read_text()
+            (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", status)
+            assert int(peak) < 700_000
+
+
+def test_a_request_with_a_deep_or_long_id_ends_nothing(relay: RelayClient, server: Scripted) -> None:
+    server.answers["ping"] = lambda handler, message: handler.result(message, {})
+    for bad in (b"[" * 100_000 + b"]" * 100_000, b"7" * 5000):
+        relay.write(b'{"jsonrpc":"2.0","method":"notifications/x","id":' + bad + b"}\n")
+    assert relay.ask("ping") == {}
+    assert relay.end() == 0
 
 
 def test_a_session_that_the_server_has_lost_is_opened_anew(relay: RelayClient, server: Scripted) -> None:

@@ -93,12 +93,19 @@ def some_call(source: random.Random, name: str, session_id: str) -> Call:
 
 
 async def insist(ask: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-    """The first answer that is not a 503, or the last after `PATIENCE_SECONDS`: on a busy machine a store may
-    seem slow, and the service then says so."""
+    """The first answer that is whole and no 503, or the last after `PATIENCE_SECONDS`: on a busy machine a
+    store may seem slow, and the service then says so, or cuts a body that it has begun to send."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (answer := await ask()).status_code == 503 and time.monotonic() < deadline:
+    while True:
+        try:
+            answer = await ask()
+        except httpx.RemoteProtocolError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if answer.status_code != 503 or time.monotonic() > deadline:
+                return answer
         await asyncio.sleep(0.1)
-    return answer
 
 
 async def read_back(client: httpx.AsyncClient, kept: Kept) -> list[str]:

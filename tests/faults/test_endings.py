@@ -29,12 +29,14 @@ POSTS = 10
 DEFAULT = "default"
 
 
-@pytest.fixture(params=["disk", "redis"])
+@pytest.fixture(params=["disk", "redis", "memory"])
 def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Redis without an append-only file: on a busy disk, it would answer too slowly."""
     if request.param == "redis":
         with RedisServer(tmp_path / "redis") as server:
             yield server.url
+    elif request.param == "memory":
+        yield "memory:"
     else:
         yield f"disk://{tmp_path}/state"
 
@@ -114,6 +116,8 @@ async def test_a_result_of_a_session_opened_again_while_it_is_swept_is_never_los
         async def sweep_on() -> None:
             while True:
                 await sweep(runtime, left_behind=True)
+                # A store in memory never waits.
+                await asyncio.sleep(0)
 
         sweeping = asyncio.create_task(sweep_on())
         await client.put("/sessions/swept", json={})

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -23,6 +23,11 @@ MOST_IDLE = 20
 _TARGET = re.compile(r"/[!-~]*")
 _FIRST_BYTES = 1 << 16
 """So much of a body is sent together with the head."""
+
+MOST_BYTES = 256 << 20
+"""The largest body that is read. An answer with a result of the largest upload is smaller."""
+
+_PIECE_BYTES = 1 << 20
 
 Buffer = bytes | bytearray | memoryview
 FAILURES = (OSError, HTTPException, ValueError)
@@ -147,7 +152,7 @@ class Connections:
             connection = kept or Connection(self.address, min(seconds, CONNECT_SECONDS))
             try:
                 response = connection.send(request, ends)
-                body = response.read()
+                body = read_body(response)
             except ConnectionError:
                 connection.close()
                 # A kept connection that the server has closed says nothing about the server.
@@ -183,6 +188,19 @@ class Connections:
         """The next request opens another connection."""
         while self._idle:
             self._idle.pop().close()
+
+
+def read_body(response: HTTPResponse) -> bytes:
+    """All of a body. A length that the server names takes memory only as its bytes come. Raises FAILURES."""
+    pieces, size = [], 0
+    while piece := response.read(_PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise HTTPException("The body is too large.")
+    if response.length:
+        raise IncompleteRead(b"", response.length)
+    return b"".join(pieces)
 
 
 def _pieces(address: Address, request: Request) -> Iterator[Buffer]:
@@ -256,3 +274,7 @@ class _Reader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         _wait_until(self._socket, self._ends)
         return self._socket.recv_into(buffer)
+
+    def readall(self) -> bytes:
+        """http.client reads so for a chunk of the size -1 alone."""
+        raise HTTPException("The size of a chunk is negative.")

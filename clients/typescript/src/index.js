@@ -61,6 +61,7 @@ const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
 const MAX_ARGUMENT_BYTES = 1 << 20;
 const MAX_RESULT_JSON_BYTES = 1 << 20; // A larger result is sent as text, which the service streams.
+const MAX_ANSWER_BYTES = 256 << 20; // An answer with a result of the largest upload is smaller.
 const MAX_QUERY = 6000; // The service takes a URL of 8 KiB. With a longer query, a text is sent without its arguments.
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
@@ -120,6 +121,22 @@ const requestOf = (fields, content) => {
     if (value != null) query.set(name, typeof value === "string" ? value : JSON.stringify(value));
   if (query.toString().length > MAX_QUERY) query.delete("tool_arguments");
   return [`/results?${query}`, text, { "Content-Type": "text/plain; charset=utf-8" }];
+};
+
+/** The body of a response. Throws if it is larger than MAX_ANSWER_BYTES. @param {Response} response */
+const bodyOf = async (response) => {
+  const reader = response.body?.getReader();
+  const pieces = [];
+  let size = 0;
+  for (let read = await reader?.read(); read?.value; read = await reader?.read()) {
+    size += read.value.length;
+    if (size > MAX_ANSWER_BYTES) {
+      await reader?.cancel();
+      throw new RangeError("The answer is too large.");
+    }
+    pieces.push(read.value);
+  }
+  return new TextDecoder().decode(Buffer.concat(pieces));
 };
 
 /** @param {unknown} value @returns {value is Block[]} */
@@ -331,7 +348,7 @@ export class Spillgate {
         redirect: "error", // Another host would get the result, and write what the model reads.
         signal: AbortSignal.timeout(this.#away ? Math.min(longest, AWAY_TIMEOUT) : longest),
       });
-      const text = await response.text();
+      const text = await bodyOf(response);
       const answer = text.startsWith("{") ? JSON.parse(text) : undefined;
       if (response.ok) this.#away = false;
       const after = response.headers.get("retry-after") ?? "";

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createTcpServer } from "node:net";
 import { test } from "node:test";
 import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
 import { LOG, service } from "./story.js";
@@ -191,6 +192,43 @@ test("a result is not sent on to the host that an answer names", async () => {
     assert.ok(reached.length && !reached.includes(1));
   } finally {
     for (const server of servers) server.close().closeAllConnections();
+  }
+});
+
+test("an answer that never ends is given up, and no bytes of a service make a call reject", async () => {
+  const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+  const answers = [
+    `${head}Content-Length: 999999999999999\r\n\r\n{}`,
+    `${head}Transfer-Encoding: chunked\r\n\r\n-1\r\n{}`,
+    `${head}Transfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n{}`,
+    `${head}${"A: b\r\n".repeat(10_000)}\r\n`,
+    `${head}Content-Length: 100001\r\n\r\n{${"[".repeat(100_000)}`,
+    `${head}Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}`,
+    `HTTP/1.1 503 No\r\nRetry-After: ${"9".repeat(400)}\r\nContent-Length: 2\r\n\r\n{}`,
+    "\0\xff",
+    "",
+  ];
+  let answer = "";
+  const server = createTcpServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", () => (answer === null ? babble(socket) : socket.end(answer)));
+  });
+  const piece = Buffer.alloc(1 << 20, " ");
+  const babble = (socket) => {
+    if (socket.bytesWritten === 0) socket.write(`${head}\r\n`);
+    while (!socket.destroyed && socket.write(piece));
+    socket.once("drain", () => babble(socket));
+  };
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const options = { baseUrl: `http://127.0.0.1:${server.address().port}`, patience: 0, timeout: 100_000 };
+  try {
+    for (answer of [...answers, null]) {
+      const client = new Spillgate(options);
+      assert.equal((await client.govern("t", "c", "small")).outcome, "unreached");
+    }
+    assert.ok(process.memoryUsage().rss < 1.2e9);
+  } finally {
+    server.close();
   }
 });
 
