@@ -46,7 +46,7 @@ from storage import (
 )
 from storage.base.threads import Threads
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
 
 log = logging.getLogger(__name__)
@@ -139,6 +139,7 @@ class Runtime:
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The ways of extraction that can run as configured."""
+        # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction.ladder import runnable_modes
 
         return runnable_modes(self.models is not None)

@@ -15,6 +15,7 @@ from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url, rule_in_words
+from storage import ledger_url
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -269,9 +270,6 @@ class Settings(BaseSettings):
             return _secret(self.ledger_url_file, "LEDGER_URL_FILE")
         if self.ledger_url is not None:
             return self.ledger_url
-        # The backends take 0.15 s to import: not for commands that open none.
-        from storage import ledger_url
-
         return ledger_url(self.store)
 
     @property

@@ -12,7 +12,7 @@ from domain.ports import ResultStore
 from domain.results import StoredResult
 from extraction.source import Source
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported by `_built`.
     from extraction.retrieve.index import PassageIndex
 
 MAX_BYTES = 128 << 20
@@ -41,7 +41,7 @@ class IndexCache:
         """Approximate bytes of memory."""
         return sum(index.size for _, index in self._kept.values())
 
-    def turn(self, size: int) -> anyio.Semaphore:
+    def gate(self, size: int) -> anyio.Semaphore:
         """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
         return self._large if size > _LARGE else self._small
 
@@ -62,7 +62,7 @@ class IndexCache:
             self._building.pop(key, None)
 
     async def _built(self, data: bytes, tool_name: str) -> "PassageIndex":
-        # With all that it needs it takes 20 ms to import: not before something is asked.
+        # With the other strategies, a twentieth of the start (bench/README.md, start).
         from extraction.retrieve.index import PassageIndex
 
         stop = threading.Event()

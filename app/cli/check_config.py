@@ -10,8 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.options import settings_of
+from app.cli.tables import table
 from app.edge.api_keys import load_keys
+from app.edge.unix_socket import check_place
 from app.extracting.known_models import known_window, model_configs, model_terms
+from app.operations.export import check_target
 from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
@@ -20,7 +23,7 @@ from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason
-from storage import check_urls
+from storage import check_sealing, check_urls
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
 # Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
@@ -74,7 +77,7 @@ class ConfigReport:
         shown = []
         for title, reasons in parts:
             rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
-            shown.append(f"{title}\n{table(rows)}")
+            shown.append(f"{title}\n{table(rows, _HEADS)}")
         return "\n\n".join(shown)
 
 
@@ -100,17 +103,11 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.storage_key_file is not None:
         for fault in load_storage_keys(settings.storage_key_file).faults:
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
-        from storage import check_sealing
-
         check_sealing()
     if settings.accounting_export is not None:
-        from app.operations.export import check_target
-
         check_target(settings.accounting_export)
     check_urls(settings.store, settings.ledger)
     if settings.uds is not None:
-        from app.edge.unix_socket import check_place
-
         check_place(settings.uds.absolute())
     policies = load_policies(settings)
     model_configs(settings, policies)
@@ -132,16 +129,6 @@ def report_on(
         terms=_terms(model, settings, policies) if model is not None else (),
         quotas={tenant: _quota(tenant, policies) for tenant in tenants},
     )
-
-
-def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
-    """Columns as wide as their longest cell, indented by two."""
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    padded = (
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
-    return "\n".join(f"  {line}".rstrip() for line in padded)
 
 
 def mask_url(url: str) -> str:

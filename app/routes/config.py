@@ -18,6 +18,7 @@ from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
 from extraction.models.pool import ModelState
+from policies.what_if import MESSAGE_TOKENS, would_be
 
 router = Router(tags=["policy"])
 
@@ -127,8 +128,6 @@ class WhatIfOut(BodyOut):
 )
 @Traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
-    from policies.what_if import MESSAGE_TOKENS, would_be
-
     text = policy_text(body.policy)
     rt.policies.check_override(text)
     of_tools = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)

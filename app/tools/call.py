@@ -31,6 +31,7 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LinePager
+from content.natural_language import language_of_text, may_be_in
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
@@ -40,7 +41,7 @@ from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported with the strategies.
     from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
@@ -288,8 +289,6 @@ async def _page(
 
 async def _nothing(reading: _Reading, pattern: str) -> str:
     """What the data has that is near the words of a pattern without a match, and the data's language."""
-    from content.natural_language import language_of_text, may_be_in
-
     rt, stored = reading.rt, reading.stored
     sentences = ["No line matches."]
     source = Source(rt.store, stored)
@@ -297,7 +296,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     if words and source.size <= _NEAREST_BYTES:
         # The SQLite of some Python builds has no FTS5.
         with suppress(sqlite3.Error):
-            async with rt.indexes.turn(source.size):
+            async with rt.indexes.gate(source.size):
                 data = await source.read(0, source.size)
                 index = await rt.indexes.of(source, data)
                 near = partial(_near, index)
@@ -311,6 +310,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
 
 
 def _near(index: "PassageIndex", word: str) -> str:
+    # With the other strategies, a twentieth of the start (bench/README.md, start).
     from extraction.retrieve.ranking import similar_words
 
     if count := index.count(word):

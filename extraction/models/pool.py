@@ -14,7 +14,7 @@ from extraction.models.asker import Asker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.usage import CallRules
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported by `_http`.
     from extraction.models.openai import Connections
 
 
@@ -144,7 +144,7 @@ class ModelPool:
     def _http(self, config: ModelConfig) -> Model:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
-        # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
+        # A fifth of the start and 6 MB (bench/README.md, start): only for a service with a model over HTTP.
         from extraction.models.openai import Connections, OpenAIEmbedder, OpenAIModel
 
         connections = self._connections.get(config.base_url)
@@ -155,6 +155,7 @@ class ModelPool:
         return kind(config.terms, connections, config.base_url, config.api_key, version=self._version)
 
     def _demo(self, config: ModelConfig) -> Model:
+        # It brings the prompts of the strategies.
         from extraction.models.demo import DemoModel
 
         return DemoModel(config.terms)
