@@ -15,7 +15,7 @@ from extraction.source import Source
 if TYPE_CHECKING:  # Imported by `_built`.
     from extraction.retrieve.index import PassageIndex
 
-MAX_BYTES = 128 << 20
+MAX_INDEX_BYTES = 128 << 20
 
 # More threads would not be faster. Each holds its text and the index that it builds.
 _AT_A_TIME = 2
@@ -28,7 +28,7 @@ _Key = tuple[str, str, str, tuple[ByteRange, ...]]
 class IndexCache:
     """Keeps the indexes used last, up to `max_bytes` together. `sweep` drops those whose result is gone."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
         self._large = anyio.Semaphore(1)
         self._small = anyio.Semaphore(SMALL_AT_A_TIME)

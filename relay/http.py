@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from command.http1 import FAILURES, Connection, Connections, Request, address_of
+from command.http1 import FAILURES, Connection, Connections, HttpRequest, address_of
 from command.service import why
 from domain.errors import ConfigError
 from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
@@ -266,7 +266,7 @@ class HttpServer:
             connection = self._kept.take() or Connection(self._address, CONNECT_SECONDS)
             if post is not None and post.request is not None:
                 self._running[post.request] = connection
-            response = connection.send(Request(method, self._route, sent, body or b""))
+            response = connection.send(HttpRequest(method, self._route, sent, body or b""))
             route = self._redirected(response)
             if route is None:
                 return connection, response
@@ -290,7 +290,9 @@ class HttpServer:
             with suppress(*FAILURES):
                 connection = Connection(self._address, _DELETE_SECONDS)
                 ends = time.monotonic() + _DELETE_SECONDS
-                connection.send(Request("DELETE", self._route, {**self._session, **self._given}), ends).read()
+                connection.send(
+                    HttpRequest("DELETE", self._route, {**self._session, **self._given}), ends
+                ).read()
 
 
 class Event(NamedTuple):

@@ -224,7 +224,7 @@ class MemoryLedger(LedgerBase):
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
-            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
+            return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
         self._check_room(call.key.tenant, opens=known is None)
         if call.report is None:
             return Entered(session)
@@ -233,7 +233,7 @@ class MemoryLedger(LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         receipt = self._judge(charge, forced=forced)
-        if receipt is not None and not receipt.replayed:
+        if receipt is not None and not receipt.is_retry:
             self._enter(charge)
         return receipt
 
@@ -243,7 +243,9 @@ class MemoryLedger(LedgerBase):
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
             first = kept.calls[call]
-            return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
+            return session_rules.retry_receipt(
+                kept.session, charge, first.entry, first.fingerprint, first.text
+            )
         session = session_rules.admitted(None if kept is None else kept.session, charge)
         self._check_room(entry.tenant, opens=kept is None, admitted=session_rules.is_admitted(entry))
         budget = session.budget(charge.default_window, charge.enforce)

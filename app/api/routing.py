@@ -14,7 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
 
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from app.edge.json_body import decoded
 from app.operations.logs import describe_request
 from app.runtime import Runtime
@@ -57,7 +57,7 @@ class Traits:
     carries_results: bool = False
     streams_text: bool = False
     fails_open: bool = False
-    roles: tuple[Role, ...] = ()
+    roles: tuple[KeyRole, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
@@ -156,7 +156,7 @@ class RouteTable:
     def fails_open(self, method: str, path: str) -> bool:
         return any(traits_of(one).fails_open and _serves(one, method, path) for one in self._all)
 
-    def roles(self, method: str, path: str) -> tuple[Role, ...]:
+    def roles(self, method: str, path: str) -> tuple[KeyRole, ...]:
         """The roles that may call the route, beside `agent`."""
         return next((traits_of(one).roles for one in self._all if _serves(one, method, path)), ())
 
@@ -223,7 +223,7 @@ async def _every_tenant(request: Request) -> bool:
 
 
 async def _is_agent(request: Request) -> bool:
-    return request.scope.get("role") is Role.AGENT
+    return request.scope.get("role") is KeyRole.AGENT
 
 
 async def _operator(request: Request) -> None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
-from app.edge.api_keys import ApiKeys, Role
+from app.edge.api_keys import ApiKeys, KeyRole
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
@@ -239,11 +239,11 @@ class Access:
         if key.name:
             describe_request(key=key.name)
         scope["role"], scope["tenant"] = key.role, key.tenant
-        if key.role is Role.AGENT:
+        if key.role is KeyRole.AGENT:
             return self._within_rate(key.tenant, scope)
         if key.role not in self._routes.roles(scope["method"], path):
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
-        scope["every_tenant"] = key.role is Role.ADMIN and b"spillgate-tenant" not in found
+        scope["every_tenant"] = key.role is KeyRole.ADMIN and b"spillgate-tenant" not in found
         named = found.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
         if not is_tenant(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")

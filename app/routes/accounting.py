@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from app.api.answers import cut_on_error, prefers
 from app.api.bodies import BodyOut
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from domain.accounting import (
     MOST_GROUPS,
     PERIOD_MS,
@@ -55,7 +55,7 @@ _TIME: dict[str, Any] = {
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
 
 
-class Format(StrEnum):
+class SummaryFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
 
@@ -155,7 +155,7 @@ _CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the ot
         200: {"content": {CSV: {"schema": {"type": "string"}}, NDJSON: {"schema": {"type": "string"}}}},
     },
 )
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_entries(
     request: Request,
     rt: InRuntime,
@@ -250,14 +250,14 @@ def _keys(
     summary="Sums by group, most tokens saved first; Accept: text/csv or format=csv exports",
     responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
 )
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_summary(
     request: Request,
     rt: InRuntime,
     chosen: Filter,
     every_tenant: EveryTenant,
     keys: Annotated[tuple[GroupBy, ...], Depends(_keys)],
-    format: Annotated[Format | None, Query(description="Instead of Accept.")] = None,
+    format: Annotated[SummaryFormat | None, Query(description="Instead of Accept.")] = None,
 ) -> Response:
     """By `tenant`, an admin's key sums up every tenant, or the one that the header Spillgate-Tenant names."""
     for period in {GroupBy.HOUR, GroupBy.MINUTE}.intersection(keys):
@@ -266,7 +266,7 @@ async def get_summary(
         chosen = replace(chosen, tenant=None)
     found = await rt.ledger.summary(chosen, *keys)
     # In a thread: 10,000 rows take over 10 ms.
-    if format is Format.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
+    if format is SummaryFormat.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
         return Response(await run_sync(_summary_csv, found, keys), media_type=f"{CSV}; charset=utf-8")
     return Response(await run_sync(_summary_json, found, keys), media_type="application/json")
 

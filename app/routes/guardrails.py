@@ -23,7 +23,7 @@ router = Router(tags=["guardrails"])
     summary="Govern the tool results of a request to a model, as LiteLLM's generic guardrail",
     responses={
         200: {
-            "description": "`NONE`, or the rows with the large results replaced.",
+            "description": "`NONE`, or the messages with the large results replaced.",
             "content": json_of({"type": "object"}),
         }
     },
@@ -38,9 +38,9 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
         try:
             check_rate(request)
             body = await read_body(request.scope, request.receive)
-            found, error = await litellm.guardrail_answer(body, tenant, rt)
+            replaced, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)
-            answer = as_json(found)
+            answer = as_json(replaced)
         except SpillgateError as error:
             _log(error, request)
     return Response(answer, media_type=JSON)

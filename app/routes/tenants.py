@@ -8,7 +8,7 @@ from fastapi import Path, Request, Response
 from app.api.bodies import BodyOut
 from app.api.openapi import JSON
 from app.api.routing import ForOperators, InRuntime, Router, Traits
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from app.operations.logs import log_deleted_tenant
 from domain.errors import InvalidField, StorageError
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
@@ -55,7 +55,7 @@ class DeletedOut(BodyOut):
 
 
 @router.get("/tenants", dependencies=[ForOperators], summary="What each tenant uses of its quotas")
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_tenants(rt: InRuntime) -> TenantsOut:
     uses = await rt.readiness.tenant_uses()
     shown = []
@@ -72,7 +72,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
     summary="Delete the results, sessions and accounting of a tenant",
     responses={202: {"content": {JSON: {}}}},
 )
-@Traits(writes=True, roles=(Role.ADMIN,))
+@Traits(writes=True, roles=(KeyRole.ADMIN,))
 async def delete_tenant(
     request: Request,
     rt: InRuntime,
@@ -107,7 +107,7 @@ async def delete_tenant(
         found.sessions += purged.sessions
         found.entries += purged.entries
         found.complete = not results and purged.is_done
-        # Also after a step in memory, which does not wait, others run. A journal takes time to be replayed.
+        # Also after a step in memory, which does not wait, others run.
         await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
     rt.spend_caps.daily.forget(tenant_id)
     request.app.state.rates.forget(tenant_id)

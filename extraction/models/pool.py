@@ -15,7 +15,7 @@ from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.usage import CallRules
 
 if TYPE_CHECKING:  # Imported by `_http`.
-    from extraction.models.openai import Connections
+    from extraction.models.openai import BackendConnections
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ModelPool:
         """`default` names the models that are asked where the policy names none. `tokenizer_of` returns the
         tokenizer for a model's name. Raises ConfigError for a URL that names no backend."""
         self._stack = AsyncExitStack()
-        self._connections: dict[str, Connections] = {}
+        self._connections: dict[str, BackendConnections] = {}
         """The connections of each backend, by its URL."""
         self._version = version
         self._shared = SharedModelState(concurrency, asyncio.Semaphore(concurrency))
@@ -145,11 +145,11 @@ class ModelPool:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # A fifth of the start and 6 MB (bench/README.md, start): only for a service with a model over HTTP.
-        from extraction.models.openai import Connections, OpenAIEmbedder, OpenAIModel
+        from extraction.models.openai import BackendConnections, OpenAIEmbedder, OpenAIModel
 
         connections = self._connections.get(config.base_url)
         if connections is None:
-            connections = self._connections[config.base_url] = Connections(self._shared.concurrency)
+            connections = self._connections[config.base_url] = BackendConnections(self._shared.concurrency)
             self._stack.push_async_callback(connections.aclose)
         kind = OpenAIEmbedder if config.embeds else OpenAIModel
         return kind(config.terms, connections, config.base_url, config.api_key, version=self._version)

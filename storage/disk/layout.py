@@ -29,17 +29,17 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @frozen_struct
-class Info:
+class FileInfo:
     """`body_bytes` is the size of the complete body."""
 
     body_bytes: int
     stored: StoredResult
 
 
-_decode_json = msgspec.json.Decoder(Info).decode
+_decode_json = msgspec.json.Decoder(FileInfo).decode
 
 
-def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
+def read_info(tenant: str, handle: Handle, directory: int) -> tuple[FileInfo, int]:
     """Returns the info and its last use in Unix ns. Raises FileNotFoundError (also if it is not a regular
     file) and DamagedInfo."""
     fd = open_file(info_name(handle), directory)

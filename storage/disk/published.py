@@ -14,7 +14,7 @@ from storage.base.damage import DamagedInfo, Notices, TornInfo, encode_info
 from storage.base.places import InPlace
 from storage.base.quota import Quota
 from storage.disk.layout import (
-    Info,
+    FileInfo,
     SessionDirs,
     body_name,
     handle_of,
@@ -104,7 +104,7 @@ class PublishedBodies:
                     os.close(directories.pop(key))
         raise AssertionError
 
-    def write_info(self, fd: int, info: Info) -> None:
+    def write_info(self, fd: int, info: FileInfo) -> None:
         """Does not sync it."""
         write_all(self.files, fd, encode_info(info))
         used_ns = info.stored.stored_at * 1_000_000

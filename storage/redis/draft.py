@@ -31,7 +31,7 @@ _OPTIONS: dict[int, int] = {
 _of_thread = threading.local()
 
 
-class Publisher(Protocol):
+class RedisPublisher(Protocol):
     """What a draft needs of its store."""
 
     connection: RedisConnection
@@ -54,7 +54,7 @@ class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: Publisher, tenant: str) -> None:
+    def __init__(self, store: RedisPublisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = ""

@@ -55,14 +55,14 @@ class RedisEntries:
         places = {} if cursor is None else _places(kind, cursor)
         first = min(limit + 1, _PIECE)
         readers = [
-            _Reader(decode_entry, shard, wanted, end, places.get(shard.number), newest_first, first)
+            _EntryReader(decode_entry, shard, wanted, end, places.get(shard.number), newest_first, first)
             for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
         while ready := await self._ready(readers):
             if len(page) == limit:
                 break
-            page.append((max if newest_first else min)(ready, key=_Reader.order).take())
+            page.append((max if newest_first else min)(ready, key=_EntryReader.order).take())
         # A reader that has taken nothing yet, from the newest on, has no place.
         text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers if reader.place)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
@@ -120,14 +120,14 @@ class RedisEntries:
     ) -> None:
         wanted = part or adding.wanted
         for shard, end in await self._ends(wanted, shards):
-            reader = _Reader(decode_summed_entry, shard, wanted, end)
+            reader = _EntryReader(decode_summed_entry, shard, wanted, end)
             while await self._ready([reader]):
                 for _, entry in reader.found:
                     adding.sums.add_entry(entry)
                 reader.found.clear()
             adding.is_damaged |= reader.is_damaged
 
-    async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
+    async def _ready(self, readers: Sequence["_EntryReader[E]"]) -> list["_EntryReader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
@@ -173,7 +173,7 @@ class _Adding:
 
 
 @dataclass(slots=True)
-class _Reader(Generic[E]):
+class _EntryReader(Generic[E]):
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. Entries up to the id
     `place` were taken or do not match: those from it on, if the newest come first. `place` is "" before the
     newest."""

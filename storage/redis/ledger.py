@@ -22,7 +22,7 @@ from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import LARGEST, check_count, encoded, pack_kept
-from storage.redis.sessions import Found, Sessions, Step
+from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
@@ -37,7 +37,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         super().__init__(**options)
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
-        self._usages: dict[str, _Usage] = {}
+        self._usages: dict[str, _TenantUsage] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         session = found.session or session_rules.fresh(call.key, self._clock())
         if found.receipt is not None:
             first = found.receipt
-            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
+            return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
         return Entered(session, warning=warning)
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
@@ -62,12 +62,12 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def _report(
         self, key: SessionKey, report: UsageReport | None, call_id: str | None, *, is_call: bool
-    ) -> tuple[Found, ReportWarning | None]:
+    ) -> tuple[SessionState, ReportWarning | None]:
         """Applies a report, unless the call has a receipt."""
         warning: ReportWarning | None = None
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: SessionState) -> Step | None:
             nonlocal warning
             session = session_rules.alive(found.session or session_rules.fresh(key, self._clock()))
             if found.receipt is not None:
@@ -94,7 +94,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(charge.key.tenant, len(text))
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: SessionState) -> Step | None:
             if found.receipt is not None:
                 return None
             session = session_rules.admitted(found.session, charge)
@@ -113,7 +113,9 @@ class RedisLedger(RedisEntries, LedgerBase):
         found, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
         if found.session is not None and found.receipt is not None:
             first = found.receipt
-            return session_rules.replayed(found.session, charge, first.entry, first.fingerprint, first.text)
+            return session_rules.retry_receipt(
+                found.session, charge, first.entry, first.fingerprint, first.text
+            )
         if step is None:
             return None
         assert found.session is not None
@@ -124,7 +126,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(entry.tenant)
 
-        def decide(found: Found) -> Step:
+        def decide(found: SessionState) -> Step:
             check_room(opens=False, admitted=admitted)
             after = found.session and session_rules.used(found.session, entry.timestamp)
             return Step(after, entry)
@@ -137,7 +139,7 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step:
+        def decide(found: SessionState) -> Step:
             before = found.session
             if before is None or before.ended_at is not None:
                 check_room(opens=True)
@@ -148,7 +150,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         return found.session
 
     async def end(self, key: SessionKey) -> Session | None:
-        def decide(found: Found) -> Step | None:
+        def decide(found: SessionState) -> Step | None:
             now = self._clock()
             before = session_rules.fresh(key, now) if found.is_damaged else found.session
             after = before and session_rules.ended(before, now)
@@ -192,7 +194,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         packed = encoded(text)
         check_room = await self._room(key.tenant, len(packed))
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: SessionState) -> Step | None:
             if found.session is None or not session_rules.keeps(found.session, epoch):
                 return None
             check_room(opens=False)
@@ -271,7 +273,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
             return partial(session_rules.check_room, session_rules.NOTHING, most)
-        known, now = self._usages.setdefault(tenant, _Usage()), time.monotonic()
+        known, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
         used = known.usage
         if (
             now > known.counted_at + _FRESH_SECONDS
@@ -286,7 +288,7 @@ class RedisLedger(RedisEntries, LedgerBase):
 
 
 @dataclass(slots=True)
-class _Usage:
+class _TenantUsage:
     """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
 
     usage: LedgerUsage = session_rules.NOTHING

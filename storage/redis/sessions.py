@@ -37,7 +37,7 @@ _MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SessionState:
     """A session, None if it is unknown or damaged, and the receipt of a call. session.lua writes a change if
     Redis still has this `seal`, the beginning of the record, and this `first`, the bytes of the receipt."""
 
@@ -65,7 +65,7 @@ class Step(NamedTuple):
     ends: bool = False
 
 
-Decide = Callable[[Found], Step | None]
+Decide = Callable[[SessionState], Step | None]
 """Pure. Returns None if nothing is to be written; may raise SpillgateError."""
 
 
@@ -75,7 +75,7 @@ class Sessions:
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
         self._redis = connection
         self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
-        self._known: dict[SessionKey, Found] = {}
+        self._known: dict[SessionKey, SessionState] = {}
         self._locks: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
@@ -84,7 +84,7 @@ class Sessions:
         """The command to whose reply `found` belongs."""
         return ("HMGET", shard_of(key).key("session", key.session_id), "s", "r", "u", encoded(receipt))
 
-    def found(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> Found:
+    def found(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> SessionState:
         """A damaged session counts as unknown, a damaged receipt too; a warning names the key."""
         sealed, reserved, used_at, first = (one or b"" for one in reply or (None,) * 4)
         session = receipt = None
@@ -97,12 +97,14 @@ class Sessions:
             where = shard_of(key).key("session", key.session_id)
             what = "is damaged: its session counts as unknown. End it or PUT it again."
             self._redis.notices.warn(where, what)
-        return Found(session, sealed[:SEAL], first, receipt, is_damaged)
+        return SessionState(session, sealed[:SEAL], first, receipt, is_damaged)
 
     def forget(self, tenant: str) -> None:
         self._known = {key: found for key, found in self._known.items() if key.tenant != tenant}
 
-    async def read(self, key: SessionKey, call_id: str | None = None, epoch: int | None = None) -> Found:
+    async def read(
+        self, key: SessionKey, call_id: str | None = None, epoch: int | None = None
+    ) -> SessionState:
         """Reads the receipt of the call in `epoch`; None: that of the session, both at one moment."""
         guess = self._known.get(key, _UNKNOWN).epoch if epoch is None else epoch
         found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
@@ -113,7 +115,7 @@ class Sessions:
 
     async def change(
         self, key: SessionKey, decide: Decide, call_id: str | None = None, epoch: int | None = None
-    ) -> tuple[Found, Step | None]:
+    ) -> tuple[SessionState, Step | None]:
         """Writes what `decide` returns for the session as this process knows it. If that is nothing or an
         error, or if the session is another one in Redis, `decide` gets it as it is there, with the receipt of
         the call. Returns the session afterwards, and what was written."""
@@ -147,7 +149,7 @@ class Sessions:
             # It may be the error of a session that another replica has changed since.
             return None
 
-    def _learn(self, key: SessionKey, found: Found) -> Found:
+    def _learn(self, key: SessionKey, found: SessionState) -> SessionState:
         self._known.pop(key, None)
         self._known[key] = replace(found, first=b"", receipt=None)
         if len(self._known) > _MOST_KNOWN:
@@ -155,8 +157,8 @@ class Sessions:
         return found
 
     async def _write(
-        self, key: SessionKey, found: Found, step: Step, receipt: str, once: str
-    ) -> Found | None:
+        self, key: SessionKey, found: SessionState, step: Step, receipt: str, once: str
+    ) -> SessionState | None:
         """Returns the session afterwards; None if another replica has changed it."""
         shard, before, session, entry = shard_of(key), found.session, step.session, step.entry
         record = packed = group = b""
@@ -183,10 +185,10 @@ class Sessions:
             self._known.pop(key, None)
             return None
         after = session and replace(session, last_used_at=int(used_at))
-        return self._learn(key, Found(after, record[:SEAL] or found.seal))
+        return self._learn(key, SessionState(after, record[:SEAL] or found.seal))
 
 
-_UNKNOWN = Found()
+_UNKNOWN = SessionState()
 
 
 def _field(call_id: str | None, epoch: int) -> str:

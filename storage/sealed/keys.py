@@ -156,7 +156,7 @@ class KeylessLedger(LedgerAround):
 
 def _first(receipt: Receipt) -> Receipt:
     # The text of a call that is charged now is this process's own, whatever it begins with.
-    if receipt.replayed:
+    if receipt.is_retry:
         _readable(receipt.text)
     return receipt
 

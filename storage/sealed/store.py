@@ -339,7 +339,7 @@ class SealedLedger(LedgerAround):
         return replace(charge, text=await self._seal(charge.text, *about))
 
     async def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
-        if receipt.replayed:
+        if receipt.is_retry:
             return await self._opened(receipt, charge.key, charge.call_id)
         return replace(receipt, text=charge.text)
 

@@ -267,7 +267,7 @@ def _look(connection: sqlite3.Connection, session: Session | None, call: Call, n
     if call.call_id is None:
         return Entered(session)
     first = rows.read_call(connection, call.key, session.epoch, call.call_id)
-    return Entered(session) if first is None else session_rules.reentered(session, call, *first)
+    return Entered(session) if first is None else session_rules.enter_retry(session, call, *first)
 
 
 def _charge(
@@ -278,7 +278,7 @@ def _charge(
         first = rows.read_call(connection, charge.key, charge.epoch, charge.call_id)
         if first is not None:
             session = before or session_rules.fresh(charge.key, charge.entry.timestamp)
-            return session_rules.replayed(session, charge, *first)
+            return session_rules.retry_receipt(session, charge, *first)
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     opens = before is None and not rows.counted_usage(connection, charge.key).sessions
