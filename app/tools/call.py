@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from anyio.to_thread import run_sync
 
-from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import Subject, open_subject, scan, session_in_any_case
@@ -37,6 +36,7 @@ from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
+from domain.library_errors import msgspec_rule, types_in_words
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
@@ -205,12 +205,11 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     """msgspec's message with the argument at fault first, and types in words."""
     if isinstance(error, RecursionError):
         return "The arguments are nested too deeply"
-    rule, _, where = str(error).partition(" - at ")
+    path, rule = msgspec_rule(str(error))
     # `mode` is the only argument that is one of a list.
     rule = (
         f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
     )
-    path = where.strip("`").removeprefix("$").removeprefix(".")
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 

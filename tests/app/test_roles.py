@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.files import replace_text
+from command.files import replace_text
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve
