@@ -173,7 +173,7 @@ class PolicyDocument:
         matching = sorted((glob for glob in self.tools if fnmatchcase(tool_name, glob)), key=_specificity)
         return [(("defaults",), self.defaults), *((("tools", glob), self.tools[glob]) for glob in matching)]
 
-    def place(self, path: Path) -> str:
+    def location(self, path: Path) -> str:
         """Where a key is set: source, table and line, for messages."""
         *table, key = path
         lines = line_numbers(self.text)

@@ -206,9 +206,9 @@ def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
 
 def _grep(seen: _Seen) -> Iterator[str]:
     pattern = pattern_of(seen.oversized.result)
-    for place in [*seen.files, *seen.directories][:_OFFERED]:
-        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=place.name)
-        yield f"{call}  # {_sized(place, seen)}"
+    for part in [*seen.files, *seen.directories][:_OFFERED]:
+        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=part.name)
+        yield f"{call}  # {_sized(part, seen)}"
     if pattern is None or not (seen.files or seen.directories):
         yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
     file = seen.files[0].name if len(seen.files) == 1 else seen.name

@@ -310,9 +310,9 @@ class MemoryLedger(LedgerBase):
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
-        place = None if cursor is None else cursors.decode_number(kind, cursor)
+        seq = None if cursor is None else cursors.decode_number(kind, cursor)
         rows = reversed(self._entries.items()) if newest_first else iter(self._entries.items())
-        rest = (row for row in rows if place is None or (row[0] < place if newest_first else row[0] > place))
+        rest = (row for row in rows if seq is None or (row[0] < seq if newest_first else row[0] > seq))
         found = list(islice((row for row in rest if matches(row[1], wanted)), limit + 1))
         page = found[:limit]
         more = cursors.encode(kind, str(page[-1][0])) if len(found) > limit else None
@@ -360,7 +360,7 @@ class MemoryLedger(LedgerBase):
             if entry.timestamp <= oldest:
                 del self._entries[seq]
                 self._count(entry.tenant, 0, -_size(entry))
-        self._stored_at = {place: at for place, at in self._stored_at.items() if at > oldest}
+        self._stored_at = {name: at for name, at in self._stored_at.items() if at > oldest}
         return [key for key, kept in self._sessions.items() if kept.session.ended_at is not None]
 
     def _forget(self, key: SessionKey) -> None:
@@ -381,7 +381,7 @@ class MemoryLedger(LedgerBase):
             self._count(tenant, 0, -_size(entry))
         is_done = max(len(sessions), len(entries)) < _PURGED_AT_ONCE
         if is_done:
-            self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
+            self._stored_at = {name: at for name, at in self._stored_at.items() if name[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)
 
     async def usage(self) -> dict[str, LedgerUsage]:

@@ -299,14 +299,14 @@ def _texts_of(content: Raw) -> list[Text]:
     return [_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks)]
 
 
-def _text_of(raw: Raw, place: str) -> Text:
-    block = checked(_decode_block, raw, lambda _: f"{place} must be an object with a `type`, a string.")
+def _text_of(raw: Raw, path: str) -> Text:
+    block = checked(_decode_block, raw, lambda _: f"{path} must be an object with a `type`, a string.")
     if not is_string(block.type):
-        raise InvalidField(f"{place} must be an object with a `type`, a string.")
+        raise InvalidField(f"{path} must be an object with a `type`, a string.")
     if len(memoryview(block.type)) > LONGEST_TYPE or msgspec.json.decode(block.type) != "text":
         return bytes(raw)
     if block.text is UNSET or not is_string(block.text):
-        raise InvalidField(f"{place} is of type text and lacks the field `text`, a string.")
+        raise InvalidField(f"{path} is of type text and lacks the field `text`, a string.")
     return LongText(block.text)
 
 

@@ -67,8 +67,8 @@ class Traits:
 
 
 def traits_of(route: Route) -> Traits:
-    found: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
-    return found
+    traits: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
+    return traits
 
 
 _NONE = Traits()
@@ -95,17 +95,17 @@ _HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, 
 def errors_of(route: Route) -> list[ErrorClass]:
     """Every error that the route can answer, by status."""
     declared = traits_of(route)
-    found = {*_EVERY_ROUTE, *declared.raises}
+    kinds = {*_EVERY_ROUTE, *declared.raises}
     if not declared.is_open:
-        found |= {*_NEEDS_KEY}
+        kinds |= {*_NEEDS_KEY}
     if declared.writes:
-        found |= {*_WRITES}
+        kinds |= {*_WRITES}
     if route.param_convertors:
         # A parameter that makes the path that of no route.
-        found.add(errors.NotFound)
+        kinds.add(errors.NotFound)
     if "handle" in route.param_convertors:
-        found |= {*_HANDLE}
-    return sorted(found, key=lambda kind: (kind.status, kind.code))
+        kinds |= {*_HANDLE}
+    return sorted(kinds, key=lambda kind: (kind.status, kind.code))
 
 
 class RouteTable:
@@ -118,10 +118,10 @@ class RouteTable:
     @cached_property
     def api(self) -> list[APIRoute]:
         """The routes of the OpenAPI document, analysed."""
-        found = [one for one in self._all if isinstance(one, LateRoute) and one.include_in_schema]
-        for route in found:
+        routes = [one for one in self._all if isinstance(one, LateRoute) and one.include_in_schema]
+        for route in routes:
             route.analyse()
-        return list[APIRoute](found)
+        return list[APIRoute](routes)
 
     @cached_property
     def _all(self) -> list[Route]:
@@ -162,8 +162,8 @@ class RouteTable:
 
     def span_of(self, method: str, path: str) -> tuple[str, str]:
         """The name of the span of a request, "" if it has none; and the template of its route."""
-        if (found := self._plain_spans.get((method, path))) is not None:
-            return found
+        if (span := self._plain_spans.get((method, path))) is not None:
+            return span
         return next((one for one, route in self._spans if _serves(route, method, path)), ("", ""))
 
     @cached_property
@@ -174,8 +174,8 @@ class RouteTable:
     @cached_property
     def _plain_spans(self) -> dict[tuple[str, str], tuple[str, str]]:
         return {
-            (method, one.path): found
-            for found, one in self._spans
+            (method, one.path): span
+            for span, one in self._spans
             if not one.param_convertors
             for method in one.methods or ()
         }
@@ -353,10 +353,10 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         """Raises BadRequest, InvalidUtf8, InvalidField."""
-        found, had_surrogates = decoded(msgspec.json.decode, await self.body())
+        value, had_surrogates = decoded(msgspec.json.decode, await self.body())
         if had_surrogates:
             raise errors.InvalidField("The body holds a lone surrogate. Send valid Unicode.")
-        return found
+        return value
 
 
 class Router(APIRouter):

@@ -264,11 +264,11 @@ async def get_summary(
         _check_periods(chosen, period, rt.clock())
     if every_tenant and GroupBy.TENANT in keys:
         chosen = replace(chosen, tenant=None)
-    found = await rt.ledger.summary(chosen, *keys)
+    summary = await rt.ledger.summary(chosen, *keys)
     # In a thread: 10,000 rows take over 10 ms.
     if format is SummaryFormat.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
-        return Response(await run_sync(_summary_csv, found, keys), media_type=f"{CSV}; charset=utf-8")
-    return Response(await run_sync(_summary_json, found, keys), media_type="application/json")
+        return Response(await run_sync(_summary_csv, summary, keys), media_type=f"{CSV}; charset=utf-8")
+    return Response(await run_sync(_summary_json, summary, keys), media_type="application/json")
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
@@ -283,32 +283,32 @@ def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
 _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("group", "groups")]
 
 
-def _summary_json(found: Summary, keys: tuple[GroupBy, ...]) -> bytes:
+def _summary_json(summary: Summary, keys: tuple[GroupBy, ...]) -> bytes:
     """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
-    warnings = [_DAMAGED] if found.is_damaged else []
-    if found.rest is not None:
+    warnings = [_DAMAGED] if summary.is_damaged else []
+    if summary.rest is not None:
         warnings.append(_CUT)
     return msgspec.json.encode(
         {
             "group_by": ",".join(keys),
-            "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, found.rows))),
-            "rest": found.rest,
-            "total": found.total,
-            "complete": not found.is_damaged,
+            "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, summary.rows))),
+            "rest": summary.rest,
+            "total": summary.total,
+            "complete": not summary.is_damaged,
             "warnings": warnings,
         }
     )
 
 
-def _summary_csv(found: Summary, keys: tuple[GroupBy, ...]) -> str:
+def _summary_csv(summary: Summary, keys: tuple[GroupBy, ...]) -> str:
     """A column for each key, for each sum, and `complete`."""
     out = io.StringIO()
     write = csv.writer(out).writerow
     write([*keys, *_SUMMED, "complete"])
-    complete = "false" if found.is_damaged else "true"
-    rows = [(list(row.groups.values()), row) for row in found.rows]
-    if found.rest is not None:
-        rows.append(([_REST] * len(keys), found.rest))
+    complete = "false" if summary.is_damaged else "true"
+    rows = [(list(row.groups.values()), row) for row in summary.rows]
+    if summary.rest is not None:
+        rows.append(([_REST] * len(keys), summary.rest))
     for groups, row in rows:
         write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), complete])
     return out.getvalue()

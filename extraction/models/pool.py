@@ -129,8 +129,8 @@ class ModelPool:
     def _lane(self, config: ModelConfig, tokenizer: Tokenizer) -> ModelLane:
         name = config.terms.name
         old, lane = self._configs.get(name), self._lanes.get(name)
-        place = (config.base_url, config.api_key, config.embeds)
-        if lane is None or old is None or (old.base_url, old.api_key, old.embeds) != place:
+        backend = (config.base_url, config.api_key, config.embeds)
+        if lane is None or old is None or (old.base_url, old.api_key, old.embeds) != backend:
             return ModelLane(self._model(config), tokenizer, ModelHealth(name))
         return ModelLane(lane.model if old == config else self._model(config), tokenizer, lane.health)
 

@@ -254,7 +254,7 @@ class DiskDraft:
         self._spill()
         self._published.files.sync_data(body)
         self._write_info(FileInfo(self._spilled, stored))
-        directory = self._published.place(self._name, f"{self._name}.json", stored)
+        directory = self._published.rename(self._name, f"{self._name}.json", stored)
         # From here on the bytes count as published, even if the sync fails.
         self._spilled = 0
         try:

@@ -19,7 +19,7 @@ CHUNK = 1 << 20
 
 
 class ObjectPublisher(Protocol):
-    """What a draft needs of its store. `remove_segments` and `place` block."""
+    """What a draft needs of its store. `remove_segments` and `put_info` block."""
 
     bucket: Bucket
     cache: SegmentCache
@@ -31,7 +31,7 @@ class ObjectPublisher(Protocol):
 
     async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None: ...
 
-    def place(self, info: ObjectInfo, data: bytes) -> bool: ...
+    def put_info(self, info: ObjectInfo, data: bytes) -> bool: ...
 
     def remove_segments(self, paths: list[str]) -> None: ...
 
@@ -138,7 +138,7 @@ class ObjectDraft:
         self._is_done = True
         is_ours = False
         try:
-            is_ours = self._store.place(info, data)
+            is_ours = self._store.put_info(info, data)
         finally:
             self._store.give(self._tenant, self._size, published=self._size if is_ours else 0)
         self._waiting.clear()

@@ -199,7 +199,7 @@ class ObjectStore:
 
     # The methods from here on block, unless they are `async`.
 
-    def place(self, info: ObjectInfo, data: bytes) -> bool:
+    def put_info(self, info: ObjectInfo, data: bytes) -> bool:
         """Publishes a result whose segments are stored. `data` is the encoded info. False if a concurrent
         retry of this call has published it, with the same content. A result that has expired, or whose last
         segment is missing, is replaced.
@@ -304,8 +304,8 @@ class ObjectStore:
         return info.used_at + self._retention_ms + ms_ago <= self._clock()
 
     def _settle(self, listed: ListedResult) -> tuple[int, bool]:
-        """Deletes what expired a step ago (see `place`) and what a crash left. Returns the bytes that stay,
-        and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
+        """Deletes what expired a step ago (see `put_info`) and what a crash left. Returns the bytes that
+        stay, and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
         if len(listed.segments) == 1 and self._is_recent(listed):
             return listed.size, False
         info, version = self._look(listed.path)

@@ -45,7 +45,7 @@ class RedisPublisher(Protocol):
 
     def give(self, tenant: str, size: int, published: int = 0) -> None: ...
 
-    async def place(
+    async def put_info(
         self, stored: StoredResult, size: int, body: str, segment: bytes
     ) -> tuple[str, int, Durability]: ...
 
@@ -167,7 +167,7 @@ class RedisDraft:
             segment = await pack(self._cut())
         was_in_redis, self._is_in_redis = self._is_in_redis, False
         try:
-            kept, self._published, durability = await self._store.place(stored, self._size, body, segment)
+            kept, self._published, durability = await self._store.put_info(stored, self._size, body, segment)
         except StoreFull:
             self._is_in_redis = was_in_redis
             raise

@@ -126,12 +126,12 @@ class KeylessStore(StoreAround):
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises UnknownKey."""
-        found = await self._inner.find(tenant, handle)
-        text = "" if found is None else found.tool_arguments or ""
+        stored = await self._inner.find(tenant, handle)
+        text = "" if stored is None else stored.tool_arguments or ""
         # Arguments may begin with PREFIX, too. The SHA-256 of a sealed info is that of its sealed text.
-        if found and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == found.sha256:
+        if stored and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == stored.sha256:
             raise UnknownKey
-        return found
+        return stored
 
 
 class KeylessLedger(LedgerAround):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from domain import __version__
 from domain.errors import ConfigError
-from storage.base.places import Schema, make_directories, refusal, take_lock
+from storage.base.paths import Schema, make_directories, refusal, take_lock
 from storage.sqlite.hours import sum_up_new
 
 log = logging.getLogger("spillgate.storage")
