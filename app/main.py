@@ -16,7 +16,7 @@ from app.edge.access import Access, RequestRates
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
 from app.operations.logs import log_refused, log_stopped
-from app.operations.policy_file import follow_policies
+from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused

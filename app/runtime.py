@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from app import __version__
-from app.doors.seen_rows import SeenRows
+from app.doors.seen_messages import SeenMessages
 from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
@@ -46,7 +46,7 @@ from storage import (
 )
 from storage.base.threads import Threads
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
-    seen_rows: SeenRows = field(default_factory=SeenRows)
+    seen_messages: SeenMessages = field(default_factory=SeenMessages)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -139,6 +139,7 @@ class Runtime:
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The ways of extraction that can run as configured."""
+        # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction.ladder import runnable_modes
 
         return runnable_modes(self.models is not None)

@@ -13,8 +13,10 @@ from pydantic_settings import PydanticBaseSettingsSource as Source
 from app.files import read_text
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
+from domain.library_errors import pydantic_rule
 from domain.quotas import TenantQuota
-from policies.documents import check_base_url, rule_in_words
+from policies.documents import check_base_url
+from storage import ledger_url
 
 PREFIX = "SPILLGATE_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -269,9 +271,6 @@ class Settings(BaseSettings):
             return _secret(self.ledger_url_file, "LEDGER_URL_FILE")
         if self.ledger_url is not None:
             return self.ledger_url
-        # The backends take 0.15 s to import: not for commands that open none.
-        from storage import ledger_url
-
         return ledger_url(self.store)
 
     @property
@@ -332,7 +331,7 @@ def load_settings(**given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"
-        rule = _rule_of(field, first["type"]) or rule_in_words(first["msg"])
+        rule = pydantic_rule(first["type"], first["msg"], _rules_of(field))
         raise ConfigError(f"{PREFIX}{field}: {rule}.") from None
     _check_binding(settings)
     _check_storage(settings)
@@ -351,16 +350,12 @@ def _nearest(name: str) -> str:
     return f"{PREFIX}{_SYNONYMS.get(near, near)}"
 
 
-def _rule_of(field: str, fault: str) -> str | None:
-    """What to write where pydantic's message says less."""
-    if fault == "bool_parsing":
-        return "write true or false"
-    if fault != "int_parsing":
-        return None
+def _rules_of(field: str) -> dict[str, str]:
+    """What to write for a setting in bytes, where pydantic's message says less."""
     if not field.endswith("_BYTES"):
-        return "write a whole number"
+        return {}
     example = min(Settings.model_fields[field.lower()].default or 1 << 30, 1 << 30)
-    return f"write a number of bytes, such as {example}"
+    return {"int_parsing": f"must be a number of bytes, such as {example}"}
 
 
 def _check_storage(settings: Settings) -> None:

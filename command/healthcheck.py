@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from command.http1 import Address
-from command.service import Refused, Request, Service, ServiceError
+from command.service import Refused, Service, ServiceError, ServiceRequest
 from domain.errors import ConfigError
 
 _SECONDS = 5
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("SPILLGATE_PORT must be a number from 0 to 65535.")
     with closing(Service(Address(_ANY.get(host, host), int(port), path=options.uds or ""))) as service:
         try:
-            service.request(Request("GET", "/readyz", headers={"Host": _host()}, seconds=_SECONDS))
+            service.request(ServiceRequest("GET", "/readyz", headers={"Host": _host()}, seconds=_SECONDS))
         except ServiceError as error:
             why = error.status if isinstance(error, Refused) else f"no answer from {service.address}"
             print(f"not ready: {why}", file=sys.stderr)

@@ -18,9 +18,9 @@ from typing import Any
 from command.service import (
     LARGE_BYTES,
     Refused,
-    Request,
     Service,
     ServiceError,
+    ServiceRequest,
     TextBody,
     encoded,
     result_request,
@@ -28,12 +28,12 @@ from command.service import (
     state_folder,
 )
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, Answer, HookCall, text_in
+from domain.hooks import CLIENTS, HookAnswer, HookCall, text_in
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
-MAX_BYTES = 256 << 20
+MAX_PAYLOAD_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
 
 MAX_LOG_BYTES = 1 << 20
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _unknown(client: str) -> int:
     if sys.stdin is not None and not sys.stdin.isatty():
-        sys.stdin.buffer.read(MAX_BYTES)  # An agent may fail if nobody reads what it sends.
+        sys.stdin.buffer.read(MAX_PAYLOAD_BYTES)  # An agent may fail if its payload is not read.
     known = f"known are {', '.join(CLIENTS)}; a person can install, uninstall or see the status of one"
     log(f"{client[:20]!a} passed: no such client; {known}")
     if sys.stderr is not None:
@@ -77,7 +77,7 @@ def _unknown(client: str) -> int:
     return 1
 
 
-def _write(answer: Answer) -> None:
+def _write(answer: HookAnswer) -> None:
     """Writes to stdout if it can be written to. What Python's buffer holds would be written again at the end,
     and fail with exit status 120."""
     if sys.stdout is None:  # It was closed. A connection may have had its number.
@@ -105,9 +105,9 @@ def log(event: str) -> None:
 
 def _payload() -> Any:
     """Raises OSError, ValueError, RecursionError, Passed."""
-    data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise Passed(f"the payload is larger than {MAX_BYTES} bytes")
+    data = sys.stdin.buffer.read(MAX_PAYLOAD_BYTES + 1)
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise Passed(f"the payload is larger than {MAX_PAYLOAD_BYTES} bytes")
     try:
         return json.loads(data)
     except ValueError:
@@ -115,7 +115,7 @@ def _payload() -> Any:
         raise Passed("the payload is not JSON") from None
 
 
-def _answered(client: str, payload: Any) -> tuple[Answer, str]:
+def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     """The agent's JSON and the line for the log, "" for none."""
     inner = CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
@@ -170,7 +170,7 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
                 return shown_unstored(text)
 
 
-def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> Request:
+def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:
     """Raises Passed."""
     arguments = call.arguments
     if arguments is not None and not isinstance(arguments, str):
@@ -211,9 +211,11 @@ class Spilled:
         self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         info = os.fstat(self._file)
         self.size = info.st_size
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_BYTES:
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_PAYLOAD_BYTES:
             self.close()
-            raise Passed(f"the whole output is no regular file of this user, of at most {MAX_BYTES} bytes")
+            raise Passed(
+                f"the whole output is no regular file of this user, of at most {MAX_PAYLOAD_BYTES} bytes"
+            )
 
     def __iter__(self) -> Iterator[bytes]:
         """`size` bytes: a file that has become shorter fails the request, what was added is left out."""

@@ -61,8 +61,8 @@ def _plain(text: str, has_comments: bool) -> str:
     return plain
 
 
-def _blanked(found: re.Match[str]) -> str:
-    return found[1] or re.sub(r"[^\n]", " ", found[0])
+def _blanked(match: re.Match[str]) -> str:
+    return match[1] or re.sub(r"[^\n]", " ", match[0])
 
 
 def _root(plain: str) -> Node:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from command.http1 import Address, Buffer, Connections, address_of
-from command.http1 import Answer as HttpAnswer
-from command.http1 import Request as HttpRequest
+from command.http1 import Address, Buffer, Connections, HttpAnswer, HttpRequest, address_of
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -49,7 +47,7 @@ class Refused(ServiceError):
         self.code = code
 
 
-class Request(NamedTuple):
+class ServiceRequest(NamedTuple):
     """`size` is that of a body in pieces, which can be iterated over more than once. `seconds` bounds the
     time that it takes; a large body has another second for each 8 MiB."""
 
@@ -61,7 +59,7 @@ class Request(NamedTuple):
     seconds: float = ANSWER_SECONDS
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """`body` is whole."""
 
     status: int
@@ -127,7 +125,7 @@ def result_request(
     content: TextBody | Iterable[Buffer],
     size: int,
     seconds: float = ANSWER_SECONDS,
-) -> Request:
+) -> ServiceRequest:
     """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
     text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
     without `tool_arguments`."""
@@ -137,10 +135,10 @@ def result_request(
     if len(query) > _MOST_QUERY:
         if isinstance(content, TextBody) and size <= LARGE_BYTES:
             body = json.dumps({**given, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
-            return Request("POST", "/results", body, headers, seconds=seconds)
+            return ServiceRequest("POST", "/results", body, headers, seconds=seconds)
         query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"
-    return Request("POST", f"/results?{query}", content, headers, size, seconds)
+    return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
 
 
 def _query(fields: Mapping[str, str | bool]) -> str:
@@ -223,7 +221,7 @@ class Service:
         address = service_address()
         return cls(address, api_key(), fallback=embedded_address() if address.is_loopback else None)
 
-    def request(self, request: Request) -> Answer:
+    def request(self, request: ServiceRequest) -> ServiceAnswer:
         """The answer, if its status is below 400. Raises ServiceError."""
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
         target = self.address.prefix + request.route
@@ -259,10 +257,10 @@ class Service:
             self._fallback.close()
 
 
-def _accepted(answer: HttpAnswer) -> Answer:
+def _accepted(answer: HttpAnswer) -> ServiceAnswer:
     """Raises Refused."""
     if answer.status < 400:
-        return Answer(answer.status, answer.body)
+        return ServiceAnswer(answer.status, answer.body)
     try:
         problem = json.loads(answer.body)
         code, detail = str(problem["code"]), str(problem["detail"])

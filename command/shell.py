@@ -12,7 +12,7 @@ from typing import IO
 from urllib.parse import urlencode
 
 from command.commands import COMMANDS
-from command.service import TOOL_SECONDS, Request, Service, ServiceError, session_in
+from command.service import TOOL_SECONDS, Service, ServiceError, ServiceRequest, session_in
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -72,7 +72,7 @@ def _ask(command: str, options: argparse.Namespace) -> int:
     session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
     name = "tool_output" if command == "ask" else f"tool_output_{command}"
     call = {"name": name, "arguments": given} | ({"session_id": session} if session else {})
-    request = Request("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
+    request = ServiceRequest("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:
             text, is_error = service.request(request).text()
@@ -148,4 +148,4 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(Service.from_environment()) as service:
-        return service.request(Request("POST", route, spool, headers, spool.size)).replacement()
+        return service.request(ServiceRequest("POST", route, spool, headers, spool.size)).replacement()

@@ -25,7 +25,7 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
-    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
+    if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
     as it was before."""
 
     kind: OutcomeKind
@@ -37,6 +37,6 @@ class Outcome:
     entry_id: str
     truncated_bytes: int | None = None
     truncated_total: int | None = None
-    replayed: bool = False
+    is_retry: bool = False
     durability: Durability | None = None
     report_warning: ReportWarning | None = None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from domain.doors import Door
 
-Answer = dict[str, Any]
+HookAnswer = dict[str, Any]
 
 MAX_NAME = 256
 """Characters of a tool's name and of a call id, as POST /results takes them."""
@@ -49,7 +49,7 @@ class HookCall(NamedTuple):
     tool: str
     session: str
     texts: list[str]
-    answer: Callable[[str], Answer]
+    answer: Callable[[str], HookAnswer]
     call_id: str | None = None
     arguments: Any = None
     is_error: bool = False

@@ -184,13 +184,13 @@ class Call:
 
 @frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `replayed`: the call was a retry."""
+    """What the ledger recorded for a call. `is_retry`: the call was a retry."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
-    replayed: bool = False
+    is_retry: bool = False
 
 
 @frozen_struct

@@ -13,10 +13,10 @@ from domain.ports import ResultStore
 from domain.results import StoredResult
 from extraction.source import Source
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported by `_built`.
     from extraction.retrieve.index import PassageIndex
 
-MAX_BYTES = 128 << 20
+MAX_INDEX_BYTES = 128 << 20
 
 # More threads would not be faster. Each holds its text and the index that it builds.
 _AT_A_TIME = 2
@@ -29,7 +29,7 @@ _Key = tuple[str, str, str, tuple[ByteRange, ...]]
 class IndexCache:
     """Keeps the indexes used last, up to `max_bytes` together. `sweep` drops those whose result is gone."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self.threads = anyio.CapacityLimiter(_AT_A_TIME)
         self._large = anyio.Semaphore(1)
         self._small = anyio.Semaphore(SMALL_AT_A_TIME)
@@ -42,7 +42,7 @@ class IndexCache:
         """Approximate bytes of memory."""
         return sum(index.size for _, index in self._kept.values())
 
-    def turn(self, size: int) -> anyio.Semaphore:
+    def gate(self, size: int) -> anyio.Semaphore:
         """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
         return self._large if size > _LARGE else self._small
 
@@ -63,7 +63,7 @@ class IndexCache:
             self._building.pop(key, None)
 
     async def _built(self, text: Text) -> "PassageIndex":
-        # With all that it needs it takes 20 ms to import: not before something is asked.
+        # With the other strategies, a twentieth of the start (bench/README.md, start).
         from extraction.retrieve.index import PassageIndex
 
         stop = threading.Event()

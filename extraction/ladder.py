@@ -51,24 +51,24 @@ async def answer(task: Task, mode: Mode, fallback: Mode = Mode.TRUNCATE) -> Answ
     if task.asking is None:
         fallback = Mode.RETRIEVE
     try:
-        found = await _within(task, mode, task.seconds_left)
+        reply = await _within(task, mode, task.seconds_left)
     except StrategyFailed as failed:
-        found = await _fall_back(task, mode, fallback, failed.reason)
+        reply = await _fall_back(task, mode, fallback, failed.reason)
     except ModelError as error:
-        found = await _fall_back(task, mode, fallback, error.detail)
-    return replace(found, usage=task.usage)
+        reply = await _fall_back(task, mode, fallback, error.detail)
+    return replace(reply, usage=task.usage)
 
 
-async def shorter(found: Answer, task: Task, max_bytes: int) -> Answer:
+async def shorter(original: Answer, task: Task, max_bytes: int) -> Answer:
     """Shortens the answer without asking a model again."""
-    strategy = STRATEGIES[found.strategy]
+    strategy = STRATEGIES[original.strategy]
     if strategy.NEEDS_MODEL:
-        return cap_answer(found, max_bytes)
-    if found.status is not ExtractStatus.FALLBACK:
-        return replace(await strategy.answer(replace(task, max_bytes=max_bytes)), usage=found.usage)
-    warning = found.warnings[0]
+        return cap_answer(original, max_bytes)
+    if original.status is not ExtractStatus.FALLBACK:
+        return replace(await strategy.answer(replace(task, max_bytes=max_bytes)), usage=original.usage)
+    warning = original.warnings[0]
     cut = await strategy.answer(replace(task, max_bytes=_room_after(warning, max_bytes)))
-    return replace(_warned(cut, warning, found.fallback_reason or ""), usage=found.usage)
+    return replace(_warned(cut, warning, original.fallback_reason or ""), usage=original.usage)
 
 
 async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
@@ -76,17 +76,17 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
     # truncate is the last fallback: it has no deadline.
     with anyio.move_on_after(None if mode is Mode.TRUNCATE else seconds):
         strategy = await _chosen(task) if mode is Mode.AUTO else STRATEGIES[mode]
-        found = await strategy.answer(task)
-        is_bare = strategy.NEEDS_MODEL and full_chunked.is_bare(found.body)
-        return await _outlined(found, task) if is_bare else found
+        reply = await strategy.answer(task)
+        is_bare = strategy.NEEDS_MODEL and full_chunked.is_bare(reply.body)
+        return await _outlined(reply, task) if is_bare else reply
     raise StrategyFailed(DEADLINE_PASSED)
 
 
-async def _outlined(found: Answer, task: Task) -> Answer:
+async def _outlined(original: Answer, task: Task) -> Answer:
     """Says what the data does hold: the model did not."""
-    body = found.body.rstrip(" .:\n")
+    body = original.body.rstrip(" .:\n")
     room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
-    held = await run_sync(
+    lines = await run_sync(
         partial(
             outline,
             await task.source.read(0, retrieve.OUTLINED),
@@ -96,7 +96,7 @@ async def _outlined(found: Answer, task: Task) -> Answer:
             tool_name=task.source.stored.tool_name,
         )
     )
-    return replace(found, body=f"{body}\n{held}" if held else found.body)
+    return replace(original, body=f"{body}\n{lines}" if lines else original.body)
 
 
 async def _chosen(task: Task) -> Strategy:
@@ -143,11 +143,11 @@ def _room_after(warning: str, max_bytes: int) -> int:
     return max(0, max_bytes - len(warning.encode()) - 1)
 
 
-def _warned(found: Answer, warning: str, reason: str) -> Answer:
+def _warned(original: Answer, warning: str, reason: str) -> Answer:
     return replace(
-        found,
-        body=f"{warning}\n{found.body}" if found.body else warning,
+        original,
+        body=f"{warning}\n{original.body}" if original.body else warning,
         status=ExtractStatus.FALLBACK,
-        warnings=(warning, *found.warnings),
+        warnings=(warning, *original.warnings),
         fallback_reason=reason,
     )

@@ -347,12 +347,12 @@ def _place(part: Part) -> str:
 
 
 def _position(part: Part, about: Document) -> str:
-    place = f"You read {_place(part)}"
+    opening = f"You read {_place(part)}"
     if part.total == 1:
-        return f"{place}: all of {'the excerpt' if about.excerpt else 'it'}."
+        return f"{opening}: all of {'the excerpt' if about.excerpt else 'it'}."
     overlap = "" if part.overlap or part.number == 1 else " It does not overlap the part before."
     return (
-        f"{place}.{overlap} The other parts are reported on by others, and the reports are merged: report on "
-        "this part alone, and name each thing so that it can be told from others. A record at either end may "
+        f"{opening}.{overlap} The other parts are reported on by others, and the reports are merged: report "
+        "on this part alone, and name each thing so that it can be told from others. A record at either end may "
         "be cut: say so if you report it."
     )

@@ -62,7 +62,7 @@ class _Grep(msgspec.Struct):
     ignore_case: bool | None = None
 
 
-class Tools:
+class ReadGrepTools:
     """Answers every tool call with text, also a wrong one. An answer has at most `max_bytes`, and at most
     `max_tokens` by `count`."""
 
@@ -241,7 +241,7 @@ class Search:
         self._sizes: list[int] = []
         self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)
         self._room = input_tokens(inquiry.terms)
-        self._tools = Tools(
+        self._tools = ReadGrepTools(
             inquiry.task.source,
             max_bytes=_TOOL_BYTES,
             max_tokens=inquiry.terms.context_window // _TOOL_SHARE,

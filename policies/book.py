@@ -39,7 +39,7 @@ class Reason:
 
     key: str
     value: object
-    place: str
+    set_by: str
 
 
 class PolicyBook:
@@ -83,9 +83,9 @@ class PolicyBook:
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
-        unknown = [layer.place(path) for layer in self._layers for path in self._unknown_models(layer)]
+        unknown = [layer.location(path) for layer in self._layers for path in self._unknown_models(layer)]
         if unknown:
-            raise ConfigError("\n".join(f"{place}: {_UNKNOWN_MODEL}" for place in unknown))
+            raise ConfigError("\n".join(f"{location}: {_UNKNOWN_MODEL}" for location in unknown))
 
     def policy(
         self,
@@ -126,21 +126,21 @@ class PolicyBook:
         self.check_override(text)
 
     def reasons(self, tool_name: str) -> list[Reason]:
-        """The profile and the keys that the operator's layers set for a tool, each with its place."""
+        """The profile and the keys that the operator's layers set for a tool, each with what set it."""
         named = [
-            Reason("profile", one.profile, one.place(("profile",))) for one in self._layers if one.profile
+            Reason("profile", one.profile, one.location(("profile",))) for one in self._layers if one.profile
         ]
         found = {one.key: one for one in named}
         for layer in self._layers:
             for table, keys in layer.tables(tool_name):
                 for name, value in keys.items():
-                    found[name] = Reason(name, value, layer.place((*table, name)))
+                    found[name] = Reason(name, value, layer.location((*table, name)))
         return list(found.values())
 
     def reasons_of(self, section: Literal["models", "tenants"], name: str) -> list[Reason]:
-        """The keys that the policy file sets for a model or a tenant, each with its place."""
+        """The keys that the policy file sets for a model or a tenant, each with what set it."""
         found = {
-            key: Reason(key, value, layer.place((section, name, key)))
+            key: Reason(key, value, layer.location((section, name, key)))
             for layer in self._layers
             for key, value in getattr(layer, section).get(name, {}).items()
         }

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from content.tokens import ENCODINGS
 from domain.errors import ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
+from domain.library_errors import pydantic_rule
 from domain.llm import MODEL_SCHEMES
 from policies.facts import Dollars, Policy, one_of, whole
 
@@ -129,10 +130,7 @@ _RULES = {
     "model_type": "must be a table of keys",
     "dict_type": "must be a table of tables: [{}.NAME]",
     "tuple_type": "must be a list of names",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
 }
-_SUBJECT = re.compile(r"^\w+ should\b")
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -175,7 +173,7 @@ class PolicyDocument:
         matching = sorted((glob for glob in self.tools if fnmatchcase(tool_name, glob)), key=_specificity)
         return [(("defaults",), self.defaults), *((("tools", glob), self.tools[glob]) for glob in matching)]
 
-    def place(self, path: Path) -> str:
+    def location(self, path: Path) -> str:
         """Where a key is set: source, table and line, for messages."""
         *table, key = path
         lines = line_numbers(self.text)
@@ -239,13 +237,8 @@ def _fault(error: ErrorDetails) -> _Fault:
         return _unknown(path)
     if error["type"] == "dict_type" and path[-1] == "tool_names":
         return _Fault(path, 'must be a table of names, such as { shell = "Bash" }')
-    rule = _RULES.get(error["type"]) or rule_in_words(error["msg"])
+    rule = pydantic_rule(error["type"], error["msg"], _RULES)
     return _Fault(path, rule.format(path[-1]) if path else rule)
-
-
-def rule_in_words(message: str) -> str:
-    """A rule as pydantic writes it, to stand behind the name of what breaks it."""
-    return _SUBJECT.sub("must", message)
 
 
 def _unknown(path: Path) -> _Fault:

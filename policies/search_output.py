@@ -34,7 +34,7 @@ _SCANNED_CHARS = 400
 _MOST_LISTED = 5
 
 
-class Share(NamedTuple):
+class PathCount(NamedTuple):
     """A file or a directory, and how many matches or files are in it."""
 
     name: str
@@ -49,25 +49,25 @@ def is_match(row: str, *, has_context: bool) -> bool:
     return prefix is None or "-" not in (prefix[2], prefix[3], prefix[5])
 
 
-def matches_by_file(rows: Iterable[str]) -> list[Share]:
+def matches_by_file(rows: Iterable[str]) -> list[PathCount]:
     """The files with the most matches, most first. Rows without a file are not counted."""
     counts = Counter(file for row in rows if is_match(row, has_context=True) and (file := _file_of(row)))
-    return [Share(*one) for one in counts.most_common()]
+    return [PathCount(*one) for one in counts.most_common()]
 
 
-def files_by_directory(rows: Iterable[str]) -> list[Share]:
+def files_by_directory(rows: Iterable[str]) -> list[PathCount]:
     """The directories below the one that all listed files have in common, most files first."""
     directories = [posixpath.dirname(path) for path in paths(rows)]
     if not any(directories):
         return []
     common = posixpath.commonpath(directories) if len({one[:1] == "/" for one in directories}) == 1 else ""
-    return [Share(*one) for one in Counter(_below(common, one) for one in directories).most_common()]
+    return [PathCount(*one) for one in Counter(_below(common, one) for one in directories).most_common()]
 
 
-def files_by_extension(rows: Iterable[str]) -> list[Share]:
+def files_by_extension(rows: Iterable[str]) -> list[PathCount]:
     """The extensions of the listed files, with their dot, most files first."""
     extensions = (posixpath.splitext(path)[1] for path in paths(rows))
-    return [Share(*one) for one in Counter(filter(None, extensions)).most_common()]
+    return [PathCount(*one) for one in Counter(filter(None, extensions)).most_common()]
 
 
 def paths(rows: Iterable[str]) -> Iterator[str]:
@@ -78,7 +78,7 @@ def paths(rows: Iterable[str]) -> Iterator[str]:
             yield path.removeprefix("./")
 
 
-def listed(shares: Sequence[Share], noun: str, plural: str) -> list[str]:
+def listed(shares: Sequence[PathCount], noun: str, plural: str) -> list[str]:
     """The largest shares as lines of a list, and how many others there are."""
     lines = [f"  - {name}: {size} {noun if size == 1 else plural}" for name, size in shares[:_MOST_LISTED]]
     others = len(shares) - len(lines)

@@ -16,7 +16,7 @@ _BARE_MESSAGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\nCall
 _MESSAGE = (
     f"{_BARE_MESSAGE}\n"
     "The handle is a relative path under the tool_output root.\n"
-    "Provide precise and detailed instructions{place} about what you are looking for."
+    "Provide precise and detailed instructions{where} about what you are looking for."
 )
 
 
@@ -51,5 +51,5 @@ def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door 
         shell = f"\nIf the tool is not in your list, find it with {door.needs_search} first."
     if door is not None and door.has_shell and door.has_tools:
         shell += f"\nIn a shell: {asking_by_shell(handle)}"
-    place = " in `extract`" if door is None or door.has_tools else ""
-    return _MESSAGE.format(*size, call=call, place=place) + shell
+    where = " in `extract`" if door is None or door.has_tools else ""
+    return _MESSAGE.format(*size, call=call, where=where) + shell

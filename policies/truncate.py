@@ -11,7 +11,7 @@ from typing import NamedTuple
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
-from policies.search_output import Share, files_by_directory, files_by_extension, listed, matches_by_file
+from policies.search_output import PathCount, files_by_directory, files_by_extension, listed, matches_by_file
 from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of, pattern_of, searches
 
 CUTS = True
@@ -108,9 +108,9 @@ class _Seen(NamedTuple):
     name: str | None
     first_line: int
     symbol: str
-    files: Sequence[Share] = ()
-    directories: Sequence[Share] = ()
-    extensions: Sequence[Share] = ()
+    files: Sequence[PathCount] = ()
+    directories: Sequence[PathCount] = ()
+    extensions: Sequence[PathCount] = ()
 
     @property
     def next_line(self) -> int:
@@ -206,9 +206,9 @@ def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
 
 def _grep(seen: _Seen) -> Iterator[str]:
     pattern = pattern_of(seen.oversized.result)
-    for place in [*seen.files, *seen.directories][:_OFFERED]:
-        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=place.name)
-        yield f"{call}  # {_sized(place, seen)}"
+    for part in [*seen.files, *seen.directories][:_OFFERED]:
+        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=part.name)
+        yield f"{call}  # {_sized(part, seen)}"
     if pattern is None or not (seen.files or seen.directories):
         yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
     file = seen.files[0].name if len(seen.files) == 1 else seen.name
@@ -218,7 +218,7 @@ def _grep(seen: _Seen) -> Iterator[str]:
         yield _call(seen, "shell", command=f"{searched} | sed -n '{span}'") + "  # Next matches"
 
 
-def _sized(share: Share, seen: _Seen) -> str:
+def _sized(share: PathCount, seen: _Seen) -> str:
     noun, plural = ("match", "matches") if seen.files else ("file", "files")
     return f"{share.size} {noun if share.size == 1 else plural}"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from command.http1 import Connection
 from command.service import (
-    Answer,
     Refused,
-    Request,
     Service,
+    ServiceAnswer,
     ServiceError,
+    ServiceRequest,
     Unreachable,
     api_key,
     embedded_address,
@@ -34,7 +34,7 @@ _NOT_FOR_RELAYS = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
 """Settings of an operator's service. This one listens on its socket alone, and exports nothing."""
 
 
-class Backend:
+class GoverningService:
     """Safe to use from several threads."""
 
     def __init__(self, may_start: bool | None = None) -> None:
@@ -60,12 +60,12 @@ class Backend:
 
         def ask() -> None:
             with suppress(ServiceError):
-                self.request(Request("GET", "/livez"))
+                self.request(ServiceRequest("GET", "/livez"))
 
         with suppress(RuntimeError):  # No thread can be started: the first result waits.
             threading.Thread(target=ask, daemon=True).start()
 
-    def request(self, request: Request) -> Answer:
+    def request(self, request: ServiceRequest) -> ServiceAnswer:
         """Returns the answer of the service. Raises ServiceError."""
         if self._config_error:
             raise ServiceError(self._config_error)
@@ -81,7 +81,7 @@ class Backend:
                 self._failed, self._paused_until = str(error), time.monotonic() + PAUSE_SECONDS
             raise
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: ServiceRequest) -> ServiceAnswer:
         """Starts a service where none runs, also in place of one that is ending: that of a relay ends with
         it. Raises ServiceError."""
         deadline = time.monotonic() + START_SECONDS

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, Request, address_of, read_body
+from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, address_of, read_body
 from command.service import why
 from domain.errors import ConfigError
 from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
@@ -272,7 +272,7 @@ class HttpServer:
             connection = self._kept.take() or Connection(self._address, CONNECT_SECONDS)
             if post is not None and post.request is not None:
                 self._running[post.request] = connection
-            response = connection.send(Request(method, self._route, sent, body or b""), ends)
+            response = connection.send(HttpRequest(method, self._route, sent, body or b""), ends)
             route = self._redirected(response)
             if route is None:
                 return connection, response
@@ -296,7 +296,9 @@ class HttpServer:
             with suppress(*FAILURES):
                 connection = Connection(self._address, _DELETE_SECONDS)
                 ends = time.monotonic() + _DELETE_SECONDS
-                connection.send(Request("DELETE", self._route, {**self._session, **self._given}), ends).read()
+                connection.send(
+                    HttpRequest("DELETE", self._route, {**self._session, **self._given}), ends
+                ).read()
 
 
 class Event(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from domain.errors import ConfigError
-from relay.backend import Backend
+from relay.backend import GoverningService
 from relay.http import HttpServer
 from relay.relay import Relay
 from relay.streams import CommandServer, Output
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    backend = Backend(options.embedded)
+    backend = GoverningService(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
     relay = Relay(backend, client.write)
     status = server.run(relay.from_client, relay.from_server, client)

@@ -17,15 +17,15 @@ from command.service import (
     LARGE_BYTES,
     TOOL_SECONDS,
     Refused,
-    Request,
     ServiceError,
+    ServiceRequest,
     TextBody,
     result_request,
     session_in,
     shown_unstored,
 )
 from domain.doors import TOOL_NAMES
-from relay.backend import Backend
+from relay.backend import GoverningService
 from relay.messages import (
     NOT_JSON,
     Buffer,
@@ -118,7 +118,7 @@ def blocks_of(content: Json | None) -> Blocks:
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
-    def __init__(self, backend: Backend, session: str) -> None:
+    def __init__(self, backend: GoverningService, session: str) -> None:
         self._backend = backend
         self.session = session
         self.namespace: str | None = None
@@ -191,7 +191,7 @@ class ResultReplacer:
 class Relay:
     """One conversation. `from_client` and `from_server` may be called from different threads."""
 
-    def __init__(self, backend: Backend, reply: Callable[[Buffer], None]) -> None:
+    def __init__(self, backend: GoverningService, reply: Callable[[Buffer], None]) -> None:
         """`reply` sends a message to the client that the server did not send."""
         self._backend = backend
         self._reply = reply
@@ -321,7 +321,7 @@ class Relay:
         many clients ask for tools only once."""
         asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         try:
-            tools: list[dict[str, Any]] = self._backend.request(Request("POST", "/mcp", asked)).json()[
+            tools: list[dict[str, Any]] = self._backend.request(ServiceRequest("POST", "/mcp", asked)).json()[
                 "result"
             ]["tools"]
             return [tool for tool in tools if tool["name"] in TOOL_NAMES]
@@ -357,7 +357,9 @@ class Relay:
             session = (session_in(handle) if isinstance(handle, str) else None) or self._replacer.session
             asked = {"session_id": json.dumps(session), "name": json.dumps(call.tool), "arguments": arguments}
             body = written(asked).encode()
-            return self._backend.request(Request("POST", "/tools/call", body, seconds=TOOL_SECONDS)).text()
+            return self._backend.request(
+                ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
+            ).text()
         except ServiceError as error:
             return str(error), True
         except (AttributeError, *NOT_JSON):

@@ -56,13 +56,13 @@ def _marked(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield from _marked(inside, (*path, name))
 
 
-def _at(found: Any, path: Path) -> str | None:
+def _at(value: Any, path: Path) -> str | None:
     """The argument as text; None if it is absent, or no string, number or boolean."""
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    return str(found) if isinstance(found, str | int | float) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
 
 
 def encoded(value: str) -> str:

@@ -15,7 +15,10 @@ from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore
 from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions
+from storage.disk.store import DiskStore, Root
+from storage.memory import MemoryLedger, MemoryStore
 from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing
+from storage.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
     from storage.redis.connection import RedisConnection
@@ -140,14 +143,10 @@ def body_path(url: str, tenant: str, handle: Handle) -> str | None:
 
 
 async def _open_memory(url: str, options: StoreOptions) -> ResultStore:
-    from storage.memory import MemoryStore
-
     return MemoryStore(**options)
 
 
 async def _open_disk(url: str, options: StoreOptions) -> ResultStore:
-    from storage.disk.store import DiskStore, Root
-
     open_root = partial(Root, _path(url), options["max_bytes"], quota_of=options.get("quota_of", unbounded))
     root = await asyncio.to_thread(open_root)
     return DiskStore(root, clock=options["clock"], retention_seconds=options["retention_seconds"])
@@ -211,14 +210,10 @@ def _no_ledger(url: str) -> str:
 
 
 async def _open_memory_ledger(url: str, options: LedgerOptions) -> Ledger:
-    from storage.memory import MemoryLedger
-
     return MemoryLedger(**options)
 
 
 async def _open_sqlite(url: str, options: LedgerOptions) -> Ledger:
-    from storage.sqlite.ledger import SqliteLedger
-
     return await asyncio.to_thread(SqliteLedger, _path(url), **options)
 
 

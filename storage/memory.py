@@ -224,7 +224,7 @@ class MemoryLedger(LedgerBase):
         session = session_rules.alive(kept.session)
         first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
         if first is not None:
-            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
+            return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
         self._check_room(call.key.tenant, opens=known is None)
         if call.report is None:
             return Entered(session)
@@ -233,7 +233,7 @@ class MemoryLedger(LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         receipt = self._judge(charge, forced=forced)
-        if receipt is not None and not receipt.replayed:
+        if receipt is not None and not receipt.is_retry:
             self._enter(charge)
         return receipt
 
@@ -243,7 +243,9 @@ class MemoryLedger(LedgerBase):
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if kept is not None and call in kept.calls:
             first = kept.calls[call]
-            return session_rules.replayed(kept.session, charge, first.entry, first.fingerprint, first.text)
+            return session_rules.retry_receipt(
+                kept.session, charge, first.entry, first.fingerprint, first.text
+            )
         session = session_rules.admitted(None if kept is None else kept.session, charge)
         self._check_room(entry.tenant, opens=kept is None, admitted=session_rules.is_admitted(entry))
         budget = session.budget(charge.default_window, charge.enforce)
@@ -308,9 +310,9 @@ class MemoryLedger(LedgerBase):
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
-        place = None if cursor is None else cursors.decode_number(kind, cursor)
+        seq = None if cursor is None else cursors.decode_number(kind, cursor)
         rows = reversed(self._entries.items()) if newest_first else iter(self._entries.items())
-        rest = (row for row in rows if place is None or (row[0] < place if newest_first else row[0] > place))
+        rest = (row for row in rows if seq is None or (row[0] < seq if newest_first else row[0] > seq))
         found = list(islice((row for row in rest if matches(row[1], wanted)), limit + 1))
         page = found[:limit]
         more = cursors.encode(kind, str(page[-1][0])) if len(found) > limit else None
@@ -358,7 +360,7 @@ class MemoryLedger(LedgerBase):
             if entry.timestamp <= oldest:
                 del self._entries[seq]
                 self._count(entry.tenant, 0, -_size(entry))
-        self._stored_at = {place: at for place, at in self._stored_at.items() if at > oldest}
+        self._stored_at = {name: at for name, at in self._stored_at.items() if at > oldest}
         return [key for key, kept in self._sessions.items() if kept.session.ended_at is not None]
 
     def _forget(self, key: SessionKey) -> None:
@@ -379,7 +381,7 @@ class MemoryLedger(LedgerBase):
             self._count(tenant, 0, -_size(entry))
         is_done = max(len(sessions), len(entries)) < _PURGED_AT_ONCE
         if is_done:
-            self._stored_at = {place: at for place, at in self._stored_at.items() if place[0] != tenant}
+            self._stored_at = {name: at for name, at in self._stored_at.items() if name[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)
 
     async def usage(self) -> dict[str, LedgerUsage]:

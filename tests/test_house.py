@@ -43,3 +43,10 @@ def test_no_pattern_has_a_possessive_group() -> None:
 
 def test_the_tree_in_the_docs_is_that_of_the_modules() -> None:
     assert tree_of_the_docs() == tree(), "docs/house.md is out of date: run `make tree`"
+
+
+def test_the_http_core_of_the_commands_is_that_of_the_client() -> None:
+    """One file, by a link: tools that edit in place turn a link into a copy."""
+    core = ROOT / "command" / "http1.py"
+    assert core.is_symlink()
+    assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / "http1.py"

@@ -169,10 +169,10 @@ def _add_examples(paths: dict[str, Any]) -> None:
     for name, by_place in {**examples, "GET /tools": {"200": tools}}.items():
         method, path = name.split()
         operation = paths[path][method.lower()]
-        for place, example in by_place.items():
-            target = operation["requestBody"] if place == "request" else operation["responses"][place]
+        for part, example in by_place.items():
+            target = operation["requestBody"] if part == "request" else operation["responses"][part]
             target["content"][JSON]["example"] = example
-            if place == "request" and "text/plain" in target["content"]:
+            if part == "request" and "text/plain" in target["content"]:
                 target["content"]["text/plain"]["example"] = example["content"]
 
 

@@ -1,7 +1,6 @@
 """Errors as problem+json (RFC 9457), and the handlers that answer with them."""
 
 import html
-import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
@@ -19,7 +18,7 @@ from app.api.routing import RouteTable, parameter_names
 from app.operations.tracing import note_disconnected
 from domain import errors
 from domain.errors import unknown_key
-from policies.documents import rule_in_words
+from domain.library_errors import PYDANTIC_RULES, pydantic_rule
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
@@ -193,27 +192,19 @@ _PLAIN_RULES = frozenset(
 )
 
 
-_IN_WORDS = {
-    "missing": "is missing",
-    "model_attributes_type": "must be a JSON object",
-    "dict_type": "must be a JSON object",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "is too large a number",
-    "bool_parsing": "must be true or false",
-    # The only pattern that a route checks so is `\S`.
-    "string_pattern_mismatch": "must hold more than white space",
-}
-"""Where pydantic's message does not say what to send."""
+# The only pattern that a route checks so is `\S`.
+_RULES = {"string_pattern_mismatch": "must hold more than white space"}
 
 
-def _broken_rule(found: dict[str, Any], route: object) -> dict[str, str]:
+def _broken_rule(error: dict[str, Any], route: object) -> dict[str, str]:
     """The field of the schema, and the rule that it breaks."""
-    location = found["loc"]
-    if found["type"] == "extra_forbidden":
+    location = error["loc"]
+    if error["type"] == "extra_forbidden":
         known = _keys_at(route, location[1:-1])
         return {"field": _field(location[:-1], route), "rule": unknown_key(str(location[-1]), known)}
-    kind: str = "model_attributes_type" if location == ("body",) else found["type"]
-    rule = _IN_WORDS.get(kind) or (rule_in_words(found["msg"]) if kind in _PLAIN_RULES else kind)
+    kind: str = "model_attributes_type" if location == ("body",) else error["type"]
+    is_said = kind in _PLAIN_RULES or kind in _RULES or kind in PYDANTIC_RULES
+    rule = pydantic_rule(kind, error["msg"], _RULES) if is_said else kind
     return {"field": _field(location, route), "rule": rule}
 
 
@@ -234,14 +225,14 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _field(location: tuple[int | str, ...], route: object) -> str:
-    """The place as far as the route declares it: the name of an unknown field and a key of a free-form object
+    """The path as far as the route declares it: the name of an unknown field and a key of a free-form object
     are the caller's, and not repeated."""
-    place = [str(part) for part in location[:1]]
+    path = [str(part) for part in location[:1]]
     for at, part in enumerate(location[1:], 1):
         if not isinstance(part, int) and part not in _declared(route, location[0], location[1:at]):
             break
-        place.append(str(part))
-    return ".".join(place)
+        path.append(str(part))
+    return ".".join(path)
 
 
 def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> list[str]:
@@ -249,22 +240,6 @@ def _declared(route: object, where: int | str, path: tuple[int | str, ...]) -> l
     if where == "body":
         return _keys_at(route, path)
     return parameter_names(route.dependant) if isinstance(route, APIRoute) else []
-
-
-_TYPES_IN_WORDS = {
-    "str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "object": "an object", "array": "a list", "null": "null",
-}  # fmt: skip
-_TYPE = "|".join(_TYPES_IN_WORDS)
-_TYPES = re.compile(rf"`((?:{_TYPE})(?: \| (?:{_TYPE}))*)`")
-_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
-
-
-def types_in_words(rule: str) -> str:
-    """A rule as msgspec writes it, with its types in words. All patterns but that of a door are of labels."""
-    said = _PATTERN.sub(" without control characters", rule)
-    said = _TYPES.sub(lambda found: " or ".join(_TYPES_IN_WORDS[n] for n in found[1].split(" | ")), said)
-    return f"{said[:1].lower()}{said[1:]}"
 
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Spillgate: errors</title>

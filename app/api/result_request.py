@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope
 
 from app.api.answers import prefers
-from app.api.problems import types_in_words
 from app.edge.json_body import (
     INLINE_JSON_BYTES,
     WHOLE_JSON_BYTES,
@@ -31,6 +30,7 @@ from app.edge.request_body import read_body
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.hooks import DOORS
+from domain.library_errors import msgspec_rule, types_in_words
 from domain.results import ToolResult, UsageReport
 from domain.structs import frozen_struct
 
@@ -299,14 +299,14 @@ def _texts_of(content: Raw) -> list[Text]:
     return [_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks)]
 
 
-def _text_of(raw: Raw, place: str) -> Text:
-    block = checked(_decode_block, raw, lambda _: f"{place} must be an object with a `type`, a string.")
+def _text_of(raw: Raw, path: str) -> Text:
+    block = checked(_decode_block, raw, lambda _: f"{path} must be an object with a `type`, a string.")
     if not is_string(block.type):
-        raise InvalidField(f"{place} must be an object with a `type`, a string.")
+        raise InvalidField(f"{path} must be an object with a `type`, a string.")
     if len(memoryview(block.type)) > LONGEST_TYPE or msgspec.json.decode(block.type) != "text":
         return bytes(raw)
     if block.text is UNSET or not is_string(block.text):
-        raise InvalidField(f"{place} is of type text and lacks the field `text`, a string.")
+        raise InvalidField(f"{path} is of type text and lacks the field `text`, a string.")
     return LongText(block.text)
 
 
@@ -354,8 +354,7 @@ def _fitting(
 def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
     """msgspec's message with the object at fault named, and types in words. `fields`: those of each object,
     by its path; the path "" is that of the `whole`."""
-    rule, _, where = message.partition(" - at ")
-    path = where.strip("`").removeprefix("$").removeprefix(".")
+    path, rule = msgspec_rule(message)
     owner = f"`{path}`" if path else whole
     if path == "content":
         return WRONG_CONTENT

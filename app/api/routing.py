@@ -14,7 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
 
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from app.edge.json_body import decoded
 from app.operations.logs import describe_request
 from app.runtime import Runtime
@@ -59,7 +59,7 @@ class Traits:
     streams_text: bool = False
     fails_open: bool = False
     repairs_text: bool = False
-    roles: tuple[Role, ...] = ()
+    roles: tuple[KeyRole, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
@@ -69,8 +69,8 @@ class Traits:
 
 
 def traits_of(route: Route) -> Traits:
-    found: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
-    return found
+    traits: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
+    return traits
 
 
 _NONE = Traits()
@@ -97,17 +97,17 @@ _HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, 
 def errors_of(route: Route) -> list[ErrorClass]:
     """Every error that the route can answer, by status."""
     declared = traits_of(route)
-    found = {*_EVERY_ROUTE, *declared.raises}
+    kinds = {*_EVERY_ROUTE, *declared.raises}
     if not declared.is_open:
-        found |= {*_NEEDS_KEY}
+        kinds |= {*_NEEDS_KEY}
     if declared.writes:
-        found |= {*_WRITES}
+        kinds |= {*_WRITES}
     if route.param_convertors:
         # A parameter that makes the path that of no route.
-        found.add(errors.NotFound)
+        kinds.add(errors.NotFound)
     if "handle" in route.param_convertors:
-        found |= {*_HANDLE}
-    return sorted(found, key=lambda kind: (kind.status, kind.code))
+        kinds |= {*_HANDLE}
+    return sorted(kinds, key=lambda kind: (kind.status, kind.code))
 
 
 class RouteTable:
@@ -120,10 +120,10 @@ class RouteTable:
     @cached_property
     def api(self) -> list[APIRoute]:
         """The routes of the OpenAPI document, analysed."""
-        found = [one for one in self._all if isinstance(one, LateRoute) and one.include_in_schema]
-        for route in found:
+        routes = [one for one in self._all if isinstance(one, LateRoute) and one.include_in_schema]
+        for route in routes:
             route.analyse()
-        return list[APIRoute](found)
+        return list[APIRoute](routes)
 
     @cached_property
     def _all(self) -> list[Route]:
@@ -158,14 +158,14 @@ class RouteTable:
     def fails_open(self, method: str, path: str) -> bool:
         return any(traits_of(one).fails_open and _serves(one, method, path) for one in self._all)
 
-    def roles(self, method: str, path: str) -> tuple[Role, ...]:
+    def roles(self, method: str, path: str) -> tuple[KeyRole, ...]:
         """The roles that may call the route, beside `agent`."""
         return next((traits_of(one).roles for one in self._all if _serves(one, method, path)), ())
 
     def span_of(self, method: str, path: str) -> tuple[str, str]:
         """The name of the span of a request, "" if it has none; and the template of its route."""
-        if (found := self._plain_spans.get((method, path))) is not None:
-            return found
+        if (span := self._plain_spans.get((method, path))) is not None:
+            return span
         return next((one for one, route in self._spans if _serves(route, method, path)), ("", ""))
 
     @cached_property
@@ -176,8 +176,8 @@ class RouteTable:
     @cached_property
     def _plain_spans(self) -> dict[tuple[str, str], tuple[str, str]]:
         return {
-            (method, one.path): found
-            for found, one in self._spans
+            (method, one.path): span
+            for span, one in self._spans
             if not one.param_convertors
             for method in one.methods or ()
         }
@@ -225,7 +225,7 @@ async def _every_tenant(request: Request) -> bool:
 
 
 async def _is_agent(request: Request) -> bool:
-    return request.scope.get("role") is Role.AGENT
+    return request.scope.get("role") is KeyRole.AGENT
 
 
 async def _operator(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""`check-config`: the settings, policy and model terms in force, each with the place that set it."""
+"""`check-config`: the settings, policy and model terms in force, each with what set it."""
 
 import argparse
 import json
@@ -10,8 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.options import settings_of
+from app.cli.tables import table
 from app.edge.api_keys import load_keys
+from app.edge.unix_socket import check_path
 from app.extracting.known_models import known_window, model_configs, model_terms
+from app.operations.export import check_target
 from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
@@ -20,7 +23,7 @@ from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
 from policies.book import PolicyBook, Reason
-from storage import check_urls
+from storage import check_sealing, check_urls
 
 _LOCAL = re.compile(r"(disk|sqlite):(//)?(/[^/].*)?", re.DOTALL)
 # Up to the last @: a password that is not percent-encoded may hold any of :/?#@.
@@ -56,8 +59,8 @@ class ConfigReport:
             "terms": _values(self.terms),
             "quotas": {tenant: _values(reasons) for tenant, reasons in self.quotas.items()},
             "set_by": {
-                **{name: _places(reasons) for name, reasons in parts.items()},
-                "quotas": {tenant: _places(reasons) for tenant, reasons in self.quotas.items()},
+                **{name: _set_by(reasons) for name, reasons in parts.items()},
+                "quotas": {tenant: _set_by(reasons) for tenant, reasons in self.quotas.items()},
             },
         }
 
@@ -73,19 +76,19 @@ class ConfigReport:
             parts.append((f"Quotas of {whose}; 0 = none", reasons))
         shown = []
         for title, reasons in parts:
-            rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.place) for one in reasons]
-            shown.append(f"{title}\n{table(rows)}")
+            rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.set_by) for one in reasons]
+            shown.append(f"{title}\n{table(rows, _HEADS)}")
         return "\n\n".join(shown)
 
 
 def run(options: argparse.Namespace) -> int:
     """Raises ConfigError."""
-    found = report(settings_of(options), options.tool or ANY, options.model)
+    shown = report(settings_of(options), options.tool or ANY, options.model)
     asked = options.tool is not None or options.model is not None
     if options.json:
-        print(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        print(json.dumps(shown.as_dict(), indent=2, ensure_ascii=False))
     else:
-        print(found.as_text(with_settings=not asked))
+        print(shown.as_text(with_settings=not asked))
     if (fault := trace_target().fault) is not None:
         print(f"spillgate: warning: {fault}", file=sys.stderr)
     return 0
@@ -100,18 +103,12 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.storage_key_file is not None:
         for fault in load_storage_keys(settings.storage_key_file).faults:
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
-        from storage import check_sealing
-
         check_sealing()
     if settings.accounting_export is not None:
-        from app.operations.export import check_target
-
         check_target(settings.accounting_export)
     check_urls(settings.store, settings.ledger)
     if settings.uds is not None:
-        from app.edge.unix_socket import check_place
-
-        check_place(settings.uds.absolute())
+        check_path(settings.uds.absolute())
     policies = load_policies(settings)
     model_configs(settings, policies)
     return report_on(settings, policies, tool, model, (*policies.named_tenants, ANY))
@@ -134,16 +131,6 @@ def report_on(
     )
 
 
-def table(rows: Iterable[Sequence[str]], heads: Sequence[str] = _HEADS) -> str:
-    """Columns as wide as their longest cell, indented by two."""
-    lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    padded = (
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
-    return "\n".join(f"  {line}".rstrip() for line in padded)
-
-
 def mask_url(url: str) -> str:
     """The URL with `***` for its password, for a user without one, and for each option that may be a secret.
     It need not be a valid URL."""
@@ -154,28 +141,28 @@ def mask_url(url: str) -> str:
 
 def _setting(name: str, value: object, settings: Settings) -> Reason:
     shown = {"storage_url": settings.store, "ledger_url": settings.ledger}.get(name, value)
-    place = _place_of(name, settings)
+    origin = _origin_of(name, settings)
     is_url = isinstance(shown, str) and (name.endswith("_url") or "://" in shown)
     masked = mask_url(str(shown)) if is_url else shown
-    return Reason(f"{PREFIX}{name.upper()}", masked, place)
+    return Reason(f"{PREFIX}{name.upper()}", masked, origin)
 
 
-def _place_of(name: str, settings: Settings) -> str:
+def _origin_of(name: str, settings: Settings) -> str:
     if name not in settings.model_fields_set:
         return "default"
     known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
     return "environment" if any(given.upper() in known for given in os.environ) else "option"
 
 
-def _masked_login(found: re.Match[str]) -> str:
-    user, colon, password = found["login"].partition(":")
-    return f"{found['scheme'] or ''}{user + colon if password else ''}***@"
+def _masked_login(match: re.Match[str]) -> str:
+    user, colon, password = match["login"].partition(":")
+    return f"{match['scheme'] or ''}{user + colon if password else ''}***@"
 
 
-def _masked_option(found: re.Match[str]) -> str:
-    start, name, equals = found[1], found[2], found[3]
+def _masked_option(match: re.Match[str]) -> str:
+    start, name, equals = match[1], match[2], match[3]
     if name in _SHOWN_OPTIONS:
-        return found[0]
+        return match[0]
     return f"{start}{name}{equals}***" if equals else f"{start}***"
 
 
@@ -203,14 +190,14 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
 
 
 def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:
-    found = asdict(policies.quota(tenant))
+    quota = asdict(policies.quota(tenant))
     named = {one.key: one for one in policies.reasons_of("tenants", tenant)}
-    return [named.get(key) or Reason(key, value, SETTINGS[key]) for key, value in found.items()]
+    return [named.get(key) or Reason(key, value, SETTINGS[key]) for key, value in quota.items()]
 
 
 def _values(reasons: Iterable[Reason]) -> dict[str, object]:
     return {one.key: one.value for one in reasons}
 
 
-def _places(reasons: Iterable[Reason]) -> dict[str, str]:
-    return {one.key: one.place for one in reasons}
+def _set_by(reasons: Iterable[Reason]) -> dict[str, str]:
+    return {one.key: one.set_by for one in reasons}

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from app.cli.tables import table
 from app.edge.api_keys import (
     NAME,
     NAME_RULE,
@@ -132,8 +133,6 @@ def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int
 
 
 def _table(lines: list[str]) -> str:
-    from app.cli.check_config import table
-
     now, rows = time.time(), []
     for number, line in enumerate(lines, 1):
         if is_blank(line):

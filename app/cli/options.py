@@ -107,7 +107,7 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
         action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
 
 
-class Command(NamedTuple):
+class ServiceCommand(NamedTuple):
     """`module` has the function `run` of the command; "" if it is one of `app.cli.main`."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -115,10 +115,10 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command(_add_address),
-    "check-config": Command(_add_check, "app.cli.check_config"),
-    "try": Command(_add_try, "app.cli.try_out"),
-    "replay": Command(_add_replay, "replay.command"),
-    "openapi": Command(_add_nothing),
-    "keys": Command(_add_keys, "app.cli.keys"),
+    "serve": ServiceCommand(_add_address),
+    "check-config": ServiceCommand(_add_check, "app.cli.check_config"),
+    "try": ServiceCommand(_add_try, "app.cli.try_out"),
+    "replay": ServiceCommand(_add_replay, "replay.command"),
+    "openapi": ServiceCommand(_add_nothing),
+    "keys": ServiceCommand(_add_keys, "app.cli.keys"),
 }

@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import IO
 
-from app.cli.check_config import table
 from app.cli.options import settings_of
+from app.cli.tables import table
 from app.files import why_unreadable
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from app.doors.rows import DIGEST_CHARS, Conversation
+from app.doors.conversation import DIGEST_CHARS, Conversation
 from app.edge.json_body import read_document
 from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
@@ -30,11 +30,11 @@ async def compress(
     """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
     those of the tool results. Raises SpillgateError."""
     match await read_document(body, rt.parsing):
-        case {"messages": list(rows)}:
+        case {"messages": list(messages)}:
             pass
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
-    conversation = Conversation(rows, SessionKey(tenant, SESSION), by_content=True)
+    conversation = Conversation(messages, SessionKey(tenant, SESSION), by_content=True)
     governed = await conversation.governed(_door, rt)
     hashes: dict[str, None] = {}
     before = after = 0
@@ -45,7 +45,7 @@ async def compress(
         if seen.is_kept:
             hashes[seen.call_id or ""] = None
     answer: dict[str, Any] = {
-        "messages": governed.rows,
+        "messages": governed.messages,
         "tokens_before": before,
         "tokens_after": after,
         "tokens_saved": before - after,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from app.doors.rows import Conversation
+from app.doors.conversation import Conversation
 from app.edge.json_body import Text, Texts, read_document
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
@@ -22,8 +22,8 @@ _SESSION_HEADER = "x-session-id"
 _LITELLM_SESSION_HEADER = "x-litellm-session-id"
 # LiteLLM shows the names of all headers, and of some the values.
 _WITHOUT_VALUE = "[present]"
-# LiteLLM makes one up where the caller named no session: another one for each request.
-_MADE_UP = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+# LiteLLM generates such a session id for each request whose caller names no session.
+_GENERATED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _CLIENT = "litellm"
 _ASK = "tool_output"
 
@@ -33,26 +33,26 @@ async def guardrail_answer(
 ) -> tuple[dict[str, Any], SpillgateError | None]:
     """The answer, and why some results were left as they are. Raises SpillgateError.
 
-    Tools are offered while something is stored. What is known of rows that were seen before may be an hour
-    old: the tools are then offered even if their results were deleted."""
+    Tools are offered while something is stored. What is remembered of messages that were seen before may be
+    an hour old: the tools are then offered even if their results were deleted."""
     payload = await read_document(body, rt.parsing)
     match payload:
-        case {"input_type": "request", "structured_messages": [_, *_] as rows}:
+        case {"input_type": "request", "structured_messages": [_, *_] as messages}:
             pass
         case {"input_type": "response"}:
             # What the model said: no result of a tool.
             return NONE, None
         case _:
-            log_hook_passed(_CLIENT, "the request holds no rows")
+            log_hook_passed(_CLIENT, "the request holds no messages")
             return NONE, None
-    key = SessionKey(tenant, session_id_of(await _session_of(payload, rows, rt)))
+    key = SessionKey(tenant, session_id_of(await _session_of(payload, messages, rt)))
     describe_request(session_id=key.session_id)
-    given = payload.get("tools")
-    tools = given if isinstance(given, list) else []
+    listed = payload.get("tools")
+    tools = listed if isinstance(listed, list) else []
     own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
-    # The client has our tools, over MCP: the texts name them as it does.
+    # The client has Spillgate's tools over MCP: the texts name them as the client does.
     door = next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
-    governed = await Conversation(rows, key).governed(lambda call_id: door, rt)
+    governed = await Conversation(messages, key).governed(lambda call_id: door, rt)
     if not governed.seen:
         return NONE, governed.error
     has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
@@ -62,13 +62,13 @@ async def guardrail_answer(
         return NONE, governed.error
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
     session = {"session_id": key.session_id}
-    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.rows, **session}
+    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.messages, **session}
     if offered:
         answer["tools"] = [*tools, *definitions(offered, rt.modes, ToolFormat.OPENAI)]
     return answer, governed.error
 
 
-async def _session_of(payload: Mapping[str, Any], rows: list[Any], rt: Runtime) -> str:
+async def _session_of(payload: Mapping[str, Any], messages: list[Any], rt: Runtime) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     given = payload.get("request_headers")
@@ -78,16 +78,18 @@ async def _session_of(payload: Mapping[str, Any], rows: list[Any], rt: Runtime) 
         if value is not None and value != _WITHOUT_VALUE:
             return value
     trace = text_in(payload, "litellm_trace_id")
-    if trace is not None and (_LITELLM_SESSION_HEADER in headers or not _MADE_UP.fullmatch(trace)):
+    if trace is not None and (_LITELLM_SESSION_HEADER in headers or not _GENERATED.fullmatch(trace)):
         return trace
     user = text_in(payload.get("request_data"), "user_api_key_hash")
-    return await _begun_as(rows, rt, user or "")
+    return await _begun_as(messages, rt, user or "")
 
 
-async def _begun_as(rows: list[Any], rt: Runtime, user: str) -> str:
-    """A session's id by the texts of the conversation's first row that is no instruction of the system."""
+async def _begun_as(messages: list[Any], rt: Runtime, user: str) -> str:
+    """A session's id, by the texts of the first message that is no instruction of the system."""
     dialogue = (
-        row for row in rows if isinstance(row, dict) and row.get("role") not in ("system", "developer")
+        message
+        for message in messages
+        if isinstance(message, dict) and message.get("role") not in ("system", "developer")
     )
     content = next(dialogue, {}).get("content")
     texts: list[Text] = [content] if isinstance(content, str) else [*(texts_of(content) or [])]

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable
-from app.edge.api_keys import ApiKeys, Role
+from app.edge.api_keys import ApiKeys, KeyRole
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
@@ -128,13 +128,13 @@ class Access:
         if scope["type"] != "http":
             await self._pass(scope, receive, send)
             return
-        scope["by_name"] = found = dict(scope["headers"])
-        cap = self._cap(found, scope)
+        scope["by_name"] = headers = dict(scope["headers"])
+        cap = self._cap(headers, scope)
         body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
         started = perf_counter()
-        scope["logged"] = logged = begin_request(self._identify(found, body))
+        scope["logged"] = logged = begin_request(self._identify(headers, body))
         try:
-            logged["tenant"] = self._admit(found, scope, body)
+            logged["tenant"] = self._admit(headers, scope, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -161,10 +161,10 @@ class Access:
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
 
-    def _cap(self, found: Headers, scope: Scope) -> BodyCap:
+    def _cap(self, headers: Headers, scope: Scope) -> BodyCap:
         if not self._routes.carries_results(scope["method"], scope["path"]):
             return PLAIN_CAP
-        is_text = found.get(b"content-type", b"").lstrip().lower().startswith(b"text/")
+        is_text = headers.get(b"content-type", b"").lstrip().lower().startswith(b"text/")
         is_streamed = is_text and self._routes.streams_text(scope["method"], scope["path"])
         return self._text_cap if is_streamed else self._json_cap
 
@@ -176,9 +176,9 @@ class Access:
         else:
             raise ValueError("Only HTTP is served.")
 
-    def _identify(self, found: Headers, body: RequestBody) -> str:
+    def _identify(self, headers: Headers, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        given = found.get(b"x-request-id")
+        given = headers.get(b"x-request-id")
         if given is None or not _REQUEST_ID.fullmatch(given):
             given = b"%b%06x" % (self._request_prefix, next(self._request_count))
         body.request_id = given
@@ -188,37 +188,37 @@ class Access:
         route = self._routes.template(scope["path"])
         log_answered(self._access_level, scope["method"], route, body.status, seconds)
 
-    def _admit(self, found: Headers, scope: Scope, body: RequestBody) -> str:
+    def _admit(self, headers: Headers, scope: Scope, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
-        body.has_body = b"transfer-encoding" in found or found.get(b"content-length", b"0") != b"0"
-        if len(found) < len(scope["headers"]):
+        body.has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        if len(headers) < len(scope["headers"]):
             once = [name for name, _ in scope["headers"] if name in _ONCE]
             if len(once) > len(set(once)):
                 raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
-        self._check_source(found, scope)
+        self._check_source(headers, scope)
         port = self._metrics_port()
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = DEFAULT_TENANT
         else:
-            scope["tenant"] = self._tenant(found, scope)
+            scope["tenant"] = self._tenant(headers, scope)
         if body.has_body:
-            check_media_type(found)
-            _check_body(found, body)
+            check_media_type(headers)
+            _check_body(headers, body)
         if self._draining() and self._routes.writes(scope["method"], scope["path"]):
             raise Draining(SHUTTING_DOWN)
         tenant: str = scope["tenant"]
         return tenant
 
-    def _check_source(self, found: Headers, scope: Scope) -> None:
-        host = found.get(b"host")
+    def _check_source(self, headers: Headers, scope: Scope) -> None:
+        host = headers.get(b"host")
         if host not in self._met:
             self._check_host(host, scope["http_version"])
-        if b"origin" in found or b"sec-fetch-site" in found:
+        if b"origin" in headers or b"sec-fetch-site" in headers:
             changes = self._routes.changes(scope["method"], scope["path"])
-            check_page(found, self._hosts, is_any_origin=self._is_any_origin, changes=changes)
+            check_page(headers, self._hosts, is_any_origin=self._is_any_origin, changes=changes)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
         if host is None and http_version == "1.1":
@@ -227,7 +227,7 @@ class Access:
         if host is not None and len(self._met) < MET_HOSTS:
             self._met.add(host)
 
-    def _tenant(self, found: Headers, scope: Scope) -> str:
+    def _tenant(self, headers: Headers, scope: Scope) -> str:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
         path: str = scope["path"]
@@ -235,16 +235,16 @@ class Access:
             return DEFAULT_TENANT
         if self._keys is None:
             return self._within_rate(DEFAULT_TENANT, scope)
-        key = self._keys.key_of(token_of(found))
+        key = self._keys.key_of(token_of(headers))
         if key.name:
             describe_request(key=key.name)
         scope["role"], scope["tenant"] = key.role, key.tenant
-        if key.role is Role.AGENT:
+        if key.role is KeyRole.AGENT:
             return self._within_rate(key.tenant, scope)
         if key.role not in self._routes.roles(scope["method"], path):
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
-        scope["every_tenant"] = key.role is Role.ADMIN and b"spillgate-tenant" not in found
-        named = found.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
+        scope["every_tenant"] = key.role is KeyRole.ADMIN and b"spillgate-tenant" not in headers
+        named = headers.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
         if not is_tenant(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
@@ -268,23 +268,23 @@ class Access:
         await answer(scope, body.receive, body.send)
 
 
-def token_of(found: Headers) -> str:
+def token_of(headers: Headers) -> str:
     """The API key that a request brings. Raises Unauthorized if it brings none."""
-    scheme, _, token = found.get(b"authorization", b"").partition(b" ")
-    if b"x-api-key" in found and not scheme:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if b"x-api-key" in headers and not scheme:
         # As LiteLLM sends it.
-        scheme, token = b"bearer", found[b"x-api-key"]
+        scheme, token = b"bearer", headers[b"x-api-key"]
     if scheme.lower() != b"bearer":
         raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
     return token.strip().decode("utf-8", "replace")
 
 
-def _check_body(found: Headers, body: RequestBody) -> None:
-    if b"content-encoding" in found and found[b"content-encoding"].lower() not in (b"identity", b""):
+def _check_body(headers: Headers, body: RequestBody) -> None:
+    if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"identity", b""):
         raise UnsupportedMedia("Send the body uncompressed: without Content-Encoding.")
-    if b"transfer-encoding" in found and found[b"transfer-encoding"].lower() != b"chunked":
+    if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
         raise UnsupportedMedia("Send the body chunked, or with a Content-Length, and not compressed.")
-    length = found.get(b"content-length", b"0")
+    length = headers.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 19:
         raise BadRequest("Content-Length must be a number of bytes.")
     body.check_size(int(length))

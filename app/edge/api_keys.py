@@ -25,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 NAME_RULE = "a name has at most 64 letters, digits and _.@-"
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """What a key is for. `agent`: everything of its tenant. `metrics`: /metrics alone. `admin`: accounting,
     sessions and quotas of every tenant, and no stored text."""
 
@@ -40,7 +40,7 @@ class ApiKey(NamedTuple):
 
     tenant: str
     digest: str
-    role: Role = Role.AGENT
+    role: KeyRole = KeyRole.AGENT
     name: str = ""
     expires: float | None = None
 
@@ -138,12 +138,12 @@ def parse_key(line: str) -> ApiKey:
     match = _LINE.fullmatch(line)
     if match is None or not is_tenant(match["tenant"]):
         raise ValueError("write `tenant:sha256hex[:role][:name][:expires]`; see docs/settings.md")
-    role, name, expires = match["role"] or Role.AGENT, match["name"] or "", match["expires"]
-    if role not in frozenset(Role):
-        raise ValueError(f"unknown role; there is {', '.join(Role)}")
+    role, name, expires = match["role"] or KeyRole.AGENT, match["name"] or "", match["expires"]
+    if role not in frozenset(KeyRole):
+        raise ValueError(f"unknown role; there is {', '.join(KeyRole)}")
     if not NAME.fullmatch(name):
         raise ValueError(NAME_RULE)
-    return ApiKey(match["tenant"], match["digest"].lower(), Role(role), name, parse_expiry(expires))
+    return ApiKey(match["tenant"], match["digest"].lower(), KeyRole(role), name, parse_expiry(expires))
 
 
 def parse_expiry(text: str | None) -> float | None:

@@ -26,8 +26,9 @@ from app import __version__
 from app.api.problems import Refused
 from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
+from app.edge.unix_socket import unix_socket
 from app.operations.logs import configure_logging, flush_log
-from app.operations.policy_file import reload_policies
+from app.operations.policy_reload import reload_policies
 from app.operations.supervisor import Supervisor
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
@@ -257,8 +258,6 @@ def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
             host, port = sock.getsockname()[:2]
             yield sock, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         return
-    from app.edge.unix_socket import unix_socket
-
     path = settings.uds.absolute()
     with contextlib.closing(unix_socket(path, BACKLOG)) as sock:
         made = path.stat().st_ino

@@ -14,12 +14,12 @@ MAX_SOCKET_PATH = 107
 
 def unix_socket(path: Path, backlog: int) -> socket.socket:
     """A listening socket, in a directory that is made if it is missing. Raises ConfigError."""
-    check_place(path)
+    check_path(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _no_directory(error) from None
-    check_place(path)
+    check_path(path)
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -32,7 +32,7 @@ def unix_socket(path: Path, backlog: int) -> socket.socket:
     return sock
 
 
-def check_place(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Raises ConfigError for a path that is too long, and for a directory that others may enter. One that is
     missing is made at the start."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:

@@ -102,6 +102,7 @@ class _Extraction:
 
     async def _answered(self, subject: Subject) -> Extracted:
         """Shortens the answer until the budget holds it, else answers that the budget is spent."""
+        # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction import ladder
 
         source = Source(self._rt.store, subject.stored, self._question.ranges, path_of(subject.stored))
@@ -128,7 +129,6 @@ class _Extraction:
 
     async def _answer_from_ladder(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
         """The answer, and the task with the models that it may ask."""
-        # The strategies take 40 ms to import: not before something is asked.
         from extraction import ladder
 
         rt, mode = self._rt, self._question.mode

@@ -180,7 +180,7 @@ def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -
     keys = policies.model_keys(name)
     terms = model_terms(name, keys, settings)
     own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
-    sources = {one.key: f"{one.place}, {one.key}" for one in policies.reasons_of("models", name)}
+    sources = {one.key: f"{one.set_by}, {one.key}" for one in policies.reasons_of("models", name)}
     key = _key(key_file, sources["api_key_file"]) if key_file else None
     if own_url:
         # Never the key of the settings: it belongs to another backend.

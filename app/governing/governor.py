@@ -108,7 +108,7 @@ class _Governing:
         if not body.is_published:
             return receipt
         entry = receipt.entry
-        if not receipt.replayed:
+        if not receipt.is_retry:
             log_stored(
                 result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
             )
@@ -215,7 +215,7 @@ class _Governing:
             entry_id=entry.id,
             truncated_bytes=details.truncated_bytes,
             truncated_total=details.truncated_total,
-            replayed=receipt.replayed,
+            is_retry=receipt.is_retry,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
             report_warning=self.report_warning,
         )

@@ -108,23 +108,19 @@ class Replacing(NamedTuple):
         return write()
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """Structure and overview of a text, if the outcome shows them. The functions that make them are
-        imported by the first text: that takes 40 ms."""
+        """Structure and overview of a text, if the outcome shows them."""
+        # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
+        from content.describe import about, outline, structure
+
         result, policy = self.measured.result, self.measured.policy
         if ends.overview is Preview.ABOUT:
-            from content.describe import about
-
             named = result.tool_name, name_of(result)
             return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
-            from content.describe import structure
-
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
-        from content.describe import outline
-
         first = first_row(result, policy.offset_base)
         return [], outline(
             head, policy.preview_bytes, shown.bytes, name_of(result), first, tool_name=result.tool_name

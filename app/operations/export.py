@@ -32,7 +32,7 @@ _STDOUT = 1
 _LINK = "it is a symbolic link. Name the file itself, or write `-` for standard output."
 
 
-class Output(Protocol):
+class ExportOutput(Protocol):
     def write(self, line: bytes) -> None:
         """Raises OSError if the line is not written."""
         ...
@@ -147,7 +147,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _output(target: str, max_bytes: int) -> Output:
+def _output(target: str, max_bytes: int) -> ExportOutput:
     if target == STANDARD_OUTPUT:
         return _Stdout()
     try:
@@ -212,6 +212,6 @@ class _Exported(LedgerAround):
         self._export.write(entry)
 
     def _written(self, receipt: Receipt | None) -> Receipt | None:
-        if receipt is not None and not receipt.replayed:
+        if receipt is not None and not receipt.is_retry:
             self._export.write(receipt.entry)
         return receipt

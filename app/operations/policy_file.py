@@ -1,29 +1,14 @@
-"""The operator's policies: their files read into one book, which a changed file replaces."""
+"""The operator's policies: the packaged ones, the policy file and the settings, read into one book."""
 
-import asyncio
-import logging
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
-from app.extracting.known_models import KnownModels, default_models, known_window, model_configs
-from app.files import read_text, stamp_of
+from app.extracting.known_models import known_window
+from app.files import read_text
 from app.settings import PREFIX, Settings
 from domain.budget import Window, window_of
-from domain.errors import ConfigError
 from policies.book import PolicyBook, Profiles
 from policies.documents import PolicyDocument, Profile, from_toml
-
-if TYPE_CHECKING:
-    from starlette.datastructures import State
-
-    from app.runtime import Runtime
-
-POLL_SECONDS = 0.5
-"""Between two looks at the policy file."""
-
-log = logging.getLogger("spillgate.policies")
 
 
 def load_policies(settings: Settings) -> PolicyBook:
@@ -72,46 +57,3 @@ def _profiles(settings: Settings) -> Profiles:
 @cache
 def _packaged(path: str, name: str) -> PolicyDocument:
     return from_toml(files("policies").joinpath(path).read_text(encoding="utf-8"), name)
-
-
-async def follow_policies(state: "State") -> None:
-    """Forever. A file that changed is read once it stood still from one look to the next: somebody may still
-    be writing it."""
-    rt: Runtime = state.runtime
-    path, seen = rt.settings.policy_file, rt.policy_stamp
-    while path is not None:
-        await asyncio.sleep(POLL_SECONDS)
-        stamp = await asyncio.to_thread(stamp_of, path)
-        if stamp == seen != state.runtime.policy_stamp:
-            await reload_policies(state)
-        seen = stamp
-
-
-async def reload_policies(state: "State") -> None:
-    """Puts a new runtime in the old one's place. A request takes its runtime once: from its first look to its
-    last it sees one book."""
-    rt: Runtime = state.runtime
-    path = rt.settings.policy_file
-    stamp = None if path is None else await asyncio.to_thread(stamp_of, path)
-    try:
-        fresh = await asyncio.to_thread(_revised, rt)
-    except ConfigError as error:
-        fields = {"errors": str(error).splitlines()}
-        log.error("policy file not reloaded, the one before stays in force", extra={"fields": fields})
-        fresh = replace(rt, policy_stale=True)
-    else:
-        log.info("policy file reloaded")
-        fresh = replace(fresh, policy_stale=False)
-        rt.quota_of.policies = fresh.policies
-    rt.metrics.reloaded(not fresh.policy_stale)
-    state.runtime = replace(fresh, policy_stamp=stamp)
-
-
-def _revised(rt: "Runtime") -> "Runtime":
-    """The same ports under the policies as their files are now. Raises ConfigError."""
-    settings, policies = rt.settings, load_policies(rt.settings)
-    known = KnownModels(settings, policies)
-    models = rt.model_pool.revised(
-        model_configs(settings, policies), default_models(settings, policies), known.tokenizer
-    )
-    return replace(rt, policies=policies, known_models=known, model_pool=models)

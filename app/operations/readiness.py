@@ -28,7 +28,7 @@ _UNUSED = LedgerUsage(0, 0)
 log = logging.getLogger("spillgate.readiness")
 
 
-class Share(NamedTuple):
+class QuotaShare(NamedTuple):
     """What is used of one quota; a `cap` of 0 means none."""
 
     quota: str
@@ -46,12 +46,12 @@ class TenantUse:
     ledger: LedgerUsage
     llm_usd_today: float
 
-    def shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[QuotaShare]:
         quota = self.quota
-        yield Share("storage_max_bytes", self.stored_bytes, quota.storage_max_bytes)
-        yield Share("ledger_max_bytes", self.ledger.bytes, quota.ledger_max_bytes)
-        yield Share("max_sessions", self.ledger.sessions, quota.max_sessions)
-        yield Share("llm_usd_per_day", self.llm_usd_today, quota.llm_usd_per_day)
+        yield QuotaShare("storage_max_bytes", self.stored_bytes, quota.storage_max_bytes)
+        yield QuotaShare("ledger_max_bytes", self.ledger.bytes, quota.ledger_max_bytes)
+        yield QuotaShare("max_sessions", self.ledger.sessions, quota.max_sessions)
+        yield QuotaShare("llm_usd_per_day", self.llm_usd_today, quota.llm_usd_per_day)
 
 
 class Readiness:

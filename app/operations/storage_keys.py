@@ -25,20 +25,20 @@ class StorageKeys(ReloadedKeys[KeyLines]):
     @property
     def warnings(self) -> list[str]:
         """And that others may read the file."""
-        found = super().warnings
+        warnings = super().warnings
         with suppress(OSError):
             if self._path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-                found.append(f"{KEY_SETTING}: every user of this machine may read the file. chmod 600 it.")
-        return found
+                warnings.append(f"{KEY_SETTING}: every user of this machine may read the file. chmod 600 it.")
+        return warnings
 
 
 def load_storage_keys(path: Path) -> KeyLines:
     """Raises ConfigError for a file that cannot be read, or holds no key."""
-    found = parse_keys(read_text(path, KEY_SETTING, secret=True))
-    if found.keys:
-        return found
-    if found.faults:
-        raise ConfigError(f"{KEY_SETTING}, {found.faults[0]}")
+    lines = parse_keys(read_text(path, KEY_SETTING, secret=True))
+    if lines.keys:
+        return lines
+    if lines.faults:
+        raise ConfigError(f"{KEY_SETTING}, {lines.faults[0]}")
     raise ConfigError(
         f"{KEY_SETTING}: the file holds no key. Write a line `id:key` into it; see docs/encryption.md."
     )

@@ -19,7 +19,7 @@ async def sweep_forever(rt: Runtime) -> None:
     pause = max(SHORTEST_SECONDS, min(LONGEST_SECONDS, rt.settings.retention_seconds / 4))
     left_behind = True
     while True:
-        # A store that is not ready is swept, too: results pass meanwhile.
+        # A store that is not ready is swept too: until it is ready, results pass.
         with suppress(StorageError):
             await rt.readiness.check()
         with _told(rt):

@@ -209,8 +209,8 @@ class Metrics:
         )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
-        """Counts one outcome. That of a retry (`replayed`) was counted when it was first answered."""
-        if outcome.replayed:
+        """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
+        if outcome.is_retry:
             return
         measure = outcome.measure
         of = outcome.kind, outcome.trigger

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from app.api.answers import cut_on_error, prefers
 from app.api.bodies import BodyOut
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from domain.accounting import (
     MOST_GROUPS,
     PERIOD_MS,
@@ -55,7 +55,7 @@ _TIME: dict[str, Any] = {
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
 
 
-class Format(StrEnum):
+class SummaryFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
 
@@ -155,7 +155,7 @@ _CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the ot
         200: {"content": {CSV: {"schema": {"type": "string"}}, NDJSON: {"schema": {"type": "string"}}}},
     },
 )
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_entries(
     request: Request,
     rt: InRuntime,
@@ -250,25 +250,25 @@ def _keys(
     summary="Sums by group, most tokens saved first; Accept: text/csv or format=csv exports",
     responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
 )
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_summary(
     request: Request,
     rt: InRuntime,
     chosen: Filter,
     every_tenant: EveryTenant,
     keys: Annotated[tuple[GroupBy, ...], Depends(_keys)],
-    format: Annotated[Format | None, Query(description="Instead of Accept.")] = None,
+    format: Annotated[SummaryFormat | None, Query(description="Instead of Accept.")] = None,
 ) -> Response:
     """By `tenant`, an admin's key sums up every tenant, or the one that the header Spillgate-Tenant names."""
     for period in {GroupBy.HOUR, GroupBy.MINUTE}.intersection(keys):
         _check_periods(chosen, period, rt.clock())
     if every_tenant and GroupBy.TENANT in keys:
         chosen = replace(chosen, tenant=None)
-    found = await rt.ledger.summary(chosen, *keys)
+    summary = await rt.ledger.summary(chosen, *keys)
     # In a thread: 10,000 rows take over 10 ms.
-    if format is Format.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
-        return Response(await run_sync(_summary_csv, found, keys), media_type=f"{CSV}; charset=utf-8")
-    return Response(await run_sync(_summary_json, found, keys), media_type="application/json")
+    if format is SummaryFormat.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
+        return Response(await run_sync(_summary_csv, summary, keys), media_type=f"{CSV}; charset=utf-8")
+    return Response(await run_sync(_summary_json, summary, keys), media_type="application/json")
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
@@ -283,32 +283,32 @@ def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:
 _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("group", "groups")]
 
 
-def _summary_json(found: Summary, keys: tuple[GroupBy, ...]) -> bytes:
+def _summary_json(summary: Summary, keys: tuple[GroupBy, ...]) -> bytes:
     """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
-    warnings = [_DAMAGED] if found.is_damaged else []
-    if found.rest is not None:
+    warnings = [_DAMAGED] if summary.is_damaged else []
+    if summary.rest is not None:
         warnings.append(_CUT)
     return msgspec.json.encode(
         {
             "group_by": ",".join(keys),
-            "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, found.rows))),
-            "rest": found.rest,
-            "total": found.total,
-            "complete": not found.is_damaged,
+            "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, summary.rows))),
+            "rest": summary.rest,
+            "total": summary.total,
+            "complete": not summary.is_damaged,
             "warnings": warnings,
         }
     )
 
 
-def _summary_csv(found: Summary, keys: tuple[GroupBy, ...]) -> str:
+def _summary_csv(summary: Summary, keys: tuple[GroupBy, ...]) -> str:
     """A column for each key, for each sum, and `complete`."""
     out = io.StringIO()
     write = csv.writer(out).writerow
     write([*keys, *_SUMMED, "complete"])
-    complete = "false" if found.is_damaged else "true"
-    rows = [(list(row.groups.values()), row) for row in found.rows]
-    if found.rest is not None:
-        rows.append(([_REST] * len(keys), found.rest))
+    complete = "false" if summary.is_damaged else "true"
+    rows = [(list(row.groups.values()), row) for row in summary.rows]
+    if summary.rest is not None:
+        rows.append(([_REST] * len(keys), summary.rest))
     for groups, row in rows:
         write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), complete])
     return out.getvalue()

@@ -13,11 +13,12 @@ from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.cli.check_config import mask_url, report_on
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
 from extraction.models.pool import ModelState
+from policies.what_if import MESSAGE_TOKENS, would_be
 
 router = Router(tags=["policy"])
 
@@ -54,7 +55,7 @@ class ConfigOut(BodyOut):
     "/config",
     summary="Settings, policy for a tool and models in force, each with the source that set it",
 )
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
@@ -125,10 +126,8 @@ class WhatIfOut(BodyOut):
     "/policy/what-if",
     summary="What a policy would have made of the newest results; changes nothing",
 )
-@Traits(roles=(Role.ADMIN,), raises=(InvalidPolicy,))
+@Traits(roles=(KeyRole.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
-    from policies.what_if import MESSAGE_TOKENS, would_be
-
     text = policy_text(body.policy)
     rt.policies.check_override(text)
     of_tools = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)

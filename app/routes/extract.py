@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 from fastapi import Request, Response
@@ -21,6 +21,7 @@ from app.api.openapi import TEXT_ANSWER
 from app.api.problems import problem_of
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.extracting.extractor import Extracted, Requirements, extract
 from app.operations.tracing import EXTRACT
 from app.reading import look_up, session_in_any_case
 from app.runtime import Runtime
@@ -41,9 +42,6 @@ from domain.errors import (
 from domain.extraction import ByteRange, Coverage, ExtractStatus, LlmUsage, Mode, Question
 from domain.handles import DEFAULT_SESSION, SessionKey, forgiven_handle, session_named_in
 from extraction.task import Progress, frame_failure
-
-if TYPE_CHECKING:
-    from app.extracting.extractor import Extracted
 
 router = Router(tags=["extract"])
 
@@ -114,8 +112,6 @@ class ExtractOut(BodyOut):
     ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
-    from app.extracting.extractor import Requirements, extract
-
     def refused(error: SpillgateError) -> None:
         request.app.refused(error, "POST", "/extract")
 
@@ -126,7 +122,7 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
     try:
         question = await _question(body, tenant, rt, ends)
 
-        def work() -> "Coroutine[Any, Any, Extracted]":
+        def work() -> Coroutine[Any, Any, Extracted]:
             return cancel_on_stop(stopping, extract(tenant, question, required, rt))
 
         if prefers(request.headers.get("accept", ""), EVENTS):
@@ -169,7 +165,7 @@ async def _question(body: ExtractIn, tenant: str, rt: Runtime, ends: float) -> Q
     return Question(handle, body.extract, body.mode, spans, body.max_answer_bytes)
 
 
-def _out(extracted: "Extracted") -> dict[str, Any]:
+def _out(extracted: Extracted) -> dict[str, Any]:
     answer = extracted.answer
     return ExtractOut(
         text=extracted.text,
@@ -188,7 +184,7 @@ def _out(extracted: "Extracted") -> dict[str, Any]:
 
 async def _events(
     steps: "asyncio.Queue[Progress | None]",
-    work: "Callable[[], Coroutine[Any, Any, Extracted]]",
+    work: Callable[[], Coroutine[Any, Any, Extracted]],
     refused: Callable[[SpillgateError], None],
 ) -> AsyncIterator[str]:
     """Each step, then one event `result`, or `error` with its problem, given to `refused`. A client that

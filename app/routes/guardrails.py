@@ -7,6 +7,7 @@ from fastapi import Path, Query, Request, Response
 from app.api.bodies import BodyOut
 from app.api.openapi import JSON, body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
+from app.doors import headroom, litellm
 from app.edge.json_body import as_json
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
 from app.operations.logs import log_hook_passed
@@ -22,7 +23,7 @@ router = Router(tags=["guardrails"])
     summary="Govern the tool results of a request to a model, as LiteLLM's generic guardrail",
     responses={
         200: {
-            "description": "`NONE`, or the rows with the large results replaced.",
+            "description": "`NONE`, or the messages with the large results replaced.",
             "content": json_of({"type": "object"}),
         }
     },
@@ -32,16 +33,14 @@ router = Router(tags=["guardrails"])
 async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """Whatever goes wrong, the request goes on: the answer is then `NONE`, and the log says why. Only a
     request that is not admitted (401, 413) is answered with a problem."""
-    from app.doors import litellm
-
     answer = as_json(litellm.NONE)
     if not request.app.state.draining:
         try:
             check_rate(request)
             body = await read_body(request.scope, request.receive)
-            found, error = await litellm.guardrail_answer(body, tenant, rt)
+            replaced, error = await litellm.guardrail_answer(body, tenant, rt)
             _log(error, request)
-            answer = as_json(found)
+            answer = as_json(replaced)
         except SpillgateError as error:
             _log(error, request)
     return Response(answer, media_type=JSON)
@@ -60,8 +59,6 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
 @Traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """A result that cannot be stored stays as it is, and the log says why."""
-    from app.doors import headroom
-
     answer, error = await headroom.compress(await read_body(request.scope, request.receive), tenant, rt)
     _log(error, request)
     return Response(as_json(answer), media_type=JSON)
@@ -86,8 +83,6 @@ async def get_retrieved(
         str | None, Query(max_length=65_536, description="What to extract. Without it: beginning and end.")
     ] = None,
 ) -> RetrievedOut:
-    from app.doors import headroom
-
     work = cancel_on_stop(request.app.state.stopping, headroom.retrieve(tenant, hash, query, rt))
     text, tool_name = await cancel_on_disconnect(request, work)
     return RetrievedOut(hash=hash, original_content=text, tool_name=tool_name)

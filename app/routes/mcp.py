@@ -1,6 +1,6 @@
 """POST /mcp: the model's tools and stored results for every MCP client, in both eras of the protocol."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from fastapi import Request, Response
@@ -17,12 +17,10 @@ from app.doors.mcp.messages import (
     is_stateless,
     parse,
 )
+from app.doors.mcp.methods import Methods
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import carrier_of
 from domain.errors import SpillgateError
-
-if TYPE_CHECKING:
-    from app.doors.mcp.methods import Methods
 
 router = Router(tags=["tools"])
 
@@ -80,8 +78,6 @@ _RESPONSE = {
 )
 @Traits(writes=True)
 async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
-    from app.doors.mcp.methods import Methods
-
     check_json(request)
     app = request.app
 
@@ -93,7 +89,7 @@ async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
 
 
-async def _answered(request: Request, data: bytes, methods: "Methods") -> Response:
+async def _answered(request: Request, data: bytes, methods: Methods) -> Response:
     headers = request.headers.getlist
     message = None
     try:

@@ -180,7 +180,7 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     session = await rt.ledger.session(key)
     if session is not None and session.ended_at is not None:
         raise SessionEnded
-    session = session or Session(key, 0, 0, 0)
+    session = session or Session(key, epoch=0, created_at=0, last_used_at=0)
     model = await rt.known_models.of_session(body.model or session.model)
     policy = rt.policies.policy(body.tool_name, session.policy)
     budget = session.budget(model.window, model.enforce)

@@ -11,7 +11,7 @@ from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, session_key
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.budget import Session, SessionChange
 from domain.errors import (
@@ -93,7 +93,7 @@ class SessionsOut(BodyOut):
 
 
 @router.put("/sessions/{session_id}", summary="Open or change a session")
-@Traits(writes=True, roles=(Role.ADMIN,), raises=(InvalidPolicy, TooManySessions))
+@Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgent) -> SessionOut:
     policy = None if body.policy is None else policy_text(body.policy)
     if policy is not None:
@@ -110,7 +110,7 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
 
 
 @router.get("/sessions/{session_id}", summary="Read a session")
-@Traits(roles=(Role.ADMIN,), raises=(SessionNotFound, SessionEnded))
+@Traits(roles=(KeyRole.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     session = await rt.ledger.session(key)
     if session is None:
@@ -126,7 +126,7 @@ async def get_session(rt: InRuntime, key: Key) -> SessionOut:
     response_class=Response,
     summary="End a session: its results are deleted, its accounting is kept",
 )
-@Traits(writes=True, roles=(Role.ADMIN,), raises=(SessionNotFound,))
+@Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(SessionNotFound,))
 async def delete_session(rt: InRuntime, key: Key) -> None:
     ended = await rt.ledger.end(key)
     if ended is not None:
@@ -137,7 +137,7 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
 
 
 @router.get("/sessions", summary="List the sessions that are alive")
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,

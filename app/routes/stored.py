@@ -46,7 +46,7 @@ Accounted = Annotated[
 ]
 
 
-class View(StrEnum):
+class BodyView(StrEnum):
     RAW = "raw"
     GREPPABLE = "greppable"
 
@@ -71,7 +71,7 @@ class GrepOut(BodyOut):
     matches: list[Match]
     total_matches: int
     next_offset: int | None
-    view: View
+    view: BodyView
 
 
 @router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
@@ -83,12 +83,12 @@ async def get_lines(
     handle: HandlePath,
     offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
-    view: Annotated[View, Query(description="greppable pretty-prints one-line data.")] = View.RAW,
+    view: Annotated[BodyView, Query(description="greppable pretty-prints one-line data.")] = BodyView.RAW,
     accounted: Accounted = True,
 ) -> LinePage | Response:
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
-    page = await scan(rt, stored, pager, greppable=view is View.GREPPABLE)
+    page = await scan(rt, stored, pager, greppable=view is BodyView.GREPPABLE)
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
@@ -110,7 +110,7 @@ async def get_grep(
     literal: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
-    view: Annotated[View | None, Query(description="Default: greppable for one-line data.")] = None,
+    view: Annotated[BodyView | None, Query(description="Default: greppable for one-line data.")] = None,
     accounted: Accounted = True,
 ) -> GrepOut | Response:
     grep = Grep(
@@ -125,8 +125,8 @@ async def get_grep(
     stored = await look_up(rt, tenant, handle)
     if view is None:
         one_line = needs_view(stored.measure.bytes, stored.measure.lines)
-        view = View.GREPPABLE if one_line else View.RAW
-    page = await scan(rt, stored, grep, greppable=view is View.GREPPABLE)
+        view = BodyView.GREPPABLE if one_line else BodyView.RAW
+    page = await scan(rt, stored, grep, greppable=view is BodyView.GREPPABLE)
     if accounted:
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)

@@ -8,7 +8,7 @@ from fastapi import Path, Request, Response
 from app.api.bodies import BodyOut
 from app.api.openapi import JSON
 from app.api.routing import ForOperators, InRuntime, Router, Traits
-from app.edge.api_keys import Role
+from app.edge.api_keys import KeyRole
 from app.operations.logs import log_deleted_tenant
 from domain.errors import InvalidField, StorageError
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
@@ -55,7 +55,7 @@ class DeletedOut(BodyOut):
 
 
 @router.get("/tenants", dependencies=[ForOperators], summary="What each tenant uses of its quotas")
-@Traits(roles=(Role.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,))
 async def get_tenants(rt: InRuntime) -> TenantsOut:
     uses = await rt.readiness.tenant_uses()
     shown = []
@@ -72,7 +72,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
     summary="Delete the results, sessions and accounting of a tenant",
     responses={202: {"content": {JSON: {}}}},
 )
-@Traits(writes=True, roles=(Role.ADMIN,))
+@Traits(writes=True, roles=(KeyRole.ADMIN,))
 async def delete_tenant(
     request: Request,
     rt: InRuntime,
@@ -92,9 +92,9 @@ async def delete_tenant(
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
-    found = DeletedOut(tenant=tenant_id, results=0, sessions=0, entries=0, complete=False)
+    deleted = DeletedOut(tenant=tenant_id, results=0, sessions=0, entries=0, complete=False)
     failure: StorageError | None = None
-    while not found.complete and now() < ends:
+    while not deleted.complete and now() < ends:
         results = 0
         if failure is None:
             try:
@@ -103,18 +103,18 @@ async def delete_tenant(
                 # The sessions and the accounting are deleted in any case.
                 failure = error
         purged = await rt.ledger.delete_tenant(tenant_id)
-        found.results += results
-        found.sessions += purged.sessions
-        found.entries += purged.entries
-        found.complete = not results and purged.is_done
-        # Also after a step in memory, which does not wait, others run. A journal takes time to be replayed.
+        deleted.results += results
+        deleted.sessions += purged.sessions
+        deleted.entries += purged.entries
+        deleted.complete = not results and purged.is_done
+        # Also after a step in memory, which does not wait, others run.
         await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
     rt.spend_caps.daily.forget(tenant_id)
     request.app.state.rates.forget(tenant_id)
     rt.readiness.invalidate()
-    is_complete = found.complete and failure is None
-    log_deleted_tenant(tenant_id, found.results, found.sessions, found.entries, is_complete)
+    is_complete = deleted.complete and failure is None
+    log_deleted_tenant(tenant_id, deleted.results, deleted.sessions, deleted.entries, is_complete)
     if failure is not None:
         raise failure
-    response.status_code = 200 if found.complete else 202
-    return found
+    response.status_code = 200 if deleted.complete else 202
+    return deleted

@@ -12,6 +12,7 @@ from app.api.openapi import TEXT_ANSWER
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
+from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import ToolFormat, definitions, instructions
 from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION
@@ -56,8 +57,6 @@ async def get_tools(
     format: ToolFormat = ToolFormat.OPENAI,
     final_turn: Annotated[bool, Query(description="The model is to answer now: no tools.")] = False,
 ) -> ToolsOut:
-    from app.tools.call import tools_of_session
-
     key = session_key(tenant, session_id)
     offered = [] if final_turn else await tools_of_session(key, rt)
     if not offered:
@@ -73,8 +72,6 @@ async def get_tools(
 )
 @Traits(writes=True, repairs_text=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
-    from app.tools.call import call_tool
-
     key = session_key(tenant, body.session_id)
     work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
     answer = await cancel_on_disconnect(request, work)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from anyio.to_thread import run_sync
 
-from app.api.problems import types_in_words
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import Subject, open_subject, path_of, scan, session_in_any_case
@@ -31,16 +30,18 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LinePager
+from content.natural_language import language_of_text, may_be_in
 from content.text import cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
+from domain.library_errors import msgspec_rule, types_in_words
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported with the strategies.
     from extraction.retrieve.index import PassageIndex
 
 _MOST_LINES = 10_000
@@ -204,12 +205,11 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     """msgspec's message with the argument at fault first, and types in words."""
     if isinstance(error, RecursionError):
         return "The arguments are nested too deeply"
-    rule, _, where = str(error).partition(" - at ")
+    path, rule = msgspec_rule(str(error))
     # `mode` is the only argument that is one of a list.
     rule = (
         f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
     )
-    path = where.strip("`").removeprefix("$").removeprefix(".")
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
@@ -288,8 +288,6 @@ async def _page(
 
 async def _nothing(reading: _Reading, pattern: str) -> str:
     """What the data has that is near the words of a pattern without a match, and the data's language."""
-    from content.natural_language import language_of_text, may_be_in
-
     rt, stored = reading.rt, reading.stored
     sentences = ["No line matches."]
     source = Source(rt.store, stored, path=path_of(stored))
@@ -297,7 +295,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     if words and source.size <= _NEAREST_BYTES:
         # The SQLite of some Python builds has no FTS5.
         with suppress(sqlite3.Error):
-            async with rt.indexes.turn(source.size):
+            async with rt.indexes.gate(source.size):
                 index = await rt.indexes.of(source, await source.text())
                 near = partial(_near, index)
                 sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
@@ -310,6 +308,7 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
 
 
 def _near(index: "PassageIndex", word: str) -> str:
+    # With the other strategies, a twentieth of the start (bench/README.md, start).
     from extraction.retrieve.ranking import similar_words
 
     if count := index.count(word):

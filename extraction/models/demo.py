@@ -155,7 +155,7 @@ def _placed(line: Line, terms: Sequence[str]) -> str:
     """The line with its number; of a long line, the text around the first term."""
     number, text = line
     if len(text) > _LINE_CHARS:
-        hits = [place for term in terms if (place := text.lower().find(term)) >= 0]
+        hits = [offset for term in terms if (offset := text.lower().find(term)) >= 0]
         start = max(0, min(hits, default=0) - _LINE_CHARS // 4)
         text = f"… {text[start : start + _LINE_CHARS]} …"
     return f"line {number}: {text}"

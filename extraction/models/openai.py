@@ -52,7 +52,7 @@ class _Endpoint:
     def __init__(
         self,
         terms: ModelTerms,
-        connections: "Connections",
+        connections: "BackendConnections",
         base_url: str,
         api_key: str | None,
         *,
@@ -176,7 +176,7 @@ _IDLE_SECONDS = 30.0
 _CLOSING_SECONDS = 0.2
 
 
-class Connections:
+class BackendConnections:
     """Clients of one connection each. Up to `keep` of them wait for later calls.
 
     The pool of httpx leaks an open connection if a call is cancelled at the wrong moment. Here a connection

@@ -63,7 +63,7 @@ class _Function(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b'""')
 
 
-class _Call(msgspec.Struct):
+class _WireCall(msgspec.Struct):
     function: _Function
     id: str | None = None
 
@@ -71,7 +71,7 @@ class _Call(msgspec.Struct):
 class _Message(msgspec.Struct):
     content: str | list[_Part] | None = None
     refusal: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_WireCall] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -88,13 +88,13 @@ class _Cached(msgspec.Struct):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _WireUsage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     prompt_tokens_details: _Cached | None = None
 
 
-class _Embedding(msgspec.Struct):
+class _WireEmbedding(msgspec.Struct):
     embedding: list[float]
     index: int = 0
 
@@ -104,14 +104,14 @@ class _EmbeddingUsage(msgspec.Struct):
 
 
 class _Embeddings(msgspec.Struct):
-    data: list[_Embedding]
+    data: list[_WireEmbedding]
     usage: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _COMPLETION = msgspec.json.Decoder(_Completion)
 _EMBEDDINGS = msgspec.json.Decoder(_Embeddings)
 _EMBEDDING_USAGE = msgspec.json.Decoder(_EmbeddingUsage)
-_USAGE = msgspec.json.Decoder(_Usage)
+_USAGE = msgspec.json.Decoder(_WireUsage)
 _TEXT = msgspec.json.Decoder(str)
 
 
@@ -187,7 +187,7 @@ def _ends_of(text: str) -> str:
     return text if len(text) <= 2 * most else f"{text[:most]}\n…\n{text[-most:]}"
 
 
-def _call(call: _Call, number: int) -> ToolCall:
+def _call(call: _WireCall, number: int) -> ToolCall:
     arguments = bytes(call.function.arguments)
     # Some write the arguments as an object instead of as text.
     text = _TEXT.decode(arguments) if arguments.startswith(b'"') else arguments.decode()

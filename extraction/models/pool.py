@@ -14,8 +14,8 @@ from extraction.models.asker import Asker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.usage import CallRules
 
-if TYPE_CHECKING:
-    from extraction.models.openai import Connections
+if TYPE_CHECKING:  # Imported by `_http`.
+    from extraction.models.openai import BackendConnections
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ModelPool:
         """`default` names the models that are asked where the policy names none. `tokenizer_of` returns the
         tokenizer for a model's name. Raises ConfigError for a URL that names no backend."""
         self._stack = AsyncExitStack()
-        self._connections: dict[str, Connections] = {}
+        self._connections: dict[str, BackendConnections] = {}
         """The connections of each backend, by its URL."""
         self._version = version
         self._shared = SharedModelState(concurrency, asyncio.Semaphore(concurrency))
@@ -129,8 +129,8 @@ class ModelPool:
     def _lane(self, config: ModelConfig, tokenizer: Tokenizer) -> ModelLane:
         name = config.terms.name
         old, lane = self._configs.get(name), self._lanes.get(name)
-        place = (config.base_url, config.api_key, config.embeds)
-        if lane is None or old is None or (old.base_url, old.api_key, old.embeds) != place:
+        backend = (config.base_url, config.api_key, config.embeds)
+        if lane is None or old is None or (old.base_url, old.api_key, old.embeds) != backend:
             return ModelLane(self._model(config), tokenizer, ModelHealth(name))
         return ModelLane(lane.model if old == config else self._model(config), tokenizer, lane.health)
 
@@ -144,17 +144,18 @@ class ModelPool:
     def _http(self, config: ModelConfig) -> Model:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
-        # The HTTP client takes 0.1 s and 6 MB: only for a service that asks a model over HTTP.
-        from extraction.models.openai import Connections, OpenAIEmbedder, OpenAIModel
+        # A fifth of the start and 6 MB (bench/README.md, start): only for a service with a model over HTTP.
+        from extraction.models.openai import BackendConnections, OpenAIEmbedder, OpenAIModel
 
         connections = self._connections.get(config.base_url)
         if connections is None:
-            connections = self._connections[config.base_url] = Connections(self._shared.concurrency)
+            connections = self._connections[config.base_url] = BackendConnections(self._shared.concurrency)
             self._stack.push_async_callback(connections.aclose)
         kind = OpenAIEmbedder if config.embeds else OpenAIModel
         return kind(config.terms, connections, config.base_url, config.api_key, version=self._version)
 
     def _demo(self, config: ModelConfig) -> Model:
+        # It brings the prompts of the strategies.
         from extraction.models.demo import DemoModel
 
         return DemoModel(config.terms)

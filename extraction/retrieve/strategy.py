@@ -51,7 +51,7 @@ async def answer(task: Task) -> Answer:
         raise StrategyFailed(
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
         )
-    async with task.indexes.turn(source.size):
+    async with task.indexes.gate(source.size):
         return await _answered(task, await source.text())
 
 

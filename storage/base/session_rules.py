@@ -54,7 +54,7 @@ class LedgerBase(ABC):
 
 
 def fresh(key: SessionKey, now: int) -> Session:
-    return Session(key, 0, now, now)
+    return Session(key, epoch=0, created_at=now, last_used_at=now)
 
 
 def alive(session: Session) -> Session:
@@ -81,12 +81,12 @@ def reported(session: Session, report: UsageReport, now: int) -> Reported:
     return after if after.session is session else Reported(used(after.session, now), after.warning)
 
 
-def reentered(
+def enter_retry(
     session: Session, call: Call, entry: AccountingEntry, fingerprint: str, text: str | None
 ) -> Entered:
     """Returns the first receipt of a repeated call. Its report is not applied."""
     budget = session.budget(call.default_window, call.enforce)
-    receipt = Receipt(entry, budget, fingerprint, text, replayed=True)
+    receipt = Receipt(entry, budget, fingerprint, text, is_retry=True)
     changes = call.report is not None and session.reported(call.report).session is not session
     return Entered(session, receipt, ReportWarning.NOT_APPLIED if changes else None)
 
@@ -181,12 +181,12 @@ def receipt(before: Budget, charge: Charge) -> Receipt:
     return Receipt(charge.entry, budget, charge.fingerprint, charge.text)
 
 
-def replayed(
+def retry_receipt(
     session: Session, charge: Charge, entry: AccountingEntry, fingerprint: str, text: str | None
 ) -> Receipt:
     """Returns the first receipt of the same call with the current budget. Raises IdempotencyKeyReused."""
     if fingerprint != charge.fingerprint:
         raise IdempotencyKeyReused
     return Receipt(
-        entry, session.budget(charge.default_window, charge.enforce), fingerprint, text, replayed=True
+        entry, session.budget(charge.default_window, charge.enforce), fingerprint, text, is_retry=True
     )

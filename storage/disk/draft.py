@@ -20,7 +20,7 @@ from domain.errors import SpillgateError, StoreUnavailable
 from domain.handles import SessionKey
 from domain.results import Durability, StoredResult
 from storage.base.threads import Batches, Threads
-from storage.disk.layout import Info, body_name, info_name
+from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import size_of, translated, unlink, write_all
 
@@ -127,7 +127,7 @@ class GroupPublish:
         name = info_name(one.stored.handle)
         one.fd = self._published.files.create(name, one.directory)
         one.made.append(name)
-        self._published.write_info(one.fd, Info(one.size, one.stored))
+        self._published.write_info(one.fd, FileInfo(one.size, one.stored))
 
     def _sync_directory(self, directory: int, batch: list[Publication]) -> None:
         try:
@@ -253,8 +253,8 @@ class DiskDraft:
         body = self._open()
         self._spill()
         self._published.files.sync_data(body)
-        self._write_info(Info(self._spilled, stored))
-        directory = self._published.place(self._name, f"{self._name}.json", stored)
+        self._write_info(FileInfo(self._spilled, stored))
+        directory = self._published.rename(self._name, f"{self._name}.json", stored)
         # From here on the bytes count as published, even if the sync fails.
         self._spilled = 0
         try:
@@ -263,7 +263,7 @@ class DiskDraft:
             os.close(directory)
         self._close()
 
-    def _write_info(self, info: Info) -> None:
+    def _write_info(self, info: FileInfo) -> None:
         files = self._published.files
         fd = files.create(f"{self._name}.json", self._published.drafts)
         try:

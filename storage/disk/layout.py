@@ -29,30 +29,30 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @frozen_struct
-class Info:
+class FileInfo:
     """`body_bytes` is the size of the complete body."""
 
     body_bytes: int
     stored: StoredResult
 
 
-_decode_json = msgspec.json.Decoder(Info).decode
+_decode_json = msgspec.json.Decoder(FileInfo).decode
 
 
-def read_info(tenant: str, handle: Handle, directory: int) -> tuple[Info, int]:
+def read_info(tenant: str, handle: Handle, directory: int) -> tuple[FileInfo, int]:
     """Returns the info and its last use in Unix ns. Raises FileNotFoundError (also if it is not a regular
     file) and DamagedInfo."""
     fd = open_file(info_name(handle), directory)
     try:
-        found = os.fstat(fd)
-        if found.st_size > MAX_INFO_BYTES:
+        status = os.fstat(fd)
+        if status.st_size > MAX_INFO_BYTES:
             raise DamagedInfo("it is larger than any info file")
-        info = decode_info(os.read(fd, found.st_size), _decode_json)
+        info = decode_info(os.read(fd, status.st_size), _decode_json)
     finally:
         os.close(fd)
     if (info.stored.tenant, info.stored.handle) != (tenant, handle):
         raise DamagedInfo("it belongs to another result")
-    return info, found.st_mtime_ns
+    return info, status.st_mtime_ns
 
 
 def body_name(handle: Handle) -> str:
@@ -197,7 +197,7 @@ class SessionDirs:
         except FileNotFoundError:
             return []
         try:
-            found = [key_of(tenant, name) for name in os.listdir(directory)]
+            keys = [key_of(tenant, name) for name in os.listdir(directory)]
         finally:
             os.close(directory)
-        return [key for key in found if key is not None]
+        return [key for key in keys if key is not None]

@@ -11,10 +11,10 @@ from domain.errors import InvalidField
 from domain.handles import Handle, SessionKey, is_safe
 from domain.results import StoredResult
 from storage.base.damage import DamagedInfo, Notices, TornInfo, encode_info
-from storage.base.places import InPlace
+from storage.base.paths import WatchedPath
 from storage.base.quota import Quota
 from storage.disk.layout import (
-    Info,
+    FileInfo,
     SessionDirs,
     body_name,
     handle_of,
@@ -33,16 +33,16 @@ Name = tuple[str, Handle]
 
 
 class PublishedBodies:
-    """`top` is the open `tool_output` directory, `place` the same at its path; `drafts` is the open `drafts`
+    """`top` is the open `tool_output` directory, `path` watches it; `drafts` is the open `drafts`
     directory. A result whose last use is at or before `expired_ns` (Unix ns) has expired."""
 
-    def __init__(self, files: Files, top: int, place: InPlace, drafts: int, quota: Quota) -> None:
+    def __init__(self, files: Files, top: int, path: WatchedPath, drafts: int, quota: Quota) -> None:
         self.files = files
         self.drafts = drafts
         self.quota = quota
         self.notices = Notices()
         self.dirs = SessionDirs(files, top, self.notices)
-        self._place = place
+        self._path = path
         # Held while the two names of a result change, so that no reader finds one without the other.
         self._names = threading.Condition()
         self._in_flight: set[Name] = set()
@@ -63,7 +63,7 @@ class PublishedBodies:
             self._in_flight.clear()
             self._names.notify_all()
 
-    def place(self, body: str, info: str, stored: StoredResult) -> int:
+    def rename(self, body: str, info: str, stored: StoredResult) -> int:
         """Renames the draft of the body and of the info to their final names. Returns the open directory;
         sync it to make them durable. Raises StoreUnavailable if `tool_output` was deleted or replaced."""
         directories: dict[SessionKey, int] = {}
@@ -88,7 +88,7 @@ class PublishedBodies:
         key = stored.key
         is_shared = key in directories
         if not is_shared:
-            self._place.check()
+            self._path.check()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if key not in directories:
@@ -104,7 +104,7 @@ class PublishedBodies:
                     os.close(directories.pop(key))
         raise AssertionError
 
-    def write_info(self, fd: int, info: Info) -> None:
+    def write_info(self, fd: int, info: FileInfo) -> None:
         """Does not sync it."""
         write_all(self.files, fd, encode_info(info))
         used_ns = info.stored.stored_at * 1_000_000

@@ -20,7 +20,7 @@ from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
-from storage.base.places import InPlace, Schema, make_directories, refusal, take_lock
+from storage.base.paths import Schema, WatchedPath, make_directories, refusal, take_lock
 from storage.base.quota import Quota
 from storage.base.threads import Threads
 from storage.disk.draft import DiskDraft, GroupPublish
@@ -59,9 +59,9 @@ class Root:
             if not has_schema:
                 _write_schema(files, root, drafts)
             files.sync(root)
-            outer = InPlace(path, "The storage directory")
-            inner = {name: InPlace(path / name, f"{name} in the storage directory") for name in _NAMES}
-            self._places = [outer, *inner.values()]
+            outer = WatchedPath(path, "The storage directory")
+            inner = {name: WatchedPath(path / name, f"{name} in the storage directory") for name in _NAMES}
+            self._watched = [outer, *inner.values()]
             quota = Quota(max_bytes, quota_of)
             self.published = PublishedBodies(files, top, inner["tool_output"], drafts, quota)
             self._tidy()
@@ -100,10 +100,10 @@ class Root:
             reason = f"cannot be deleted: {error.strerror}"
         self.published.notices.warn(path, f"{reason}. Delete it by hand.")
 
-    def check_places(self) -> None:
+    def check_paths(self) -> None:
         """Raises StoreUnavailable if an open directory was deleted or replaced."""
-        for place in self._places:
-            place.check()
+        for path in self._watched:
+            path.check()
 
     def close(self) -> None:
         while self._fds:
@@ -228,7 +228,7 @@ class DiskStore:
         await self._run(self._probe, f"probe-{next(self._names)}")
 
     def _probe(self, name: str) -> None:
-        self._root.check_places()
+        self._root.check_paths()
         files, drafts = self._published.files, self._published.drafts
         fd = files.create(name, drafts)
         try:

@@ -12,14 +12,14 @@ from typing import Protocol, Self, TypeVarTuple
 from domain.errors import StorageError, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.objects.bucket import Bucket, SegmentCache
-from storage.objects.layout import Info, segment_path
+from storage.objects.layout import ObjectInfo, segment_path
 
 Ts = TypeVarTuple("Ts")
 CHUNK = 1 << 20
 
 
-class Publisher(Protocol):
-    """What a draft needs of its store. `remove_segments` and `place` block."""
+class ObjectPublisher(Protocol):
+    """What a draft needs of its store. `remove_segments` and `put_info` block."""
 
     bucket: Bucket
     cache: SegmentCache
@@ -31,7 +31,7 @@ class Publisher(Protocol):
 
     async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None: ...
 
-    def place(self, info: Info, data: bytes) -> bool: ...
+    def put_info(self, info: ObjectInfo, data: bytes) -> bool: ...
 
     def remove_segments(self, paths: list[str]) -> None: ...
 
@@ -40,7 +40,7 @@ class ObjectDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job.
     After a StorageError the draft is abandoned: its caller was refused, so no later step publishes it."""
 
-    def __init__(self, store: Publisher, tenant: str) -> None:
+    def __init__(self, store: ObjectPublisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = secrets.token_hex(16)
@@ -129,7 +129,7 @@ class ObjectDraft:
         last = bytes(self._waiting)
         checksums = (*self._checksums, zlib.crc32(last))
         segment = self._store.segment_bytes
-        info = Info(stored, self._body, self._size, segment, checksums, used_at=stored.stored_at)
+        info = ObjectInfo(stored, self._body, self._size, segment, checksums, used_at=stored.stored_at)
         data = info.encoded()
         self._put(info.segments[-1], last)
         if self._is_abandoned:
@@ -138,7 +138,7 @@ class ObjectDraft:
         self._is_done = True
         is_ours = False
         try:
-            is_ours = self._store.place(info, data)
+            is_ours = self._store.put_info(info, data)
         finally:
             self._store.give(self._tenant, self._size, published=self._size if is_ours else 0)
         self._waiting.clear()

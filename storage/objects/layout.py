@@ -35,7 +35,7 @@ _SEGMENT_PATH = re.compile(rf"{SEGMENTS}/([0-9a-f]{{32}})\.(0|[1-9][0-9]{{0,6}})
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class ObjectInfo:
     """`body` names the segments; each has `segment` bytes but for the last, and a CRC-32 in `checksums`.
     `used_at` is the last use that was written down (Unix ms)."""
 
@@ -65,10 +65,10 @@ class Info:
         return encode_info(self)
 
 
-_decode = msgspec.json.Decoder(Info).decode
+_decode = msgspec.json.Decoder(ObjectInfo).decode
 
 
-def read_info(data: bytes, path: str) -> Info:
+def read_info(data: bytes, path: str) -> ObjectInfo:
     """Raises DamagedInfo."""
     info = decode_info(data, _decode)
     if info.path != path:

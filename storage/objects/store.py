@@ -23,9 +23,9 @@ from storage.objects.layout import (
     SEGMENT,
     SEGMENTS,
     TOP,
-    Info,
     ListedBody,
     ListedResult,
+    ObjectInfo,
     body_of,
     info_path,
     read_info,
@@ -129,7 +129,7 @@ class ObjectStore:
         return is_safe(tenant, handle) and await self.bucket.run(self._delete, info_path(tenant, handle))
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
-        def is_later(info: Info) -> bool:
+        def is_later(info: ObjectInfo) -> bool:
             return info.stored.epoch >= epoch
 
         deleted = 0
@@ -199,7 +199,7 @@ class ObjectStore:
 
     # The methods from here on block, unless they are `async`.
 
-    def place(self, info: Info, data: bytes) -> bool:
+    def put_info(self, info: ObjectInfo, data: bytes) -> bool:
         """Publishes a result whose segments are stored. `data` is the encoded info. False if a concurrent
         retry of this call has published it, with the same content. A result that has expired, or whose last
         segment is missing, is replaced.
@@ -261,7 +261,7 @@ class ObjectStore:
         self.cache.forget(paths)
         self.bucket.delete(paths)
 
-    def _look(self, path: str) -> "tuple[Info | None, UpdateVersion | None]":
+    def _look(self, path: str) -> "tuple[ObjectInfo | None, UpdateVersion | None]":
         """An info and the version of its object. No info: it is missing or, with a version, damaged."""
         return self._get(path, lambda data: read_info(data, path))
 
@@ -277,7 +277,7 @@ class ObjectStore:
                 return now
         return None
 
-    def _delete(self, path: str, is_spared: Callable[[Info], bool] | None = None) -> bool:
+    def _delete(self, path: str, is_spared: Callable[[ObjectInfo], bool] | None = None) -> bool:
         """Returns whether a result was deleted that had not expired."""
         info, version = self._look(path)
         if version is None or (info is not None and is_spared is not None and is_spared(info)):
@@ -293,19 +293,19 @@ class ObjectStore:
         self._delete(listed.path)
         self.remove_segments(listed.segments)
 
-    def _remove_body(self, info: Info) -> None:
+    def _remove_body(self, info: ObjectInfo) -> None:
         """Its info is gone. Deletes a body of several segments a minute later."""
         if len(info.checksums) == 1:
             self.remove_segments(info.segments)
         else:
             self._leaving.append((time.monotonic() + GRACE_SECONDS, info.segments))
 
-    def _has_expired(self, info: Info, ms_ago: int = 0) -> bool:
+    def _has_expired(self, info: ObjectInfo, ms_ago: int = 0) -> bool:
         return info.used_at + self._retention_ms + ms_ago <= self._clock()
 
     def _settle(self, listed: ListedResult) -> tuple[int, bool]:
-        """Deletes what expired a step ago (see `place`) and what a crash left. Returns the bytes that stay,
-        and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
+        """Deletes what expired a step ago (see `put_info`) and what a crash left. Returns the bytes that
+        stay, and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
         if len(listed.segments) == 1 and self._is_recent(listed):
             return listed.size, False
         info, version = self._look(listed.path)

@@ -23,7 +23,7 @@ from domain import __version__
 from domain.errors import ConfigError, StorageError
 from domain.ports import Clock
 from domain.quotas import QuotaOf, unbounded
-from storage.base.places import Schema, refusal
+from storage.base.paths import Schema, refusal
 from storage.objects.bucket import Bucket
 from storage.objects.layout import SCHEMA
 from storage.objects.store import ObjectStore
@@ -44,9 +44,9 @@ _decode_schema: Callable[[bytes], Schema] = msgspec.json.Decoder(Schema).decode
 
 @dataclass(frozen=True, slots=True)
 class ObjectUrl:
-    """`place` is scheme, bucket and prefix; `config` holds keyword arguments of obstore."""
+    """`prefix_url` is scheme, bucket and prefix; `config` holds keyword arguments of obstore."""
 
-    place: str
+    prefix_url: str
     config: dict[str, str]
     timeout: float = TIMEOUT_SECONDS
     cache_bytes: int = CACHE_BYTES
@@ -88,7 +88,7 @@ def open_bucket(parsed: ObjectUrl) -> Bucket:
     request = timedelta(seconds=parsed.timeout)
     try:
         store = from_url(  # type: ignore[call-overload]
-            parsed.place,
+            parsed.prefix_url,
             **parsed.config,
             client_options={
                 "allow_http": parsed.is_plain,

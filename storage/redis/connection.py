@@ -19,7 +19,7 @@ from domain.errors import StorageError, StoreBusy, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
-from storage.base.places import Schema
+from storage.base.paths import Schema
 from storage.redis.facts import (
     DRIVER_ERRORS,
     OURS,

@@ -31,7 +31,7 @@ _OPTIONS: dict[int, int] = {
 _of_thread = threading.local()
 
 
-class Publisher(Protocol):
+class RedisPublisher(Protocol):
     """What a draft needs of its store."""
 
     connection: RedisConnection
@@ -45,7 +45,7 @@ class Publisher(Protocol):
 
     def give(self, tenant: str, size: int, published: int = 0) -> None: ...
 
-    async def place(
+    async def put_info(
         self, stored: StoredResult, size: int, body: str, segment: bytes
     ) -> tuple[str, int, Durability]: ...
 
@@ -54,7 +54,7 @@ class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: Publisher, tenant: str) -> None:
+    def __init__(self, store: RedisPublisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = ""
@@ -167,7 +167,7 @@ class RedisDraft:
             segment = await pack(self._cut())
         was_in_redis, self._is_in_redis = self._is_in_redis, False
         try:
-            kept, self._published, durability = await self._store.place(stored, self._size, body, segment)
+            kept, self._published, durability = await self._store.put_info(stored, self._size, body, segment)
         except StoreFull:
             self._is_in_redis = was_in_redis
             raise

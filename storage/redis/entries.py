@@ -32,7 +32,7 @@ _SHARDS_AT_ONCE = 160
 
 _START = "0-0"
 _NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
-_PLACES = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
+_CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
 def matches_group(group: Group, wanted: EntryFilter) -> bool:
@@ -52,19 +52,19 @@ class RedisEntries:
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
-        places = {} if cursor is None else _places(kind, cursor)
+        ids = {} if cursor is None else _ids_by_shard(kind, cursor)
         first = min(limit + 1, _PIECE)
         readers = [
-            _Reader(decode_entry, shard, wanted, end, places.get(shard.number), newest_first, first)
+            _EntryReader(decode_entry, shard, wanted, end, ids.get(shard.number), newest_first, first)
             for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
         while ready := await self._ready(readers):
             if len(page) == limit:
                 break
-            page.append((max if newest_first else min)(ready, key=_Reader.order).take())
+            page.append((max if newest_first else min)(ready, key=_EntryReader.order).take())
         # A reader that has taken nothing yet, from the newest on, has no place.
-        text = ",".join(f"{reader.shard.number}.{reader.place}" for reader in readers if reader.place)
+        text = ",".join(f"{reader.shard.number}.{reader.read_id}" for reader in readers if reader.read_id)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
@@ -120,14 +120,14 @@ class RedisEntries:
     ) -> None:
         wanted = part or adding.wanted
         for shard, end in await self._ends(wanted, shards):
-            reader = _Reader(decode_summed_entry, shard, wanted, end)
+            reader = _EntryReader(decode_summed_entry, shard, wanted, end)
             while await self._ready([reader]):
-                for _, entry in reader.found:
+                for _, entry in reader.matching:
                     adding.sums.add_entry(entry)
-                reader.found.clear()
+                reader.matching.clear()
             adding.is_damaged |= reader.is_damaged
 
-    async def _ready(self, readers: Sequence["_Reader[E]"]) -> list["_Reader[E]"]:
+    async def _ready(self, readers: Sequence["_EntryReader[E]"]) -> list["_EntryReader[E]"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
@@ -140,7 +140,7 @@ class RedisEntries:
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
                 # To decode a piece takes 1 ms or 2: requests wait no longer than that.
                 await asyncio.sleep(0)
-        return [reader for reader in readers if reader.found]
+        return [reader for reader in readers if reader.matching]
 
     async def _shards(self, wanted: EntryFilter) -> list[Shard]:
         """The shards that may have such entries."""
@@ -173,36 +173,36 @@ class _Adding:
 
 
 @dataclass(slots=True)
-class _Reader(Generic[E]):
+class _EntryReader(Generic[E]):
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. Entries up to the id
-    `place` were taken or do not match: those from it on, if the newest come first. `place` is "" before the
-    newest."""
+    `read_id` were taken or do not match: those from it on, if the newest come first. `read_id` is ""
+    before the newest."""
 
     decode: Callable[[bytes], E]
     shard: Shard
     wanted: EntryFilter
     end: str
-    place: str | None = None
+    read_id: str | None = None
     newest_first: bool = False
     count: int = _PIECE
-    found: list[tuple[str, E]] = field(default_factory=list)
+    matching: list[tuple[str, E]] = field(default_factory=list)
     is_done: bool = False
     is_damaged: bool = False
     read_to: str = ""
 
     def __post_init__(self) -> None:
-        self.read_to = self.place = self.place or ("" if self.newest_first else _START)
+        self.read_to = self.read_id = self.read_id or ("" if self.newest_first else _START)
 
     @property
     def is_empty(self) -> bool:
-        return not self.found and not self.is_done
+        return not self.matching and not self.is_done
 
     def order(self) -> tuple[int, int, int]:
-        ms, _, number = self.found[0][0].partition("-")
+        ms, _, number = self.matching[0][0].partition("-")
         return int(ms), int(number), self.shard.number
 
     def take(self) -> E:
-        self.place, entry = self.found.pop(0)
+        self.read_id, entry = self.matching.pop(0)
         return entry
 
     @property
@@ -219,32 +219,32 @@ class _Reader(Generic[E]):
         damaged = []
         self.is_done = len(items) < self.count
         self.count = min(2 * self.count, _PIECE)
-        for place, item in items:
+        for entry_id, item in items:
             try:
                 entry = self.decode(item.get(b"e", b""))
             except DamagedRecord:
-                damaged.append(place.decode())
+                damaged.append(entry_id.decode())
                 continue
             if matches(entry, self.wanted):
-                self.found.append((place.decode(), entry))
+                self.matching.append((entry_id.decode(), entry))
         if items:
             self.read_to = items[-1][0].decode()
-            self.place = self.place if self.found else self.read_to
+            self.read_id = self.read_id if self.matching else self.read_to
         return damaged
 
 
-def _order(place: str) -> tuple[int, int]:
-    ms, _, number = place.partition("-")
+def _order(entry_id: str) -> tuple[int, int]:
+    ms, _, number = entry_id.partition("-")
     return int(ms), int(number)
 
 
-def _places(kind: cursors.Kind, cursor: str) -> dict[int, str]:
+def _ids_by_shard(kind: cursors.Kind, cursor: str) -> dict[int, str]:
     """Returns ids by shard. Raises InvalidField for a cursor that `entries` did not return."""
     text = cursors.decode(kind, cursor)
-    if not _PLACES.fullmatch(text):
+    if not _CURSOR.fullmatch(text):
         raise cursors.foreign()
     pairs = (one.partition(".") for one in text.split(","))
-    return {int(number): place for number, _, place in pairs}
+    return {int(number): entry_id for number, _, entry_id in pairs}
 
 
 def _pairs(reply: Any) -> Iterable[tuple[bytes, bytes]]:

@@ -20,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain import __version__
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
-from storage.base.places import Schema, refusal
+from storage.base.paths import Schema, refusal
 from storage.redis.keys import SCHEMA_KEY
 
 _FIRST_WAITAOF = (7, 2)

@@ -22,7 +22,7 @@ from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import LARGEST, check_count, encoded, pack_kept
-from storage.redis.sessions import Found, Sessions, Step
+from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
 _FRESH_SECONDS = 1.0
@@ -37,7 +37,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         super().__init__(**options)
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
-        self._usages: dict[str, _Usage] = {}
+        self._usages: dict[str, _TenantUsage] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -48,40 +48,40 @@ class RedisLedger(RedisEntries, LedgerBase):
         return self._redis.load
 
     async def enter(self, call: Call) -> Entered:
-        found, warning = await self._report(call.key, call.report, call.call_id, is_call=True)
-        session = found.session or session_rules.fresh(call.key, self._clock())
-        if found.receipt is not None:
-            first = found.receipt
-            return session_rules.reentered(session, call, first.entry, first.fingerprint, first.text)
+        state, warning = await self._report(call.key, call.report, call.call_id, is_call=True)
+        session = state.session or session_rules.fresh(call.key, self._clock())
+        if state.receipt is not None:
+            first = state.receipt
+            return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
         return Entered(session, warning=warning)
 
     async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        found, warning = await self._report(key, report, None, is_call=False)
-        assert found.session is not None
-        return Reported(found.session, warning)
+        state, warning = await self._report(key, report, None, is_call=False)
+        assert state.session is not None
+        return Reported(state.session, warning)
 
     async def _report(
         self, key: SessionKey, report: UsageReport | None, call_id: str | None, *, is_call: bool
-    ) -> tuple[Found, ReportWarning | None]:
+    ) -> tuple[SessionState, ReportWarning | None]:
         """Applies a report, unless the call has a receipt."""
         warning: ReportWarning | None = None
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step | None:
+        def decide(state: SessionState) -> Step | None:
             nonlocal warning
-            session = session_rules.alive(found.session or session_rules.fresh(key, self._clock()))
-            if found.receipt is not None:
+            session = session_rules.alive(state.session or session_rules.fresh(key, self._clock()))
+            if state.receipt is not None:
                 return None
-            if is_call or found.session is None:
-                check_room(opens=found.session is None)
+            if is_call or state.session is None:
+                check_room(opens=state.session is None)
             if report is None:
                 return None
             after = session_rules.reported(session, report, self._clock())
             warning = after.warning
             return None if after.session is session else Step(after.session)
 
-        found, _ = await self._sessions.change(key, decide, call_id)
-        return found, warning
+        state, _ = await self._sessions.change(key, decide, call_id)
+        return state, warning
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         check_count(charge.tokens)
@@ -94,11 +94,11 @@ class RedisLedger(RedisEntries, LedgerBase):
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(charge.key.tenant, len(text))
 
-        def decide(found: Found) -> Step | None:
-            if found.receipt is not None:
+        def decide(state: SessionState) -> Step | None:
+            if state.receipt is not None:
                 return None
-            session = session_rules.admitted(found.session, charge)
-            check_room(opens=found.session is None, admitted=admitted)
+            session = session_rules.admitted(state.session, charge)
+            check_room(opens=state.session is None, admitted=admitted)
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
                 return None
@@ -110,23 +110,25 @@ class RedisLedger(RedisEntries, LedgerBase):
                     return step._replace(text=b"", finding=None)
             return step
 
-        found, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
-        if found.session is not None and found.receipt is not None:
-            first = found.receipt
-            return session_rules.replayed(found.session, charge, first.entry, first.fingerprint, first.text)
+        state, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
+        if state.session is not None and state.receipt is not None:
+            first = state.receipt
+            return session_rules.retry_receipt(
+                state.session, charge, first.entry, first.fingerprint, first.text
+            )
         if step is None:
             return None
-        assert found.session is not None
-        budget = found.session.budget(charge.default_window, charge.enforce)
+        assert state.session is not None
+        budget = state.session.budget(charge.default_window, charge.enforce)
         return Receipt(entry, budget, charge.fingerprint, charge.text)
 
     async def append(self, entry: AccountingEntry) -> None:
         admitted = session_rules.is_admitted(entry)
         check_room = await self._room(entry.tenant)
 
-        def decide(found: Found) -> Step:
+        def decide(state: SessionState) -> Step:
             check_room(opens=False, admitted=admitted)
-            after = found.session and session_rules.used(found.session, entry.timestamp)
+            after = state.session and session_rules.used(state.session, entry.timestamp)
             return Step(after, entry)
 
         await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
@@ -137,30 +139,30 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         check_room = await self._room(key.tenant)
 
-        def decide(found: Found) -> Step:
-            before = found.session
+        def decide(state: SessionState) -> Step:
+            before = state.session
             if before is None or before.ended_at is not None:
                 check_room(opens=True)
             return Step(session_rules.opened(before, key, change, self._clock()))
 
-        found, _ = await self._sessions.change(key, decide)
-        assert found.session is not None
-        return found.session
+        state, _ = await self._sessions.change(key, decide)
+        assert state.session is not None
+        return state.session
 
     async def end(self, key: SessionKey) -> Session | None:
-        def decide(found: Found) -> Step | None:
+        def decide(state: SessionState) -> Step | None:
             now = self._clock()
-            before = session_rules.fresh(key, now) if found.is_damaged else found.session
+            before = session_rules.fresh(key, now) if state.is_damaged else state.session
             after = before and session_rules.ended(before, now)
             return None if after is before else Step(after, ends=True)
 
-        found, _ = await self._sessions.change(key, decide)
-        return found.session
+        state, _ = await self._sessions.change(key, decide)
+        return state.session
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
-        shards, found = shards_of(tenant), list[Session]()
-        while len(found) <= limit:
+        shards, live = shards_of(tenant), list[Session]()
+        while len(live) <= limit:
             span = (f"({after}" if after else "-", "+", "LIMIT", 0, limit + 1)
             lists = await self._redis.commands(
                 [("ZRANGEBYLEX", shard.key("live"), *span) for shard in shards]
@@ -170,12 +172,12 @@ class RedisLedger(RedisEntries, LedgerBase):
             replies = await self._redis.commands([self._sessions.reading(key) for key in keys])
             for key, reply in zip(keys, replies, strict=True):
                 # The session may have expired; the next sweep deletes its name.
-                if (session := self._sessions.found(key, reply).session) is not None:
-                    found.append(session)
+                if (session := self._sessions.state_of(key, reply).session) is not None:
+                    live.append(session)
             if len(names) <= limit:
                 break
             after = keys[-1].session_id
-        page, more = found[:limit], len(found) > limit
+        page, more = live[:limit], len(live) > limit
         return SessionPage(page, cursors.encode("sessions", page[-1].key.session_id) if more else None)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
@@ -192,7 +194,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         packed = encoded(text)
         check_room = await self._room(key.tenant, len(packed))
 
-        def decide(found: Found) -> Step | None:
+        def decide(found: SessionState) -> Step | None:
             if found.session is None or not session_rules.keeps(found.session, epoch):
                 return None
             check_room(opens=False)
@@ -271,7 +273,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
             return partial(session_rules.check_room, session_rules.NOTHING, most)
-        known, now = self._usages.setdefault(tenant, _Usage()), time.monotonic()
+        known, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
         used = known.usage
         if (
             now > known.counted_at + _FRESH_SECONDS
@@ -286,7 +288,7 @@ class RedisLedger(RedisEntries, LedgerBase):
 
 
 @dataclass(slots=True)
-class _Usage:
+class _TenantUsage:
     """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
 
     usage: LedgerUsage = session_rules.NOTHING

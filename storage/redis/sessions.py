@@ -37,7 +37,7 @@ _MOST_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SessionState:
     """A session, None if it is unknown or damaged, and the receipt of a call. session.lua writes a change if
     Redis still has this `seal`, the beginning of the record, and this `first`, the bytes of the receipt."""
 
@@ -65,7 +65,7 @@ class Step(NamedTuple):
     ends: bool = False
 
 
-Decide = Callable[[Found], Step | None]
+Decide = Callable[[SessionState], Step | None]
 """Pure. Returns None if nothing is to be written; may raise SpillgateError."""
 
 
@@ -75,16 +75,16 @@ class Sessions:
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
         self._redis = connection
         self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
-        self._known: dict[SessionKey, Found] = {}
+        self._known: dict[SessionKey, SessionState] = {}
         self._locks: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
         self._count = itertools.count(1)
 
     def reading(self, key: SessionKey, receipt: str = "") -> tuple[str | bytes, ...]:
-        """The command to whose reply `found` belongs."""
+        """The command whose reply `state_of` reads."""
         return ("HMGET", shard_of(key).key("session", key.session_id), "s", "r", "u", encoded(receipt))
 
-    def found(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> Found:
+    def state_of(self, key: SessionKey, reply: Sequence[bytes | None] | None) -> SessionState:
         """A damaged session counts as unknown, a damaged receipt too; a warning names the key."""
         sealed, reserved, used_at, first = (one or b"" for one in reply or (None,) * 4)
         session = receipt = None
@@ -97,68 +97,70 @@ class Sessions:
             where = shard_of(key).key("session", key.session_id)
             what = "is damaged: its session counts as unknown. End it or PUT it again."
             self._redis.notices.warn(where, what)
-        return Found(session, sealed[:SEAL], first, receipt, is_damaged)
+        return SessionState(session, sealed[:SEAL], first, receipt, is_damaged)
 
     def forget(self, tenant: str) -> None:
-        self._known = {key: found for key, found in self._known.items() if key.tenant != tenant}
+        self._known = {key: state for key, state in self._known.items() if key.tenant != tenant}
 
-    async def read(self, key: SessionKey, call_id: str | None = None, epoch: int | None = None) -> Found:
+    async def read(
+        self, key: SessionKey, call_id: str | None = None, epoch: int | None = None
+    ) -> SessionState:
         """Reads the receipt of the call in `epoch`; None: that of the session, both at one moment."""
         guess = self._known.get(key, _UNKNOWN).epoch if epoch is None else epoch
-        found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
-        while call_id is not None and epoch is None and found.epoch != guess:
-            guess = found.epoch
-            found = self.found(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
-        return self._learn(key, found)
+        state = self.state_of(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
+        while call_id is not None and epoch is None and state.epoch != guess:
+            guess = state.epoch
+            state = self.state_of(key, await self._redis.command(*self.reading(key, _field(call_id, guess))))
+        return self._learn(key, state)
 
     async def change(
         self, key: SessionKey, decide: Decide, call_id: str | None = None, epoch: int | None = None
-    ) -> tuple[Found, Step | None]:
+    ) -> tuple[SessionState, Step | None]:
         """Writes what `decide` returns for the session as this process knows it. If that is nothing or an
         error, or if the session is another one in Redis, `decide` gets it as it is there, with the receipt of
         the call. Returns the session afterwards, and what was written."""
         if self._known_step(key, decide) is None:
             # Without the lock: most calls that only read the session end here.
-            found = await self.read(key, call_id, epoch)
-            if decide(found) is None:
-                return found, None
+            state = await self.read(key, call_id, epoch)
+            if decide(state) is None:
+                return state, None
         once = f"{self._prefix}-{next(self._count):x}"
         # Changes of this process wait for each other: otherwise all but one would be decided again.
         async with self._locks.setdefault(key, asyncio.Lock()):
             while True:
-                found, step = self._known.get(key, _UNKNOWN), self._known_step(key, decide)
+                state, step = self._known.get(key, _UNKNOWN), self._known_step(key, decide)
                 if step is None:
-                    found = await self.read(key, call_id, epoch)
-                    step = decide(found)
+                    state = await self.read(key, call_id, epoch)
+                    step = decide(state)
                 if step is None:
-                    return found, None
-                receipt = _field(call_id, found.epoch if epoch is None else epoch)
-                after = await self._write(key, found, step, receipt, once)
+                    return state, None
+                receipt = _field(call_id, state.epoch if epoch is None else epoch)
+                after = await self._write(key, state, step, receipt, once)
                 if after is not None:
                     return after, step
 
     def _known_step(self, key: SessionKey, decide: Decide) -> Step | None:
-        found = self._known.get(key)
-        if found is None:
+        state = self._known.get(key)
+        if state is None:
             return None
         try:
-            return decide(found)
+            return decide(state)
         except SpillgateError:
             # It may be the error of a session that another replica has changed since.
             return None
 
-    def _learn(self, key: SessionKey, found: Found) -> Found:
+    def _learn(self, key: SessionKey, state: SessionState) -> SessionState:
         self._known.pop(key, None)
-        self._known[key] = replace(found, first=b"", receipt=None)
+        self._known[key] = replace(state, first=b"", receipt=None)
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        return found
+        return state
 
     async def _write(
-        self, key: SessionKey, found: Found, step: Step, receipt: str, once: str
-    ) -> Found | None:
+        self, key: SessionKey, state: SessionState, step: Step, receipt: str, once: str
+    ) -> SessionState | None:
         """Returns the session afterwards; None if another replica has changed it."""
-        shard, before, session, entry = shard_of(key), found.session, step.session, step.entry
+        shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
         record = packed = group = b""
         asked: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
         asked |= {"finding": step.finding, "ends": step.ends or None, "receipt": receipt, **self._times}
@@ -175,18 +177,18 @@ class Sessions:
             asked["amounts"] = sums_of(entry)
         fields = pack({name: value for name, value in asked.items() if value is not None})
         keys = (shard.key("session", key.session_id), shard.key("once", once))
-        is_same = before is not None and record[:SEAL] == found.seal
-        args = (fields, found.seal, found.first, b"" if is_same else record, step.text, packed, group)
+        is_same = before is not None and record[:SEAL] == state.seal
+        args = (fields, state.seal, state.first, b"" if is_same else record, step.text, packed, group)
         used_at = await self._redis.script("session", keys, args)
         self._redis.note_written(shard)
         if used_at is None:
             self._known.pop(key, None)
             return None
         after = session and replace(session, last_used_at=int(used_at))
-        return self._learn(key, Found(after, record[:SEAL] or found.seal))
+        return self._learn(key, SessionState(after, record[:SEAL] or state.seal))
 
 
-_UNKNOWN = Found()
+_UNKNOWN = SessionState()
 
 
 def _field(call_id: str | None, epoch: int) -> str:

@@ -243,7 +243,7 @@ class RedisStore:
             del self._drafted[tenant]
         self._quota.give(tenant, size - published)
 
-    async def place(
+    async def put_info(
         self, stored: StoredResult, size: int, body: str, segment: bytes, gone: str = "?"
     ) -> tuple[str, int, Durability]:
         """Publishes a result with the key `body`, or, if that is empty, with its only segment. `gone` is a
@@ -270,7 +270,7 @@ class RedisStore:
         is_other = bool(kept) and kept.decode() != body
         if is_other and not await self._renew(keys[0], kept):
             # The earlier body of the same content has expired: publish with the new one.
-            return await self.place(stored, size, body, segment, kept.decode())
+            return await self.put_info(stored, size, body, segment, kept.decode())
         return kept.decode(), more, durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:

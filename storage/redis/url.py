@@ -72,12 +72,14 @@ def parse_redis_url(url: str) -> RedisUrl:
         # It may be a part of the password.
         rule = unknown_key(name, sorted(_OPTIONS[kind]))
         raise ConfigError(f"Options of {parts.scheme}://: {rule}. In a password, ? is %3F and # is %23.")
-    login, _, places = parts.netloc.rpartition("@")
+    login, _, addresses = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     service, db = _path(parts.path, kind)
     return RedisUrl(
         kind,
-        tuple(_host(place, kind) for place in (places.split(",") if kind != "single" else [places])),
+        tuple(
+            _host(address, kind) for address in (addresses.split(",") if kind != "single" else [addresses])
+        ),
         db,
         service,
         _credentials(user, password),
@@ -122,9 +124,9 @@ def _credentials(user: str, password: str) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _host(place: str, kind: Kind) -> tuple[str, int]:
+def _host(address: str, kind: Kind) -> tuple[str, int]:
     try:
-        parts = urlsplit(f"//{place}")
+        parts = urlsplit(f"//{address}")
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None

@@ -126,12 +126,12 @@ class KeylessStore(StoreAround):
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises UnknownKey."""
-        found = await self._inner.find(tenant, handle)
-        text = "" if found is None else found.tool_arguments or ""
+        stored = await self._inner.find(tenant, handle)
+        text = "" if stored is None else stored.tool_arguments or ""
         # Arguments may begin with PREFIX, too. The SHA-256 of a sealed info is that of its sealed text.
-        if found and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == found.sha256:
+        if stored and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == stored.sha256:
             raise UnknownKey
-        return found
+        return stored
 
 
 class KeylessLedger(LedgerAround):
@@ -156,7 +156,7 @@ class KeylessLedger(LedgerAround):
 
 def _first(receipt: Receipt) -> Receipt:
     # The text of a call that is charged now is this process's own, whatever it begins with.
-    if receipt.replayed:
+    if receipt.is_retry:
         _readable(receipt.text)
     return receipt
 

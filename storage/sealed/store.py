@@ -157,16 +157,16 @@ class SealedStore(StoreAround):
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """Raises UnknownKey."""
-        found = await self._inner.find(tenant, handle)
-        if found is None or not is_sealed(found.tool_arguments):
-            return found
+        stored = await self._inner.find(tenant, handle)
+        if stored is None or not is_sealed(stored.tool_arguments):
+            return stored
         try:
-            hidden = self._hidden(found)
+            hidden = self._hidden(stored)
         except DamagedSeal as damage:
             self._notices.warn(f"{tenant}/{handle}", f"is damaged ({damage}): it is not found. Delete it.")
             return None
-        await self.checks.note_opened(key_id_of(found.tool_arguments or ""))
-        return replace(found, sha256=hidden.sha256, tool_arguments=hidden.tool_arguments)
+        await self.checks.note_opened(key_id_of(stored.tool_arguments or ""))
+        return replace(stored, sha256=hidden.sha256, tool_arguments=hidden.tool_arguments)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
@@ -190,30 +190,30 @@ class SealedStore(StoreAround):
     async def _read(self, stored: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
         # `stored` may be what was published, which does not tell whether its body is sealed.
-        found = await self._inner.find(stored.tenant, stored.handle)
-        if found is None:
+        published = await self._inner.find(stored.tenant, stored.handle)
+        if published is None:
             raise ResultExpired
-        is_plain = not is_sealed(found.tool_arguments)
-        async for piece in (self._inner.read if is_plain else self._opened)(found, start, end):
+        is_plain = not is_sealed(published.tool_arguments)
+        async for piece in (self._inner.read if is_plain else self._opened)(published, start, end):
             yield piece
 
-    async def _opened(self, found: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
+    async def _opened(self, sealed: StoredResult, start: int, end: int | None) -> AsyncIterator[bytes]:
         """Raises DamagedSeal, UnknownKey."""
-        size = self._hidden(found).size
+        size = self._hidden(sealed).size
         total, end = sealed_size(size), size if end is None else min(end, size)
         if start >= end:
             return
         first, last = start // CHUNK, -(-end // CHUNK)
         span = first * UNIT, min(last * UNIT, chunks_size(size))
         if total <= _WHOLE:
-            whole = b"".join([piece async for piece in self._inner.read(found, 0, total)])
+            whole = b"".join([piece async for piece in self._inner.read(sealed, 0, total)])
             footer, pieces = whole[-FOOTER:], _one(whole[slice(*span)])
         else:
             read = self._inner.read
-            footer = b"".join([piece async for piece in read(found, total - FOOTER, total)])
-            pieces = read(found, *span)
-        key = self._seals.key(key_id_of(found.tool_arguments or ""))
-        body_key = open_footer(footer, key, found, size)
+            footer = b"".join([piece async for piece in read(sealed, total - FOOTER, total)])
+            pieces = read(sealed, *span)
+        key = self._seals.key(key_id_of(sealed.tool_arguments or ""))
+        body_key = open_footer(footer, key, sealed, size)
         position = first * CHUNK
         async for piece in body_key.open(pieces, first):
             if shown := piece[max(0, start - position) : end - position]:
@@ -222,10 +222,10 @@ class SealedStore(StoreAround):
         if position < end:
             raise DamagedSeal("it is shorter than it was stored")
 
-    def _hidden(self, found: StoredResult) -> _Hidden:
+    def _hidden(self, sealed: StoredResult) -> _Hidden:
         """Raises DamagedSeal, UnknownKey."""
         try:
-            return _decode(self._seals.open(found.tool_arguments or "", *about_info(found)))
+            return _decode(self._seals.open(sealed.tool_arguments or "", *about_info(sealed)))
         except msgspec.DecodeError:
             raise DamagedSeal("its fields are not those of an info") from None
 
@@ -339,7 +339,7 @@ class SealedLedger(LedgerAround):
         return replace(charge, text=await self._seal(charge.text, *about))
 
     async def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
-        if receipt.replayed:
+        if receipt.is_retry:
             return await self._opened(receipt, charge.key, charge.call_id)
         return replace(receipt, text=charge.text)
 

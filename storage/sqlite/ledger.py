@@ -18,7 +18,7 @@ from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
-from storage.base.places import InPlace
+from storage.base.paths import WatchedPath
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.threads import Threads
 from storage.sqlite import hours, rows
@@ -46,8 +46,8 @@ class SqliteLedger(LedgerBase):
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
         files = [given, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
-        self._places = [InPlace(one, f"The ledger's file {one.name}") for one in files]
-        self._writer = GroupCommit(database.writer, self._state, self._check_places)
+        self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
+        self._writer = GroupCommit(database.writer, self._state, self._check_paths)
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -84,10 +84,10 @@ class SqliteLedger(LedgerBase):
 
         def apply(connection: sqlite3.Connection) -> Entered:
             before = self._state.read(connection, key)
-            found = _look(connection, before, call, now)
-            if found.receipt is not None:
-                return found
-            after = session_rules.reported(found.session, report, now)
+            entered = _look(connection, before, call, now)
+            if entered.receipt is not None:
+                return entered
+            after = session_rules.reported(entered.session, report, now)
             return Entered(self._state.save(connection, before, after.session), warning=after.warning)
 
         return await self._writer.run(apply)
@@ -147,19 +147,19 @@ class SqliteLedger(LedgerBase):
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
-        found = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
-        page = [session for row in found[:limit] if (session := rows.session_of(row)) is not None]
-        more = cursors.encode("sessions", found[limit - 1][1]) if len(found) > limit else None
+        records = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
+        page = [session for row in records[:limit] if (session := rows.session_of(row)) is not None]
+        more = cursors.encode("sessions", records[limit - 1][1]) if len(records) > limit else None
         return SessionPage(page, more)
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
         kind: cursors.Kind = "newest" if newest_first else "entries"
-        place = None if cursor is None else cursors.decode_number(kind, cursor)
-        found = await self._later(*rows.entries_query(wanted, place, limit + 1, newest_first=newest_first))
-        page = [entry for row in found[:limit] if (entry := rows.entry_of(*row)) is not None]
-        more = cursors.encode(kind, str(found[limit - 1][0])) if len(found) > limit else None
+        seq = None if cursor is None else cursors.decode_number(kind, cursor)
+        records = await self._later(*rows.entries_query(wanted, seq, limit + 1, newest_first=newest_first))
+        page = [entry for row in records[:limit] if (entry := rows.entry_of(*row)) is not None]
+        more = cursors.encode(kind, str(records[limit - 1][0])) if len(records) > limit else None
         return EntryPage(page, more)
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
@@ -179,8 +179,8 @@ class SqliteLedger(LedgerBase):
         row = self._now(
             lambda connection: connection.execute(rows.STORED_AT, (tenant, str(handle))).fetchone()
         )
-        found: int | None = row[0]
-        return found
+        timestamp: int | None = row[0]
+        return timestamp
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         asked = (*key, epoch, name)
@@ -198,8 +198,8 @@ class SqliteLedger(LedgerBase):
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
         times, state = Times(now, now - self._session_ms, now - self._entry_ms), self._state
-        for found in await self._later(STALE, [times.idle_since, times.oldest]):
-            forget = partial(state.forget_session, key=SessionKey(*found), times=times)
+        for stale in await self._later(STALE, [times.idle_since, times.oldest]):
+            forget = partial(state.forget_session, key=SessionKey(*stale), times=times)
             while not await self._writer.run(forget):
                 pass
         while await self._writer.run(partial(state.forget_entries, times=times)):
@@ -216,8 +216,8 @@ class SqliteLedger(LedgerBase):
 
     async def entry_count(self) -> int:
         """The oldest entries are deleted first. Those of a deleted tenant count until they would expire."""
-        found: tuple[int] = self._now(lambda connection: connection.execute(rows.COUNT).fetchone())
-        return found[0]
+        count: tuple[int] = self._now(lambda connection: connection.execute(rows.COUNT).fetchone())
+        return count[0]
 
     async def check(self) -> None:
         def beat(connection: sqlite3.Connection) -> None:
@@ -236,9 +236,9 @@ class SqliteLedger(LedgerBase):
         await self._writer.close()
         os.close(self._lock)
 
-    def _check_places(self) -> None:
-        for place in self._places:
-            place.check()
+    def _check_paths(self) -> None:
+        for path in self._watched:
+            path.check()
 
     def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
         return self._state.committed(key) or rows.read_session(connection, key)
@@ -267,7 +267,7 @@ def _look(connection: sqlite3.Connection, session: Session | None, call: Call, n
     if call.call_id is None:
         return Entered(session)
     first = rows.read_call(connection, call.key, session.epoch, call.call_id)
-    return Entered(session) if first is None else session_rules.reentered(session, call, *first)
+    return Entered(session) if first is None else session_rules.enter_retry(session, call, *first)
 
 
 def _charge(
@@ -278,7 +278,7 @@ def _charge(
         first = rows.read_call(connection, charge.key, charge.epoch, charge.call_id)
         if first is not None:
             session = before or session_rules.fresh(charge.key, charge.entry.timestamp)
-            return session_rules.replayed(session, charge, *first)
+            return session_rules.retry_receipt(session, charge, *first)
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     opens = before is None and not rows.counted_usage(connection, charge.key).sessions

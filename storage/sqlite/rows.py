@@ -235,14 +235,14 @@ def summary_query(
     `handle`."""
     columns, of_entry, of_hour, in_order = "", "", "", list[str]()
     for number, key in enumerate(group_by):
-        grouped, entry, hour, place = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
+        grouped, entry, hour, column = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
         if (period := PERIOD_MS.get(key)) is not None:
-            entry, hour, place = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
+            entry, hour, column = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
             grouped = f"strftime('{PERIOD_FORMATS[key]}', group{number} * {period // 1000}, 'unixepoch')"
         columns += f"{grouped}, "
         of_entry += f"{entry} AS group{number}, "
         of_hour += f"{hour} AS group{number}, "
-        in_order.append(place)
+        in_order.append(column)
     groups = ", ".join(f"group{number}" for number in range(len(group_by)))
     parts, values = list[str](), list[object]()
 
@@ -279,16 +279,16 @@ def summary_of(found: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) ->
 
 
 def entries_query(
-    wanted: EntryFilter, place: int | None, limit: int, *, newest_first: bool
+    wanted: EntryFilter, seq: int | None, limit: int, *, newest_first: bool
 ) -> tuple[str, list[object]]:
-    """`place` is the row before the first one; None at the start."""
+    """`seq` is that of the row before the first one; None at the start."""
     condition, values = where(wanted)
     if wanted.tenant is not None and wanted.since is not None:
         # Entries are nearly in order of time: does not read those of earlier hours.
         condition += f" AND {FROM_HOUR}"
         values += [wanted.tenant, wanted.since // HOUR_MS]
     sign, order = ("<", "DESC") if newest_first else (">", "ASC")
-    if place is not None:
-        condition, values = f"{condition} AND seq {sign} ?", [*values, place]
+    if seq is not None:
+        condition, values = f"{condition} AND seq {sign} ?", [*values, seq]
     select = _ENTRIES if wanted.session_id is None else _ENTRIES_OF_SESSION
     return f"{select}{condition} ORDER BY seq {order} LIMIT ?", [*values, limit]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from domain import __version__
 from domain.errors import ConfigError
-from storage.base.places import Schema, make_directories, refusal, take_lock
+from storage.base.paths import Schema, make_directories, refusal, take_lock
 from storage.sqlite.hours import sum_up_new
 
 log = logging.getLogger("spillgate.storage")
@@ -108,7 +108,7 @@ _MIGRATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class DatabaseConnections:
     """`lock` is the open lock file. Closing it frees the database for another process."""
 
     lock: int
@@ -117,7 +117,7 @@ class Connections:
     long: sqlite3.Connection
 
 
-def open_database(path: Path) -> Connections:
+def open_database(path: Path) -> DatabaseConnections:
     """Creates missing directories and tables. Raises ConfigError if the file cannot be used or is in use."""
     with ExitStack() as failed:
         try:
@@ -129,7 +129,7 @@ def open_database(path: Path) -> Connections:
             _prepare(writer, path)
             by_key = _connect(path, "ro")
             failed.callback(by_key.close)
-            connections = Connections(lock, writer, by_key, _connect(path, "ro"))
+            connections = DatabaseConnections(lock, writer, by_key, _connect(path, "ro"))
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error

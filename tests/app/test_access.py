@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.edge.api_keys import ApiKey, ApiKeys, Role, load_keys
+from app.edge.api_keys import ApiKey, ApiKeys, KeyRole, load_keys
 from domain.errors import ConfigError, Unauthorized
 from tests.app.edge_support import KEY, keys_file
 
@@ -80,7 +80,7 @@ def test_a_key_ends_at_its_time(tmp_path: Path, end: str, until: tuple[int, int,
     ends = datetime(*until, tzinfo=UTC).timestamp()
     moment = ends - 1
     keys = ApiKeys(path, now=lambda: moment)
-    assert keys.key_of(KEY) == ApiKey("acme", DIGEST, Role.METRICS, "ci", ends)
+    assert keys.key_of(KEY) == ApiKey("acme", DIGEST, KeyRole.METRICS, "ci", ends)
     assert keys.warnings == []
     moment = ends
     with pytest.raises(Unauthorized, match="expired"):

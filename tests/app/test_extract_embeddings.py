@@ -20,7 +20,7 @@ from app.main import create_app
 from app.runtime import open_runtime
 from app.settings import Settings
 from domain.llm import Message, ModelTerms, Prompt, Role
-from extraction.models.openai import Connections, OpenAIEmbedder
+from extraction.models.openai import BackendConnections, OpenAIEmbedder
 from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
@@ -424,7 +424,7 @@ async def test_the_event_loop_serves_others_while_long_vectors_are_read() -> Non
     async def long_vectors(it: Exchange) -> None:
         await it.send(200, body)
 
-    async with Backend(long_vectors) as backend, aclosing(Connections(1)) as connections:
+    async with Backend(long_vectors) as backend, aclosing(BackendConnections(1)) as connections:
         embedder = OpenAIEmbedder(ModelTerms("e", 8000, 0), connections, backend.base_url, None, version="1")
         await embedder.complete(prompt)  # What is imported and connected first does not count.
         async with watched_turns() as turns:

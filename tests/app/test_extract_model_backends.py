@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.operations.policy_file import reload_policies
+from app.operations.policy_reload import reload_policies
 from domain.errors import ConfigError
 from tests.app.test_extract_models import anyio_backend, ask, entries, keep, saying  # noqa: F401
 from tests.conftest import Serve

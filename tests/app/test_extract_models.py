@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.operations import policy_file
+from app.operations import policy_reload
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken, report
@@ -28,7 +28,7 @@ _create_ssl_context = functools.cache(httpx.create_ssl_context)
 def anyio_backend(monkeypatch: pytest.MonkeyPatch) -> object:
     """Hours pass in a moment, unless something looks at a file twice a second. The certificates of the
     machine are loaded once, and not for each service."""
-    monkeypatch.setattr(policy_file, "POLL_SECONDS", 3600)
+    monkeypatch.setattr(policy_reload, "POLL_SECONDS", 3600)
     monkeypatch.setattr(httpx, "create_ssl_context", _create_ssl_context)
     return VIRTUAL_TIME
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from starlette.datastructures import State
 
-from app.operations import policy_file
-from app.operations.policy_file import reload_policies
+from app.operations import policy_reload
+from app.operations.policy_reload import reload_policies
 from app.runtime import open_runtime
 from app.settings import Settings
 from tests.conftest import Serve
@@ -32,7 +32,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_file, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(policy_reload, "POLL_SECONDS", 0.01)
 
 
 async def eventually(holds: Callable[[], Awaitable[Any]]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from app.edge.access import RequestRates
 from app.extracting.spend_caps import DailySpend
-from app.operations.policy_file import reload_policies
+from app.operations.policy_reload import reload_policies
 from domain.accounting import EntryFilter, GroupBy, Summary
 from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota

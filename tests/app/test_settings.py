@@ -48,10 +48,10 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     [
         ("MAX_BYTE", "secret", "Did you mean SPILLGATE_MAX_BYTES"),
         *(("MAX_BYTES", value, "SPILLGATE_MAX_BYTES") for value in ("-1", "1000001", "secret")),
-        ("MAX_BYTES", "1GB", "SPILLGATE_MAX_BYTES: write a number of bytes, such as 12288"),
-        ("STORAGE_MAX_BYTES", "1GB", "STORAGE_MAX_BYTES: write a number of bytes, such as 1073741824"),
-        ("PORT", "secret", "SPILLGATE_PORT: write a whole number."),
-        ("REQUIRE_BUDGET", "secret", "SPILLGATE_REQUIRE_BUDGET: write true or false."),
+        ("MAX_BYTES", "1GB", "SPILLGATE_MAX_BYTES: must be a number of bytes, such as 12288"),
+        ("STORAGE_MAX_BYTES", "1GB", "STORAGE_MAX_BYTES: must be a number of bytes, such as 1073741824"),
+        ("PORT", "secret", "SPILLGATE_PORT: must be a whole number."),
+        ("REQUIRE_BUDGET", "secret", "SPILLGATE_REQUIRE_BUDGET: must be true or false."),
         ("PORT", "99999", "SPILLGATE_PORT: must be less than or equal to 65535."),
         *(
             ("ALLOWED_HOSTS", value, "SPILLGATE_ALLOWED_HOSTS: write names such as spillgate.example.com")

@@ -205,7 +205,7 @@ def test_what_was_governed_is_counted_once() -> None:
     metrics = Metrics()
     metrics.governed(PASSED, 300, 0.002)
     metrics.governed(STORED, 60, 0.2)
-    metrics.governed(replace(STORED, replayed=True), 60, 0.2)
+    metrics.governed(replace(STORED, is_retry=True), 60, 0.2)
     for _ in range(2):
         found = samples_of(metrics)
         assert found["spillgate_results_total", ("pass", "none")] == 1

@@ -108,7 +108,7 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
     assert await ledger.session(KEY) == before
     assert await count(ledger) == taken
     assert (await ledger.enter(Call(KEY, WINDOW, False, "call-0"))).receipt is not None
-    assert (await ledger.settle(charge(1, "call-0", text="x"))).replayed
+    assert (await ledger.settle(charge(1, "call-0", text="x"))).is_retry
     assert (await ledger.report(KEY, UsageReport(700))).session.used_tokens == 700
     assert (await ledger.put_session(ONE, SessionChange(frozenset({"model"}), model="m"))).model == "m"
     # What belongs to an extraction that was admitted before is taken.
@@ -217,7 +217,7 @@ async def test_a_deleted_tenant_leaves_nothing_and_others_stay(open_bounded_ledg
 
     # The tenant may come back: its calls are new ones.
     again = await ledger.settle(charge(5, "call", SessionKey(TENANT, "run-0")))
-    assert not again.replayed
+    assert not again.is_retry
     assert again.budget.reserved_tokens == 5
     assert (await used(ledger)).sessions == 1
     (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows

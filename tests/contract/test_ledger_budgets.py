@@ -46,7 +46,7 @@ async def test_a_session_is_written_down_with_its_first_charge(ledger: Ledger, c
     assert await ledger.session(KEY) is None
     receipt = await ledger.reserve(charge(300))
     assert receipt is not None
-    assert not receipt.replayed
+    assert not receipt.is_retry
     assert receipt.budget.remaining_tokens == LIMIT - 300
     assert (await session(ledger)).reserved_tokens == 300
     assert await count(ledger) == 1
@@ -113,7 +113,7 @@ async def test_whatever_the_sizes_what_is_granted_fits_and_what_is_refused_did_n
 async def test_a_call_made_twice_is_charged_once(ledger: Ledger) -> None:
     first = await ledger.settle(charge(100, "call", text="stored", fingerprint="f"))
     again = await ledger.settle(charge(100, "call", text="other words", fingerprint="f"))
-    assert again == replace(first, replayed=True)
+    assert again == replace(first, is_retry=True)
     assert (await session(ledger)).reserved_tokens == 100
     assert await count(ledger) == 1
     entered = await enter(ledger, "call")
@@ -125,14 +125,14 @@ async def test_a_call_made_twice_is_charged_once(ledger: Ledger) -> None:
     await ledger.settle(charge(200))
     late = await ledger.reserve(charge(100, "call", fingerprint="f"))
     assert late is not None
-    assert (late.replayed, late.budget.reserved_tokens) == (True, 300)
+    assert (late.is_retry, late.budget.reserved_tokens) == (True, 300)
 
 
 async def test_a_call_made_by_many_at_once_is_charged_once(ledger: Ledger) -> None:
     # The second time the session is known.
     for number, call_id in enumerate(("call", "again"), start=1):
         receipts = await race(ledger, [charge(100, call_id) for _ in range(30)])
-        assert sum(receipt is not None and not receipt.replayed for receipt in receipts) == 1
+        assert sum(receipt is not None and not receipt.is_retry for receipt in receipts) == 1
         assert len({receipt.entry.id for receipt in receipts if receipt is not None}) == 1
         assert (await session(ledger)).reserved_tokens == 100 * number
 
@@ -150,7 +150,7 @@ async def test_a_replayed_call_ignores_its_report(ledger: Ledger) -> None:
 async def test_the_same_call_id_in_another_session_or_tenant_is_another_call(ledger: Ledger) -> None:
     await ledger.settle(charge(100, "call"))
     for key in (SessionKey(TENANT, "run-2"), SessionKey("other", KEY.session_id)):
-        assert not (await ledger.settle(charge(50, "call", key=key))).replayed
+        assert not (await ledger.settle(charge(50, "call", key=key))).is_retry
         assert (await session(ledger, key)).reserved_tokens == 50
     assert (await session(ledger)).reserved_tokens == 100
 
@@ -231,7 +231,7 @@ async def test_nothing_is_written_to_an_ended_session(ledger: Ledger) -> None:
             await late
     assert await ledger.end(KEY) == ended
     assert await session(ledger) == ended
-    assert (await ledger.settle(charge(100, "call"))).replayed
+    assert (await ledger.settle(charge(100, "call"))).is_retry
     await ledger.append(entry())
     assert await count(ledger) == 2
 
@@ -247,7 +247,7 @@ async def test_a_session_that_is_opened_again_starts_from_nothing(ledger: Ledger
     with pytest.raises(Conflict):
         await ledger.settle(charge(100, "late"))
     assert (await enter(ledger, "call")).receipt is None
-    assert not (await ledger.settle(charge(70, "call", epoch=START))).replayed
+    assert not (await ledger.settle(charge(70, "call", epoch=START))).is_retry
     assert (await session(ledger)).reserved_tokens == 70
 
 
@@ -264,7 +264,7 @@ async def test_the_default_session_is_emptied_and_never_ends(ledger: Ledger) -> 
     assert spent == (None, None, 0, ())
     with pytest.raises(Conflict):
         await ledger.settle(charge(1, "late", key))
-    assert not (await ledger.settle(charge(1, "call", key, epoch=emptied.epoch))).replayed
+    assert not (await ledger.settle(charge(1, "call", key, epoch=emptied.epoch))).is_retry
 
 
 async def test_the_epoch_after_an_end_is_later_than_any_before_even_one_that_is_forgotten(
@@ -369,7 +369,7 @@ async def test_an_idle_session_is_forgotten_with_its_calls(ledger: Ledger, clock
     clock.advance(1)
     await ledger.sweep()
     assert await ledger.session(KEY) is None
-    assert not (await ledger.settle(charge(70, "call", fingerprint="new"))).replayed
+    assert not (await ledger.settle(charge(70, "call", fingerprint="new"))).is_retry
     assert (await session(ledger)).reserved_tokens == 70
     assert await count(ledger) == 3
 
@@ -383,5 +383,5 @@ async def test_everything_survives_a_restart(open_lasting_ledger: OpenLedger) ->
     await ledger.close()
     ledger = await open_lasting_ledger()
     assert await session(ledger) == before
-    assert (await enter(ledger, "call")).receipt == replace(first, replayed=True)
+    assert (await enter(ledger, "call")).receipt == replace(first, is_retry=True)
     assert await count(ledger) == 1

@@ -225,7 +225,7 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
         + request_body.LEAST_POOL_BYTES
         + queries.AT_A_TIME * query_child.MEMORY_BYTES
         + retrieve.MOST_BYTES * for_each_byte_searched
-        + index_cache.MAX_BYTES
+        + index_cache.MAX_INDEX_BYTES
     )
     allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
     for limit in (*allowed, services["spillgate"]["mem_limit"]):

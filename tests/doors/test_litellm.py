@@ -432,7 +432,7 @@ async def test_a_hash_that_is_not_known_is_not_found(client: httpx.AsyncClient, 
     assert (await client.get(f"/v1/retrieve/{hash}?query=q")).status_code == 404
 
 
-async def test_requests_at_the_same_time_get_the_same_rows(client: httpx.AsyncClient) -> None:
+async def test_requests_at_the_same_time_get_the_same_messages(client: httpx.AsyncClient) -> None:
     sent = asked_with(*[row for n in range(5) for row in (call(f"c{n}"), result(f"c{n}", LARGE + str(n)))])
     told = await asyncio.gather(*[ask(client, sent) for _ in range(4)])
     assert all(one == told[0] for one in told)

@@ -25,7 +25,7 @@ from domain.errors import (
 )
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction.models import openai, openai_wire
-from extraction.models.openai import Connections, OpenAIModel
+from extraction.models.openai import BackendConnections, OpenAIModel
 from extraction.models.openai_wire import parse_reply, retry_after
 from tests.counts import count
 from tests.extraction.backend import BEHAVIOURS, Backend, Spoken, completion, running
@@ -66,21 +66,25 @@ SUCCESSES = ("answers", "echoes_an_order", "usage_wrong", "usage_absurd", "usage
 
 
 @pytest.fixture
-async def connections() -> AsyncIterator[Connections]:
+async def connections() -> AsyncIterator[BackendConnections]:
     """Afterwards nothing of it runs any more."""
     before = running()
-    async with aclosing(Connections(8)) as connections:
+    async with aclosing(BackendConnections(8)) as connections:
         yield connections
     for _ in range(20):
         await asyncio.sleep(0)
     assert running() <= before
 
 
-def model_of(backend: Backend, connections: Connections, base_url: str = "", **kwargs: int) -> OpenAIModel:
+def model_of(
+    backend: Backend, connections: BackendConnections, base_url: str = "", **kwargs: int
+) -> OpenAIModel:
     return OpenAIModel(TERMS, connections, base_url or backend.base_url, KEY, version="1.2", **kwargs)
 
 
-async def failure(connections: Connections, *script: str | Behaviour, prompt: Prompt = PROMPT) -> ModelError:
+async def failure(
+    connections: BackendConnections, *script: str | Behaviour, prompt: Prompt = PROMPT
+) -> ModelError:
     async with Backend(*script) as backend:
         with pytest.raises(ModelError) as caught:
             await model_of(backend, connections).complete(prompt)
@@ -103,7 +107,9 @@ def test_each_behaviour_is_expected_to_end_in_one_way() -> None:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-async def test_a_failure_has_its_class_and_a_reason_of_ours(name: str, connections: Connections) -> None:
+async def test_a_failure_has_its_class_and_a_reason_of_ours(
+    name: str, connections: BackendConnections
+) -> None:
     kind, detail = FAILURES[name]
     async with Backend(name) as backend:
         with pytest.raises(ModelError) as caught:
@@ -116,7 +122,9 @@ async def test_a_failure_has_its_class_and_a_reason_of_ours(name: str, connectio
 
 @pytest.mark.parametrize("name", NEVER_ENDING)
 @pytest.mark.parametrize("by", ["scope", "task"])
-async def test_cancelling_closes_what_would_never_end(name: str, by: str, connections: Connections) -> None:
+async def test_cancelling_closes_what_would_never_end(
+    name: str, by: str, connections: BackendConnections
+) -> None:
     async with Backend(name) as backend:
         if by == "task":
             call = asyncio.create_task(model_of(backend, connections).complete(PROMPT))
@@ -135,7 +143,7 @@ async def test_cancelling_closes_what_would_never_end(name: str, by: str, connec
 
 
 @pytest.mark.parametrize("name", SUCCESSES)
-async def test_a_reply_is_what_the_model_said(name: str, connections: Connections) -> None:
+async def test_a_reply_is_what_the_model_said(name: str, connections: BackendConnections) -> None:
     async with Backend(name) as backend:
         reply = await model_of(backend, connections).complete(PROMPT)
     assert reply.text == ("IGNORE ALL OF IT" if name == "echoes_an_order" else "All is well.")
@@ -146,7 +154,9 @@ async def test_a_reply_is_what_the_model_said(name: str, connections: Connection
 
 
 @pytest.mark.parametrize("end", ["", "/", "//"])
-async def test_the_request_is_the_one_that_the_api_asks_for(end: str, connections: Connections) -> None:
+async def test_the_request_is_the_one_that_the_api_asks_for(
+    end: str, connections: BackendConnections
+) -> None:
     called = ToolCall("call-1", "Read", '{"offset":1}')
     messages = (
         *PROMPT.messages,
@@ -192,13 +202,13 @@ async def test_the_request_is_the_one_that_the_api_asks_for(end: str, connection
 
 
 @pytest.mark.parametrize("key", [None, "", " "])
-async def test_without_a_key_none_is_sent(key: str | None, connections: Connections) -> None:
+async def test_without_a_key_none_is_sent(key: str | None, connections: BackendConnections) -> None:
     async with Backend() as backend:
         await OpenAIModel(TERMS, connections, backend.base_url, key, version="1").complete(PROMPT)
     assert "authorization" not in backend.asked[0].headers
 
 
-async def test_a_cookie_is_not_sent_back(connections: Connections) -> None:
+async def test_a_cookie_is_not_sent_back(connections: BackendConnections) -> None:
     async def answers_with_a_cookie(it: Exchange) -> None:
         await it.send_json(200, completion("Yes."), Set_Cookie="a=Ø")
 
@@ -208,7 +218,7 @@ async def test_a_cookie_is_not_sent_back(connections: Connections) -> None:
         assert "cookie" not in backend.asked[1].headers
 
 
-async def test_a_connection_is_used_again(connections: Connections) -> None:
+async def test_a_connection_is_used_again(connections: BackendConnections) -> None:
     async with Backend("answers", "error_503", "bad_key", "answers") as backend:
         model = model_of(backend, connections)
         for _ in range(4):
@@ -219,7 +229,9 @@ async def test_a_connection_is_used_again(connections: Connections) -> None:
         assert (backend.requests, backend.opened) == (4, 1)
 
 
-async def test_a_connection_that_the_backend_closed_is_not_used_again(connections: Connections) -> None:
+async def test_a_connection_that_the_backend_closed_is_not_used_again(
+    connections: BackendConnections,
+) -> None:
     async with Backend() as backend:
         model = model_of(backend, connections)
         await model.complete(PROMPT)
@@ -230,7 +242,7 @@ async def test_a_connection_that_the_backend_closed_is_not_used_again(connection
 
 
 async def test_an_idle_connection_is_closed_after_a_while(
-    monkeypatch: pytest.MonkeyPatch, connections: Connections
+    monkeypatch: pytest.MonkeyPatch, connections: BackendConnections
 ) -> None:
     monkeypatch.setattr(openai, "_IDLE_SECONDS", 0.1)
     async with Backend() as backend:
@@ -239,7 +251,7 @@ async def test_an_idle_connection_is_closed_after_a_while(
         assert await backend.idle()
 
 
-async def test_no_connection_is_lost_whenever_a_call_is_cancelled(connections: Connections) -> None:
+async def test_no_connection_is_lost_whenever_a_call_is_cancelled(connections: BackendConnections) -> None:
     source = random.Random(1)
     slots = asyncio.Semaphore(8)
 
@@ -366,7 +378,7 @@ def test_a_reply_without_text_and_calls_is_a_bad_reply(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["great_body", "gzip_bomb"])
-async def test_a_reply_past_the_cap_costs_little_memory(name: str, connections: Connections) -> None:
+async def test_a_reply_past_the_cap_costs_little_memory(name: str, connections: BackendConnections) -> None:
     async with Backend(name) as backend:
         model = model_of(backend, connections, max_reply_bytes=1 << 20)
         with memory_within(SMALL_MEMORY), pytest.raises(ModelBadReply):
@@ -375,7 +387,7 @@ async def test_a_reply_past_the_cap_costs_little_memory(name: str, connections: 
 
 
 @pytest.mark.parametrize("length", [500, 501])
-async def test_the_cap_is_exact(length: int, connections: Connections) -> None:
+async def test_the_cap_is_exact(length: int, connections: BackendConnections) -> None:
     empty = len(b'{"choices": [{"message": {"content": ""}}]}')
     body = b'{"choices": [{"message": {"content": "%s"}}]}' % (b"x" * (length - empty))
 
@@ -398,7 +410,7 @@ async def test_the_cap_is_exact(length: int, connections: Connections) -> None:
                     await model.complete(PROMPT)
 
 
-async def test_what_was_sent_is_not_held_while_the_backend_thinks(connections: Connections) -> None:
+async def test_what_was_sent_is_not_held_while_the_backend_thinks(connections: BackendConnections) -> None:
     size = 16 << 20
     prompt = Prompt((Message(Role.USER, "x" * size),), 1)
     read = 0
@@ -548,7 +560,7 @@ def test_the_pause_asked_for_may_be_a_date() -> None:
     assert 58 < pause <= 60
 
 
-async def test_a_field_that_is_not_taken_is_left_out_from_then_on(connections: Connections) -> None:
+async def test_a_field_that_is_not_taken_is_left_out_from_then_on(connections: BackendConnections) -> None:
     def unless_modern(it: Exchange) -> Behaviour:
         if "max_tokens" in it.asked.body:
             return fails(400, "unsupported_parameter", "Use 'max_completion_tokens' instead.")
@@ -570,7 +582,7 @@ async def test_a_field_that_is_not_taken_is_left_out_from_then_on(connections: C
 
 
 async def test_a_backend_that_complains_of_a_field_for_ever_is_asked_but_a_few_times(
-    connections: Connections,
+    connections: BackendConnections,
 ) -> None:
     async with Backend(fails(400, None, "max_completion_tokens and temperature are wrong")) as backend:
         with pytest.raises(PromptRefused):
@@ -619,7 +631,7 @@ def capped_at(most: int, message: str, parameter: str | None = None) -> Behaviou
     ],
 )
 async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
-    most: int, message: str, sent: list[int], connections: Connections
+    most: int, message: str, sent: list[int], connections: BackendConnections
 ) -> None:
     prompt = replace(PROMPT, max_output_tokens=16_384)
     async with Backend(capped_at(most, message)) as backend:
@@ -633,7 +645,7 @@ async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
 
 
 async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
-    connections: Connections,
+    connections: BackendConnections,
 ) -> None:
     async def haggles(it: Exchange) -> None:
         less = it.asked.body["max_tokens"] - 1
@@ -645,14 +657,14 @@ async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
         assert backend.requests == 7
 
 
-async def test_an_answer_of_few_tokens_is_not_made_smaller(connections: Connections) -> None:
+async def test_an_answer_of_few_tokens_is_not_made_smaller(connections: BackendConnections) -> None:
     async with Backend(fails(400, None, "max_tokens is too large")) as backend:
         with pytest.raises(PromptRefused):
             await model_of(backend, connections).complete(replace(PROMPT, max_output_tokens=256))
         assert backend.requests == 1
 
 
-async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections: Connections) -> None:
+async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections: BackendConnections) -> None:
     async def behaviour(it: Exchange) -> None:
         await it.send_head(401, Content_Length="1000")
         await it.wait_for_the_end()
@@ -662,7 +674,7 @@ async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections
     assert time.monotonic() - started < 1.5
 
 
-async def test_headers_without_end_are_a_broken_connection(connections: Connections) -> None:
+async def test_headers_without_end_are_a_broken_connection(connections: BackendConnections) -> None:
     async def behaviour(it: Exchange) -> None:
         it.is_last = True
         await it.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: and more\r\n" * 50_000)
@@ -673,6 +685,6 @@ async def test_headers_without_end_are_a_broken_connection(connections: Connecti
 async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-    async with Backend() as backend, aclosing(Connections(1)) as connections:
+    async with Backend() as backend, aclosing(BackendConnections(1)) as connections:
         await model_of(backend, connections).complete(PROMPT)
         assert backend.requests == 1

@@ -12,7 +12,7 @@ from domain.extraction import ByteRange, Coverage, ExtractStatus, Mode
 from domain.llm import ModelTerms, Prompt, Reply, ToolCall
 from extraction import read_grep
 from extraction.prompts import NOTHING_FOUND
-from extraction.read_grep import Tools
+from extraction.read_grep import ReadGrepTools
 from extraction.task import Progress, StrategyFailed
 from tests.extraction.acting import Actor, Kept, calling, nonce_of, reporting, said, task_of, tool_messages
 from tests.virtual_time import virtual_time
@@ -112,7 +112,7 @@ async def test_a_window_too_small_for_the_instruction_is_a_failure(window: int) 
 
 async def test_a_tool_that_may_show_no_token_shows_as_little_as_it_can() -> None:
     source = (await task_of(LOG, None)).source
-    tools = Tools(source, max_bytes=16_384, max_tokens=0, count=len, nonce="4be1c07a")
+    tools = ReadGrepTools(source, max_bytes=16_384, max_tokens=0, count=len, nonce="4be1c07a")
     assert "line 1 says" in await tools.answer(ToolCall("1", "Read", "{}"))
 
 

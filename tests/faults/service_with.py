@@ -17,7 +17,7 @@ from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
-from storage.disk.layout import Info, body_name, info_name
+from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.store import DiskStore
 from storage.redis import connection, url
 from storage.redis import draft as redis_draft
@@ -65,7 +65,7 @@ class InPlaceDraft(DiskDraft):
         draft = self._open()
         self._spill()
         body = os.pread(draft, self._spilled, 0)
-        self._write_info(Info(len(body), stored))
+        self._write_info(FileInfo(len(body), stored))
         published, handle = self._published, stored.handle
         published.dirs.make(stored.key)
         with published.dirs.opened(stored.key) as directory:

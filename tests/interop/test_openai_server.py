@@ -12,7 +12,7 @@ import pytest
 
 from domain.errors import ContextExceeded, ModelRefused, ModelUnavailable
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolSpec
-from extraction.models.openai import Connections, OpenAIModel
+from extraction.models.openai import BackendConnections, OpenAIModel
 from tests.app import test_extract_embeddings as embeddings
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
@@ -56,7 +56,7 @@ async def server(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @asynccontextmanager
 async def model(server: str, name: str = proxy.MODEL, key: str = proxy.KEY) -> AsyncIterator[OpenAIModel]:
-    async with aclosing(Connections(1)) as connections:
+    async with aclosing(BackendConnections(1)) as connections:
         yield OpenAIModel(ModelTerms(name, 8000, 1000), connections, server, key, version="0")
 
 

@@ -132,7 +132,7 @@ def test_a_reason_names_layer_table_and_line() -> None:
         "[defaults]\nmax_bytes = 1\nmax_chars = 1\n",
         'preview = "head"\n[tools."read_*"]\nmax_bytes = 2\n[tools.read_file]\n\nmax_tokens = 3\n',
     )
-    places = {one.key: (one.value, one.place) for one in rules.reasons("read_file")}
+    places = {one.key: (one.value, one.set_by) for one in rules.reasons("read_file")}
     assert places == {
         "max_bytes": (2, 'layer 1, [tools."read_*"], line 3'),
         "max_chars": (1, "layer 0, [defaults], line 3"),
@@ -144,7 +144,7 @@ def test_a_reason_names_layer_table_and_line() -> None:
 def test_a_reason_of_a_model_names_its_table() -> None:
     rules = book("[models.m]\ncontext_window = 5\n", "[models.m]\n\ncontext_window = 6\n")
     (reason,) = rules.reasons_of("models", "m")
-    assert (reason.value, reason.place) == (6, "layer 1, [models.m], line 3")
+    assert (reason.value, reason.set_by) == (6, "layer 1, [models.m], line 3")
 
 
 def test_models_that_extraction_does_not_have_are_named_with_their_line() -> None:

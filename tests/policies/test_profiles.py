@@ -80,7 +80,7 @@ def test_a_profile_has_the_numbers_of_its_system(
 
 @pytest.mark.parametrize("profile", Profile)
 def test_a_profile_is_a_whole_design_and_nothing_but_the_design(operator: Any, profile: str) -> None:
-    places = {one.key: one.place for one in operator(f'profile = "{profile}"\n').reasons("read_file")}
+    places = {one.key: one.set_by for one in operator(f'profile = "{profile}"\n').reasons("read_file")}
     assert {name for name, place in places.items() if place.startswith(f"profile {profile},")} == DESIGN
     assert places.keys() - {"profile"} == {key.name for key in fields(Policy)}
 
@@ -123,7 +123,7 @@ def test_the_size_cap_setting_is_the_built_in_profiles(operator: Any) -> None:
     assert operator('profile = "ai-agent"\n', max_bytes=99).policy("t").max_bytes == 99
     assert operator('profile = "oxide-code"\n', max_bytes=99).policy("t").max_bytes == 131_072
     assert operator('profile = "ouro"\n', max_bytes=99).policy("t", '{"profile": "ai-agent"}').max_bytes == 99
-    reasons = {one.key: one.place for one in operator(max_bytes=99).reasons("t")}
+    reasons = {one.key: one.set_by for one in operator(max_bytes=99).reasons("t")}
     assert reasons["max_bytes"] == "SPILLGATE_MAX_BYTES"
 
 

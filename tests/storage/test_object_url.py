@@ -38,7 +38,7 @@ def test_the_options_of_a_url_are_those_of_the_store() -> None:
     url = parse_object_url(
         "s3://bucket/a/b/?region=eu-west-1&endpoint=http://127.0.0.1:9000&timeout=5&cache_bytes=0"
     )
-    assert (url.place, url.timeout, url.cache_bytes, url.is_plain) == ("s3://bucket/a/b", 5, 0, True)
+    assert (url.prefix_url, url.timeout, url.cache_bytes, url.is_plain) == ("s3://bucket/a/b", 5, 0, True)
     assert url.config == {"region": "eu-west-1", "endpoint": "http://127.0.0.1:9000"}
     open_bucket(url)
     open_bucket(parse_object_url("az://container/prefix?account_name=account"))

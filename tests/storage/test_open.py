@@ -67,10 +67,8 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
 
 LATER = {
     *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "pydantic.v1"),
-    *("storage.memory", "extraction.ladder", "extraction.models.demo"),
-    *("extraction.retrieve.index", "content.describe", "app.extracting.extractor", "app.tools.call"),
-    *("app.doors.litellm", "app.doors.mcp.methods", "splintr", "re2", "jmespath"),
-    "policies.what_if",
+    *("extraction.ladder", "extraction.models.demo", "extraction.retrieve.index", "content.describe"),
+    *("splintr", "jmespath"),
 }
 """What a start on disk and SQLite needs nothing of. It is imported where it is used."""
 

@@ -303,7 +303,7 @@ async def test_a_call_of_an_earlier_epoch_is_still_known(redis_url: str, clock: 
         opened_again = await ledger.put_session(KEY, OPEN)
         await ledger.settle(charge(7, "call", fingerprint="g", epoch=opened_again.epoch))
         again = await ledger.settle(charge(5, "call", fingerprint="f"))
-        assert again.replayed
+        assert again.is_retry
         assert again.entry == first.entry
 
 
@@ -349,7 +349,7 @@ async def test_redis_itself_forgets_an_idle_session_with_all_that_is_its(
             redis_server.ask("EXPIRE", name, "0")
         assert await ledger.session(KEY) is None
         assert await ledger.finding(KEY, 0, "n") is None
-        assert not (await ledger.settle(charge(1, "call"))).replayed
+        assert not (await ledger.settle(charge(1, "call"))).is_retry
         assert len(await listed(ledger)) == 3
 
 

@@ -2,20 +2,17 @@
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from app import __version__
 from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Code, Params, RpcCall, RpcError
-from app.operations.tracing import READ
+from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in
-
-if TYPE_CHECKING:
-    from app.operations.tracing import Carrier
 
 URI_TEMPLATE = "spillgate://{session}/{file}"
 
@@ -42,7 +39,7 @@ class Methods:
     """Answers the requests of one tenant. `refused` is called with each error of the service itself.
     `carrier` names the caller's trace, where the message does not."""
 
-    def __init__(self, rt: Runtime, tenant: str, refused: Refused, carrier: "Carrier") -> None:
+    def __init__(self, rt: Runtime, tenant: str, refused: Refused, carrier: Carrier) -> None:
         self._rt = rt
         self._carrier = carrier
         self._tenant = tenant
@@ -138,7 +135,7 @@ class Methods:
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answer.text}]}
 
 
-def _carrier_in(call: RpcCall) -> "Carrier":
+def _carrier_in(call: RpcCall) -> Carrier:
     """What the message says of its caller's trace, as MCP's SDKs write it."""
     meta = call.params.get("_meta")
     named = meta if isinstance(meta, dict) else {}

@@ -9,7 +9,7 @@ from typing import cast
 
 import h11
 
-from spillgate.http1 import CONNECT_SECONDS, MOST_IDLE, Address, Answer, Request
+from spillgate.http1 import CONNECT_SECONDS, MOST_IDLE, Address, HttpAnswer, HttpRequest
 
 _HEAD_BYTES = 1 << 16
 
@@ -21,7 +21,7 @@ class AsyncConnections:
         self._address = address
         self._idle: list[_Connection] = []
 
-    async def exchange(self, request: Request, seconds: float) -> Answer:
+    async def exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
         """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
         connection, it was lost, or no HTTP came. A request that a kept connection lost before any answer is
         sent again on another one."""
@@ -69,13 +69,13 @@ class _Connection(asyncio.Protocol):
     def __init__(self, address: Address) -> None:
         self._address = address
         self._http = h11.Connection(h11.CLIENT, _HEAD_BYTES)
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
         self._head: h11.Response | None = None
         self._body = bytearray()
         self.has_answered = False
         """The first byte of the latest answer has come."""
 
-    def exchange(self, request: Request) -> asyncio.Future[Answer]:
+    def exchange(self, request: HttpRequest) -> asyncio.Future[HttpAnswer]:
         """Raises h11.LocalProtocolError for a header that HTTP forbids."""
         body = request.body
         assert isinstance(body, bytes)
@@ -128,10 +128,10 @@ class _Connection(asyncio.Protocol):
         except h11.RemoteProtocolError as error:
             self._answer.set_exception(error if self.has_answered else ConnectionError(str(error)))
 
-    def _whole(self) -> Answer:
+    def _whole(self) -> HttpAnswer:
         assert self._head is not None
         after = dict(self._head.headers).get(b"retry-after", b"")
-        return Answer(self._head.status_code, bytes(self._body), after.decode("latin-1"))
+        return HttpAnswer(self._head.status_code, bytes(self._body), after.decode("latin-1"))
 
     def eof_received(self) -> None:
         self.data_received(b"")

@@ -28,8 +28,7 @@ from spillgate.exchange import (
     current_session,
     safe_session_id,
 )
-from spillgate.http1 import CONNECT_SECONDS, Address, Answer, Connections
-from spillgate.http1 import Request as HttpRequest
+from spillgate.http1 import CONNECT_SECONDS, Address, Connections, HttpAnswer, HttpRequest
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -84,7 +83,7 @@ class _Client(Generic[Transport]):
         )
 
 
-def _received(answer: Answer) -> Response:
+def _received(answer: HttpAnswer) -> Response:
     return Response(answer.status, answer.body, answer.retry_after if answer.status >= 400 else "")
 
 

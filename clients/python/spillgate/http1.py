@@ -71,7 +71,7 @@ def address_of(url: str) -> Address:
     )
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """`target` is a path with its query. `size` is that of a body in pieces, which can be iterated over more
     than once."""
 
@@ -86,7 +86,7 @@ class Request(NamedTuple):
         return len(self.body) if isinstance(self.body, bytes) else self.size
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """`retry_after` is the value of that header, "" without one."""
 
     status: int
@@ -103,7 +103,7 @@ class Connection:
         self.socket = _connected(address, seconds)
         self._process = os.getpid()
 
-    def send(self, request: Request, ends: float | None = None) -> HTTPResponse:
+    def send(self, request: HttpRequest, ends: float | None = None) -> HTTPResponse:
         """The head of the answer, whose body can be read from it. `ends` is the moment on the monotonic clock
         at which all of it must have come. Raises FAILURES."""
         # A server that refuses a large body answers before it has read all of it.
@@ -124,7 +124,7 @@ class Connection:
         return found
 
     def is_quiet(self) -> bool:
-        """False if the other side has closed it or sent what nobody asked for, and in a forked process."""
+        """False in a forked process, or if the other side has closed it or sent what was not requested."""
         if self._process != os.getpid() or self.socket.fileno() < 0:
             return False
         poll = select.poll()
@@ -142,7 +142,7 @@ class Connections:
         self.address = address
         self._idle: list[Connection] = []
 
-    def exchange(self, request: Request, seconds: float) -> Answer:
+    def exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
         """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
         connection, it was lost, or no HTTP came. A request that a kept connection lost is sent again on
         another one, so it must be one that may be repeated."""
@@ -166,7 +166,7 @@ class Connections:
                 raise
             else:
                 self.keep(connection, response)
-                return Answer(response.status, body, response.getheader("Retry-After") or "")
+                return HttpAnswer(response.status, body, response.getheader("Retry-After") or "")
 
     def take(self) -> Connection | None:
         """One that can be used; None if there is none."""
@@ -203,7 +203,7 @@ def read_body(response: HTTPResponse) -> bytes:
     return b"".join(pieces)
 
 
-def _pieces(address: Address, request: Request) -> Iterator[Buffer]:
+def _pieces(address: Address, request: HttpRequest) -> Iterator[Buffer]:
     """Raises ValueError for a header or target that HTTP forbids."""
     headers = {"Host": address.name, "Accept-Encoding": "identity", **request.headers}
     if request.length or request.method in ("POST", "PUT"):

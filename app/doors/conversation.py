@@ -1,4 +1,4 @@
-"""Rows in, rows out: the tool results in the messages of a conversation, governed and replaced.
+"""The tool results in the messages of a conversation, governed and replaced.
 
 A client sends the whole conversation with each request, and keeps its tool results as they were. Each is
 governed once, by the id of its call; in later requests the same text stands in its place, so that the caches
@@ -16,7 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, govern_call
-from app.doors.seen_rows import Seen
+from app.doors.seen_messages import Seen
 from app.edge.json_body import INLINE_JSON_BYTES, Texts, size_of, utf8_of
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
@@ -30,18 +30,18 @@ DIGEST_CHARS = 24
 
 _AT_A_TIME = 16
 _STEP_SECONDS = 0.0005
-"""The event loop serves others after so long a step through the rows."""
+"""The event loop serves others after so long a step through the messages."""
 
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
 
 
 @dataclass(frozen=True, slots=True)
-class GovernedRows:
-    """`rows` are as many as came. `seen` has an item for each tool result that was governed, by the index of
-    its row. `error`: why some results were left as they are."""
+class GovernedMessages:
+    """`messages` are as many as came. `seen` has an item for each tool result that was governed, by the
+    position of its message. `error`: why some results were left as they are."""
 
-    rows: list[Any]
+    messages: list[Any]
     seen: dict[int, Seen]
     error: SpillgateError | None
 
@@ -51,44 +51,45 @@ class GovernedRows:
 
 
 class _Result(NamedTuple):
-    """A row that holds a tool's result."""
+    """A message that holds a tool's result."""
 
-    place: int
+    position: int
     texts: list[str]
     call_id: str | None
     name: str
-    """The name in the row; often empty."""
+    """The name in the message; often empty."""
 
 
 class Conversation:
-    """One request's rows of OpenAI's chat form, and the session that they belong to."""
+    """One request's messages of OpenAI's chat form, and the session that they belong to."""
 
-    def __init__(self, rows: Sequence[Any], key: SessionKey, *, by_content: bool = False) -> None:
-        """`by_content`: a digest of its content is the id of a call, whatever the row says."""
-        self._rows = rows
+    def __init__(self, messages: Sequence[Any], key: SessionKey, *, by_content: bool = False) -> None:
+        """`by_content`: a digest of its content is the id of a call, whatever the message says."""
+        self._messages = messages
         self._key = key
         self._by_content = by_content
 
-    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> GovernedRows:
+    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> GovernedMessages:
         """All but the results of Spillgate's own tools. `door` is called with the id of a call. After an
-        error of one row, those that were not governed yet stay as they are. Raises StorageError if the
+        error of one message, those that were not governed yet stay as they are. Raises StorageError if the
         session cannot be read."""
         seen, fresh, may_keep = await self._looked_up(rt)
-        made = await self._made([rows[0] for rows in fresh.values()], rt)
+        calls = await self._calls_of([results[0] for results in fresh.values()], rt)
         errors: list[SpillgateError] = []
 
         async def govern() -> None:
             until = perf_counter() + _STEP_SECONDS
-            for name, rows in waiting:
+            for digest, results in waiting:
                 if errors:
                     return
                 until = await _yielded(until)
-                call = self._call(rows[0], *made.get(rows[0].place, (rows[0].name, None)))
+                first = results[0]
+                call = self._call(first, *calls.get(first.position, (first.name, None)))
                 if not call.is_governable:
                     continue
                 part = begin_part(GOVERN)
                 try:
-                    found = await self._governed(call, door, rt)
+                    answer = await self._governed(call, door, rt)
                 except SpillgateError as error:
                     note_refused(error)
                     errors.append(error)
@@ -96,15 +97,15 @@ class Conversation:
                 finally:
                     end_part(part)
                 if may_keep:
-                    rt.seen_rows.keep(name, found, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
-                seen.update((row.place, found) for row in rows)
+                    rt.seen_messages.keep(digest, answer, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
+                seen.update((result.position, answer) for result in results)
 
         waiting = iter(fresh.items())
         # A group of anyio takes five times as long, 0.02 ms for each task.
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_AT_A_TIME, len(fresh))):
                 tasks.create_task(govern())
-        return GovernedRows(self._replaced(seen), seen, errors[0] if errors else None)
+        return GovernedMessages(self._replaced(seen), seen, errors[0] if errors else None)
 
     async def _governed(self, call: HookCall, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
         if self._by_content:
@@ -114,29 +115,30 @@ class Conversation:
         return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
 
     async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]], bool]:
-        """What became of the rows that were seen before; and the others, by a digest: rows with the same call
-        and content are governed once. True if the session is known: then rows may be kept in memory."""
+        """Returns the answers to results that were seen before, and the other results by a digest: results
+        with the same call and content are governed once. True if the session is known: then answers may be
+        kept in memory."""
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[_Result]] = {}
         life: str | None = None
         now, until = rt.clock(), perf_counter() + _STEP_SECONDS
-        for place, found_row in enumerate(self._rows):
+        for position, message in enumerate(self._messages):
             until = await _yielded(until)
-            row = _result(place, found_row)
-            if row is None:
+            result = _result(position, message)
+            if result is None:
                 continue
             if life is None:
                 life = await self._life(rt)
-            call_id = "" if self._by_content or row.call_id is None else row.call_id
-            begin = f"{life}\0{len(call_id)}\0{len(row.name)}\0{call_id}{row.name}"
-            is_small = sum(map(size_of, row.texts)) <= INLINE_JSON_BYTES
-            texts = [begin, *row.texts]
-            name = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
-            found = rt.seen_rows.find(name, now) if life else None
-            if found is None:
-                fresh.setdefault(name, []).append(row)
+            call_id = "" if self._by_content or result.call_id is None else result.call_id
+            begin = f"{life}\0{len(call_id)}\0{len(result.name)}\0{call_id}{result.name}"
+            is_small = sum(map(size_of, result.texts)) <= INLINE_JSON_BYTES
+            texts = [begin, *result.texts]
+            digest = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
+            answer = rt.seen_messages.find(digest, now) if life else None
+            if answer is None:
+                fresh.setdefault(digest, []).append(result)
             else:
-                seen[row.place] = found
+                seen[position] = answer
         return seen, fresh, bool(life)
 
     async def _life(self, rt: Runtime) -> str:
@@ -147,59 +149,61 @@ class Conversation:
         times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
         return f"{self._key.tenant}\0{self._key.session_id}\0{times}"
 
-    async def _made(self, results: list[_Result], rt: Runtime) -> dict[int, tuple[str, Any]]:
-        """Tool and arguments of the calls that these are the results of, by the place of the result. A result
-        names its call; the nearest row before it that made such a call names the rest."""
-        made: dict[int, tuple[str, Any]] = {}
+    async def _calls_of(self, results: list[_Result], rt: Runtime) -> dict[int, tuple[str, Any]]:
+        """Returns tool and arguments of the call of each result, by the position of the result. A result
+        names its call; the nearest message before it that made such a call names the rest."""
+        calls: dict[int, tuple[str, Any]] = {}
         waiting: dict[str, list[int]] = {}
         until = perf_counter() + _STEP_SECONDS
         # From the end on: what is new is there, and its call just before it.
-        for place in range(len(self._rows) - 1, -1, -1):
+        for position in range(len(self._messages) - 1, -1, -1):
             until = await _yielded(until)
-            if results and results[-1].place == place:
-                waiting.setdefault(results.pop().call_id or "", []).append(place)
+            if results and results[-1].position == position:
+                waiting.setdefault(results.pop().call_id or "", []).append(position)
             elif waiting:
-                for id, call in _calls(self._rows[place]):
-                    made.update(dict.fromkeys(waiting.pop(id, ()), call))
+                for id, call in _calls(self._messages[position]):
+                    calls.update(dict.fromkeys(waiting.pop(id, ()), call))
             elif not results:
                 break
-        return made
+        return calls
 
-    def _call(self, row: _Result, tool: str, arguments: Any) -> HookCall:
+    def _call(self, result: _Result, tool: str, arguments: Any) -> HookCall:
         return HookCall(
             tool=tool or _UNNAMED,
             session=self._key.session_id,
-            texts=row.texts,
+            texts=result.texts,
             answer=lambda text: {"content": text},
-            call_id=row.call_id,
+            call_id=result.call_id,
             arguments=arguments,
         )
 
     def _replaced(self, seen: dict[int, Seen]) -> list[Any]:
-        rows = list(self._rows)
-        for index, one in seen.items():
+        messages = list(self._messages)
+        for position, one in seen.items():
             if one.text is not None:
-                content = rows[index]["content"]
+                content = messages[position]["content"]
                 shown = one.text if isinstance(content, str) else in_blocks(content, one.text)
-                rows[index] = {**rows[index], "content": shown}
-        return rows
+                messages[position] = {**messages[position], "content": shown}
+        return messages
 
 
-def _result(place: int, row: Any) -> _Result | None:
-    if not isinstance(row, dict) or row.get("role") not in ("tool", "function"):
+def _result(position: int, message: Any) -> _Result | None:
+    if not isinstance(message, dict) or message.get("role") not in ("tool", "function"):
         return None
-    content, call_id, name = row.get("content"), row.get("tool_call_id"), row.get("name")
+    content, call_id, name = message.get("content"), message.get("tool_call_id"), message.get("name")
     texts = [content] if isinstance(content, str) else texts_of(content)
     if not texts:
         return None
     is_named = isinstance(call_id, str) and 0 < size_of(call_id) <= MAX_NAME
-    return _Result(place, texts, call_id if is_named else None, name if isinstance(name, str) else "")
+    return _Result(position, texts, call_id if is_named else None, name if isinstance(name, str) else "")
 
 
-def _calls(row: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """The calls that a row made, the last first: id, tool and arguments."""
-    made = row.get("tool_calls") if isinstance(row, dict) and row.get("role") == "assistant" else None
-    for call in reversed(made) if isinstance(made, list) else ():
+def _calls(message: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """The calls that a message made, the last first: id, tool and arguments."""
+    if not isinstance(message, dict) or message.get("role") != "assistant":
+        return
+    calls = message.get("tool_calls")
+    for call in reversed(calls) if isinstance(calls, list) else ():
         match call:
             case {"id": str(id), "function": {"name": str(name)} as function}:
                 yield id, (name, function.get("arguments"))

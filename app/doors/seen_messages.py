@@ -19,10 +19,10 @@ class Seen(NamedTuple):
     call_id: str | None
 
 
-class SeenRows:
-    """By a digest of session, call and content. Saves a step in the ledger for each row of a long history;
-    the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has come: then
-    the governor makes sure that the result is still stored."""
+class SeenMessages:
+    """By a digest of session, call and content. Saves a step in the ledger for each message of a long
+    history; the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has
+    come: then the governor makes sure that the result is still stored."""
 
     def __init__(self, max_bytes: int = SEEN_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -31,14 +31,15 @@ class SeenRows:
         """Approximate bytes of memory."""
 
     def find(self, key: bytes, now: int) -> Seen | None:
-        found = self._seen.get(key)
-        if found is None:
+        entry = self._seen.get(key)
+        if entry is None:
             return None
-        if found[1] <= now:
+        answer, until = entry
+        if until <= now:
             self._drop(key)
             return None
         self._seen.move_to_end(key)
-        return found[0]
+        return answer
 
     def keep(self, key: bytes, seen: Seen, until: int) -> None:
         self._drop(key)
@@ -48,9 +49,9 @@ class SeenRows:
             self._drop(next(iter(self._seen)))
 
     def _drop(self, key: bytes) -> None:
-        found = self._seen.pop(key, None)
-        if found is not None:
-            self.size -= _size(found[0])
+        entry = self._seen.pop(key, None)
+        if entry is not None:
+            self.size -= _size(entry[0])
 
 
 def _size(seen: Seen) -> int:

@@ -19,7 +19,7 @@ def take_lock(path: Path, owned: Path) -> int:
         os.close(fd)
         raise ConfigError(
             f"{owned} is in use by another Spillgate process. Stop that one, run a single worker, or give "
-            "this one a place of its own."
+            "this one a path of its own."
         ) from None
     return fd
 
@@ -37,7 +37,7 @@ def make_directories(path: Path) -> None:
             os.close(fd)
 
 
-class InPlace:
+class WatchedPath:
     """Remembers what is at `path` now. Error messages call it `name`."""
 
     def __init__(self, path: Path, name: str) -> None:
@@ -56,32 +56,32 @@ class InPlace:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a place says of itself. `written_by` is "" if it does not say which version that was."""
+    """What a store or a ledger says of itself. `written_by` is "" if it does not name a version."""
 
     number: int
     written_by: str
 
 
-def refusal(place: str, found: Schema, known: int) -> str | None:
-    """Returns why this version must not use the place, and what to do; None if it may."""
-    if found.number == known:
+def refusal(owner: str, schema: Schema, known: int) -> str | None:
+    """Returns why this version must not use the `owner` of the schema, and what to do; None if it may."""
+    if schema.number == known:
         return None
-    writer = f"Spillgate {found.written_by}" if found.written_by else "another version of Spillgate"
+    writer = f"Spillgate {schema.written_by}" if schema.written_by else "another version of Spillgate"
     says = (
-        f"{place} was written by {writer} (schema {found.number}). This is Spillgate {__version__}, which "
+        f"{owner} was written by {writer} (schema {schema.number}). This is Spillgate {__version__}, which "
         f"reads schema {known}."
     )
-    if found.number > known:
+    if schema.number > known:
         return f"{says} Start that version or a newer one, or restore a backup from before the upgrade."
     return (
         f"{says} It cannot be migrated. Start the version that wrote it until its results have expired, or "
-        "use another place."
+        "use another path or URL."
     )

@@ -1,0 +1,61 @@
+"""Watches the policy file, and puts the policies of a changed file in force."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from starlette.datastructures import State
+
+from app.extracting.known_models import KnownModels, default_models, model_configs
+from app.files import stamp_of
+from app.operations.policy_file import load_policies
+from app.runtime import Runtime
+from domain.errors import ConfigError
+
+POLL_SECONDS = 0.5
+"""Between two looks at the policy file."""
+
+log = logging.getLogger("spillgate.policies")
+
+
+async def follow_policies(state: State) -> None:
+    """Forever. A file that changed is read once it stood still from one look to the next: somebody may still
+    be writing it."""
+    rt: Runtime = state.runtime
+    path, seen = rt.settings.policy_file, rt.policy_stamp
+    while path is not None:
+        await asyncio.sleep(POLL_SECONDS)
+        stamp = await asyncio.to_thread(stamp_of, path)
+        if stamp == seen != state.runtime.policy_stamp:
+            await reload_policies(state)
+        seen = stamp
+
+
+async def reload_policies(state: State) -> None:
+    """Puts a new runtime in the old one's place. A request takes its runtime once: from its first look to its
+    last it sees one book."""
+    rt: Runtime = state.runtime
+    path = rt.settings.policy_file
+    stamp = None if path is None else await asyncio.to_thread(stamp_of, path)
+    try:
+        fresh = await asyncio.to_thread(_revised, rt)
+    except ConfigError as error:
+        fields = {"errors": str(error).splitlines()}
+        log.error("policy file not reloaded, the one before stays in force", extra={"fields": fields})
+        fresh = replace(rt, policy_stale=True)
+    else:
+        log.info("policy file reloaded")
+        fresh = replace(fresh, policy_stale=False)
+        rt.quota_of.policies = fresh.policies
+    rt.metrics.reloaded(not fresh.policy_stale)
+    state.runtime = replace(fresh, policy_stamp=stamp)
+
+
+def _revised(rt: Runtime) -> Runtime:
+    """The same ports under the policies as their files are now. Raises ConfigError."""
+    settings, policies = rt.settings, load_policies(rt.settings)
+    known = KnownModels(settings, policies)
+    models = rt.model_pool.revised(
+        model_configs(settings, policies), default_models(settings, policies), known.tokenizer
+    )
+    return replace(rt, policies=policies, known_models=known, model_pool=models)
