@@ -82,16 +82,16 @@ class RedisServer:
         """Returns when it answers, its AOF loaded."""
         self._directory.mkdir(parents=True, exist_ok=True)
         place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._directory), "--save", ""]
-        self._process = subprocess.Popen(
-            [redis_binary(), *self._config, *place, *self._options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        log = self._directory / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [redis_binary(), *self._config, *place, *self._options], stdout=output, stderr=output
+            )
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise AssertionError("redis-server does not answer")
+                raise AssertionError(f"redis-server does not answer: {log.read_text()[-2000:]}")
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -111,11 +111,13 @@ class RedisServer:
     def ask(self, *command: str) -> bytes:
         """One command on a connection of its own; answers the raw reply."""
         packed = f"*{len(command)}\r\n" + "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
-        with socket.create_connection((self.host, self.port), timeout=5) as connection:
+        with socket.create_connection((self.host, self.port), timeout=_START_SECONDS) as connection:
             connection.sendall(packed.encode())
-            reply = connection.recv(1 << 16)
+            reply = b""
             while not reply.endswith(b"\r\n"):
-                reply += connection.recv(1 << 16)
+                if not (received := connection.recv(1 << 16)):
+                    raise ConnectionError("redis-server closed the connection")
+                reply += received
             return reply
 
     def _answers(self) -> bool:
@@ -130,7 +132,7 @@ class RedisServer:
         # A paused one would not see the other.
         self._process.send_signal(signal.SIGCONT)
         self._process.send_signal(how)
-        self._process.wait(10)
+        self._process.wait(_START_SECONDS)
         self._process = None
 
 
@@ -155,6 +157,8 @@ class RedisCluster:
             node.start()
             first, last = number * 16384 // 3, (number + 1) * 16384 // 3 - 1
             assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == b"+OK\r\n"
+            # Nodes with equal epochs agree on others later, and until then on no slot that moves.
+            assert node.ask("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1)) == b"+OK\r\n"
             node.ask("CLUSTER", "MEET", HOST, str(self.nodes[0].port))
         deadline = time.monotonic() + _START_SECONDS
         while not all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes):

@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 import socket
 import subprocess
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from storage.redis.connection import BUSY_SECONDS, REQUEST_SECONDS, RedisConnect
 from storage.redis.facts import ServerFacts, worst_of
 from storage.redis.url import parse_redis_url
 from tests.redis_server import RedisServer, free_port
+from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.anyio
 Client = Callable[[str], RedisConnection]
@@ -57,10 +57,10 @@ def written(redis: RedisConnection) -> Awaitable[tuple[Any, str]]:
 
 async def refused(act: Awaitable[Any]) -> tuple[str, float]:
     """What StoreUnavailable says, and after how long."""
-    begun = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(StoreUnavailable) as failure:
         await act
-    return failure.value.detail, time.monotonic() - begun
+    return failure.value.detail, watch.seconds
 
 
 async def fill(redis: RedisConnection) -> None:
@@ -76,14 +76,14 @@ def as_new_request(act: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
 
 
 async def recovery(client: RedisConnection) -> float:
-    begun = time.monotonic()
+    watch = Stopwatch()
     while True:
         try:
             await as_new_request(client.command("GET", "k"))
         except StoreUnavailable:
             await asyncio.sleep(0.01)
         else:
-            return time.monotonic() - begun
+            return watch.seconds
 
 
 async def test_commands_are_answered_in_their_order(client: Client, redis_url: str) -> None:
@@ -199,14 +199,14 @@ async def test_a_request_waits_for_slow_answers_no_longer_in_all_than_for_one(cl
 
     async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
         redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        begun, reason = time.monotonic(), ""
+        watch, reason = Stopwatch(), ""
         while not reason:
             try:
                 await redis.command("ECHO", "k")
             except StoreUnavailable as error:
                 reason = error.detail
         assert "too slowly" in reason
-        assert time.monotonic() - begun < REQUEST_SECONDS + 1
+        assert watch.seconds < REQUEST_SECONDS + 1
         assert await as_new_request(redis.command("ECHO", "k")) == b"late"
         await redis.close()
 
