@@ -228,7 +228,7 @@ def test_a_large_body_has_to_hurry_only_while_it_holds_what_others_need(
 def test_a_client_that_goes_away_within_its_body_ends_quietly(host: Served) -> None:
     with host.connect() as sock:
         sock.sendall(head("POST", "/results", "Content-Length: 9999") + b"half")
-        time.sleep(0.1)
+        wait_for(lambda: host.server.server_state.tasks)
     wait_for(lambda: host.app.state.events == ["ClientDisconnected"])
     assert host.app.state.codes == []
 

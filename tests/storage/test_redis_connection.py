@@ -5,14 +5,13 @@ import contextvars
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis_proxy import Proxy
 
-from domain.errors import ConfigError, StorageError, StoreFull, StoreUnavailable
+from domain.errors import ConfigError, StorageError, StoreUnavailable
 from storage.redis import connection
 from storage.redis.connection import BUSY_SECONDS, REQUEST_SECONDS, RedisConnection, open_redis
 from storage.redis.facts import ServerFacts, worst_of
@@ -61,14 +60,6 @@ async def refused(act: Awaitable[Any]) -> tuple[str, float]:
     with pytest.raises(StoreUnavailable) as failure:
         await act
     return failure.value.detail, watch.seconds
-
-
-async def fill(redis: RedisConnection) -> None:
-    """Until not even a small value fits."""
-    for size in (100_000, 10_000, 1000, 10):
-        with suppress(StoreFull):
-            for number in range(10_000):
-                await redis.command("SET", f"fill:{size}:{number}", b"x" * size)
 
 
 def as_new_request(act: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
@@ -233,19 +224,6 @@ async def test_a_cancelled_command_leaves_no_reply_to_the_next(client: Client, r
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert await redis.command("ECHO", f"{number}") == f"{number}".encode()
-
-
-async def test_full_memory_is_store_full_and_reads_go_on(client: Client, tmp_path: Path) -> None:
-    with RedisServer(tmp_path, options=["--maxmemory", "3mb", "--maxmemory-policy", "noeviction"]) as server:
-        redis = client(server.url)
-        await redis.command("SET", "k", 1)
-        await counted(redis, "warm")
-        await fill(redis)
-        with pytest.raises(StoreFull):
-            await redis.check()
-        with pytest.raises(StoreFull):
-            await counted(redis, "more")
-        assert await redis.commands([("GET", "k"), ("HLEN", "spillgate:{t}:names")]) == [b"1", 1]
 
 
 @pytest.mark.parametrize(
