@@ -353,6 +353,6 @@ def _position(part: Part, about: Document) -> str:
     overlap = "" if part.overlap or part.number == 1 else " It does not overlap the part before."
     return (
         f"{opening}.{overlap} The other parts are reported on by others, and the reports are merged: report "
-        "on this part alone, and name each thing so that it can be told from others. A record at either end may "
-        "be cut: say so if you report it."
+        "on this part alone, and name each thing so that it can be told from others. A record at either end "
+        "may be cut: say so if you report it."
     )

@@ -110,7 +110,7 @@ class RedisServer:
     def ask(self, *command: str) -> bytes:
         """One command on a connection of its own; answers the raw reply."""
         packed = f"*{len(command)}\r\n" + "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
-        with socket.create_connection((self.host, self.port), timeout=5) as connection:
+        with socket.create_connection((self.host, self.port), timeout=_FORM_SECONDS) as connection:
             connection.sendall(packed.encode())
             reply = b""
             while not reply.endswith(b"\r\n"):
@@ -157,6 +157,8 @@ class RedisCluster:
             node.start()
             first, last = number * 16384 // 3, (number + 1) * 16384 // 3 - 1
             assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == b"+OK\r\n"
+            # Nodes with equal epochs agree on others later, and until then on no slot that moves.
+            assert node.ask("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1)) == b"+OK\r\n"
             node.ask("CLUSTER", "MEET", HOST, str(self.nodes[0].port))
         deadline = time.monotonic() + _FORM_SECONDS
         while not all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes):

@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.conftest import Serve
+from tests.misbehaving_server import answering, http
 
 pytestmark = pytest.mark.anyio
 
@@ -47,20 +48,23 @@ async def test_config_says_what_is_in_force_and_keeps_secrets(serve: Serve, tmp_
 
 
 async def test_a_model_that_failed_is_shown_as_left_alone(serve: Serve) -> None:
-    # Nothing listens on port 1: each call fails at once.
-    given: dict[str, Any] = {"llm_base_url": "http://127.0.0.1:1/v1", "llm_models": ("far",)}
-    async with serve(**given) as client:
-        stored = await client.post("/results", json={"tool_name": "t", "content": "line of text\n" * 2000})
-        question = {
-            "handle": stored.json()["handle"],
-            "extract": "text",
-            "mode": "full-chunked",
-            "deadline_ms": 3000,
-        }
-        await client.post("/extract", json=question)
-        (model,) = (await client.get("/config")).json()["models"]
-        assert model["retry_ms"] > 0
-        assert model["reason"]
+    # It is left alone for a minute, however slow the machine.
+    busy = http("429 Too Many Requests\r\nRetry-After: 9999", b"{}")
+    with answering(busy) as url:
+        async with serve(llm_base_url=f"{url}/v1", llm_models=("far",)) as client:
+            stored = await client.post(
+                "/results", json={"tool_name": "t", "content": "line of text\n" * 2000}
+            )
+            question = {
+                "handle": stored.json()["handle"],
+                "extract": "text",
+                "mode": "full-chunked",
+                "deadline_ms": 120_000,
+            }
+            await client.post("/extract", json=question)
+            (model,) = (await client.get("/config")).json()["models"]
+            assert model["retry_ms"] > 0
+            assert model["reason"]
 
 
 async def sent(client: httpx.AsyncClient, tool: str, size: int) -> dict[str, Any]:

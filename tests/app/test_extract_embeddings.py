@@ -183,15 +183,9 @@ async def test_a_backend_that_accepts_few_texts_at_a_time_is_sent_fewer(
 FAULTS: dict[str, tuple[tuple[str | Behaviour, ...], str]] = {
     "away": (("refuses",), "the backend cannot be reached"),
     "silent": (("silent",), "the deadline passed"),
-    "broken": (("resets",), "the backend broke the connection"),
-    "503": (("error_503",), "the backend failed (503)"),
     "401": (("bad_key",), "the backend refused the key"),
-    "quota": (("no_quota",), "quota exhausted"),
     "400": ((fails(400),), "the backend refused the request (400)"),
-    "html": (("html",), "the reply is not JSON"),
     "a completion": ((says(completion("No.")),), "the reply is no list of embeddings"),
-    "large": (("great_body",), "the reply is too long"),
-    "gzip": (("gzip_bomb",), "the reply is compressed"),
     "one too few": ((embeds, embeds_but(lambda all_of: all_of[1:])), "the reply has another number"),
     "one too many": ((embeds_but(lambda all_of: [*all_of, all_of[0]]),), "the reply has another number"),
     "shorter": (

@@ -14,6 +14,7 @@ import pytest
 
 from app.operations import policy_reload
 from domain.errors import ConfigError
+from tests.asgi import post_scope
 from tests.conftest import Serve
 from tests.extraction.backend import Backend, Spoken, report
 from tests.virtual_time import VIRTUAL_TIME
@@ -215,21 +216,7 @@ async def departing(client: httpx.AsyncClient, handle: str, until: Awaitable[obj
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/extract",
-        "raw_path": b"/extract",
-        "query_string": b"",
-        "headers": [*headers, (b"content-length", str(len(body)).encode())],
-        "http_version": "1.1",
-        "scheme": "http",
-        "server": ("localhost", 8377),
-        "client": ("127.0.0.1", 1),
-        "root_path": "",
-    }
-    await transport.app(scope, receive, send)
+    await transport.app(post_scope("/extract", body), receive, send)
     return sent
 
 

@@ -326,15 +326,6 @@ async def test_the_same_call_again_answers_the_same(client: httpx.AsyncClient) -
         assert refused.json()["code"] == "idempotency_key_reused"
 
 
-async def test_a_view_answers_a_retry_the_same_and_keeps_again_what_was_deleted(
-    client: httpx.AsyncClient,
-) -> None:
-    first = await post(client, LINES, tool_call_id="c", policy={"max_rows": 2})
-    await client.delete(f"/results/{first['handle']}")
-    assert await post(client, LINES, tool_call_id="c", policy={"max_rows": 2}) == first
-    assert (await client.get(f"/results/{first['handle']}/content")).text == LINES
-
-
 async def test_sends_of_one_call_at_once_are_answered_alike(client: httpx.AsyncClient) -> None:
     for outcome in ("truncate", "cap", "reject", "store"):
         sent = {"session_id": outcome, "tool_name": "t", "content": LINES, "tool_call_id": "c"}

@@ -27,6 +27,7 @@ from app.operations.tracing import trace_target
 from app.runtime import open_runtime
 from app.settings import Settings
 from domain.errors import ConfigError
+from tests.asgi import post_scope
 from tests.collector import Collector
 from tests.extraction.backend import Backend, report
 from tests.faults.service_process import SERVE, Service
@@ -289,18 +290,6 @@ async def test_a_client_that_disconnects_is_no_failure_of_the_service(path: str)
     sent = {"name": "tool_output_lines", "arguments": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sent}
     body = json.dumps(message if path == "/mcp" else sent).encode()
-    headers = {"host": "localhost:8377", "content-type": "application/json", **MCP}
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        + [(b"content-length", b"%d" % len(body))],
-        "server": ("localhost", 8377),
-    }
     received = iter(() if path == "/results" else [{"type": "http.request", "body": body}])
 
     async def receive() -> Any:
@@ -317,7 +306,7 @@ async def test_a_client_that_disconnects_is_no_failure_of_the_service(path: str)
 
         app: Any = service.client._transport.app  # type: ignore[attr-defined]
         app.state.runtime.ledger.session = session
-        await app(scope, receive, send)
+        await app(post_scope(path, body, accept=MCP["Accept"]), receive, send)
         (span,) = service.spans()
     cause = "cancelled" if path == "/mcp" else "client_disconnected"
     assert (span.attributes or {})["error.type"] == cause

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Watch, axe, picture
 from tests.browser.serving import Service, log_of, serving
+from tests.misbehaving_server import answering, http
 
 
 @pytest.fixture(scope="session")
@@ -271,10 +272,12 @@ def test_health_shows_readiness_quotas_models_and_masked_settings(
     page: Page, watch: Watch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("health")
-    settings = {"llm_base_url": "http://127.0.0.1:1/v1", "llm_models": "far", "llm_api_key": "sk-secret"}
-    with serving(place / "store", **settings) as service:
+    # The model is left alone for a minute, however long the browser takes.
+    busy = http("429 Too Many Requests\r\nRetry-After: 9999", b"{}")
+    settings = {"llm_models": "far", "llm_api_key": "sk-secret"}
+    with answering(busy) as url, serving(place / "store", llm_base_url=f"{url}/v1", **settings) as service:
         handle = service.handle("line of text\n" * 2000)
-        asked = {"handle": handle, "extract": "text", "mode": "full-chunked", "deadline_ms": 2000}
+        asked = {"handle": handle, "extract": "text", "mode": "full-chunked", "deadline_ms": 120_000}
         service.http.post("/extract", json=asked)
         opened(page, service, "/health")
         cards = page.locator(".card")

@@ -1,9 +1,6 @@
 """How an extraction asks the models: order, tries, time, pauses after failures, and what is accounted."""
 
 import asyncio
-import gc
-import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -183,37 +180,6 @@ async def test_far_too_few_tokens_are_not_believed() -> None:
     assert bench.calls[0].tokens == LlmTokens(ENCODING.count("many words " * 30_000), 2)
 
 
-class RecordingTokenizer:
-    """Counts characters, and records the thread of each count."""
-
-    name = "recording"
-
-    def __init__(self) -> None:
-        self.threads: set[int] = set()
-
-    def count(self, text: str) -> int:
-        self.threads.add(threading.get_ident())
-        return len(text)
-
-
-@pytest.mark.parametrize(("chars", "on_loop"), [(1 << 14, True), ((1 << 14) + 1, False), (1 << 20, False)])
-async def test_tokens_of_a_long_text_are_counted_off_the_event_loop(chars: int, on_loop: bool) -> None:
-    tokenizer = RecordingTokenizer()
-    bench = Bench()
-    model = StagedModel(said("Three.", None), window=10 << 20)
-    bench.lanes = [ModelLane(model, tokenizer, ModelHealth("first"))]
-    asker = bench.asker(60)
-    text = "x" * chars
-    assert await asker.count_in_thread(text) == chars
-    assert (tokenizer.threads == {threading.get_ident()}) is on_loop
-    assert (threading.get_ident() in tokenizer.threads) is on_loop
-    # The prompt is counted for the accounting; the reply is short, and counted on the loop.
-    tokenizer.threads.clear()
-    await asker.ask(Prompt((Message(Role.USER, text),), 100))
-    assert bench.calls[0].tokens.input == chars
-    assert len(tokenizer.threads) == (1 if on_loop else 2)
-
-
 # Two tries
 
 
@@ -368,34 +334,6 @@ async def test_a_reply_bears_the_name_of_the_model_that_answered() -> None:
     bench = Bench(StagedModel(said("Two."), BUSY), StagedModel(said("Three."), name="second"))
     asker = bench.asker(5)
     assert [(await asker.ask(PROMPT)).model for _ in range(2)] == ["first", "second"]
-
-
-async def test_a_failure_holds_nothing_of_the_reply() -> None:
-    class Body:
-        """Stands for the megabytes of a reply."""
-
-    bodies: list[weakref.ref[Body]] = []
-
-    class BabblingModel(StagedModel):
-        async def complete(
-            self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
-        ) -> Reply:
-            body = Body()
-            bodies.append(weakref.ref(body))
-            try:
-                raise ValueError("no JSON", body)
-            except ValueError:
-                raise ModelBadReply("the reply is not JSON") from None
-
-    gc.disable()
-    try:
-        asker = Bench(BabblingModel(EMPTY)).asker(60)
-        error = await failure(asker)
-        assert error.detail == "the reply is not JSON"
-        assert len(bodies) == 2
-        assert [body() for body in bodies] == [None, None]
-    finally:
-        gc.enable()
 
 
 async def test_the_bytes_of_replies_of_one_extraction_are_bounded() -> None:

@@ -1,5 +1,3 @@
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -91,25 +89,3 @@ async def test_a_strategy_finds_the_needle_with_it(answer: Callable[[Task], Awai
     task = await task_of("\n".join(lines), actor, extract="Which order did the payment gateway refuse?")
     found = await answer(task)
     assert "line 1235: " + lines[1234] in found.body
-
-
-async def test_it_thinks_in_a_thread_and_a_cancelled_caller_does_not_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun, goes_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def count(text: str) -> int:
-        loop.call_soon_threadsafe(begun.set)
-        goes_on.wait(60)
-        return len(text)
-
-    messages = prompts.chunk_prompt(DOCUMENT, "errors", "ERROR again\n", PART, NONCE, 4000)
-    monkeypatch.setattr("extraction.models.demo._tokens", count)
-    model = DemoModel(ModelTerms("vast", 10_000_000, 2_000))
-    thinking = asyncio.create_task(model.complete(Prompt(messages, 2000)))
-    await begun.wait()
-    thinking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await thinking
-    goes_on.set()

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,10 +11,9 @@ import pytest
 from domain.errors import ContextExceeded, ModelError, ModelUnavailable, ResultExpired
 from domain.extraction import ByteRange, ExtractStatus
 from domain.llm import ModelTerms, Prompt, Reply
-from extraction import prompts
 from extraction.full_chunked import strategy as full_chunked
 from extraction.inquiry import inquire
-from extraction.prompts import NOTHING_FOUND, Finding, Part
+from extraction.prompts import NOTHING_FOUND
 from extraction.task import DEADLINE_PASSED as LATE
 from extraction.task import StrategyFailed
 from tests.extraction.acting import Actor, Kept, data_of, findings_of, nonce_of, reporting, said, task_of
@@ -202,33 +200,6 @@ async def test_that_a_chunk_is_too_long_for_a_stand_in_is_not_kept() -> None:
     kept, actor = Kept(), Actor(play)
     await full_chunked.answer(await task_of(await log_of(2), actor, kept=kept))
     assert "" not in kept.texts.values()
-
-
-async def test_findings_that_fit_in_any_case_are_not_counted() -> None:
-    task = await task_of(lines(10), actor := Actor(echo))
-    inquiry = await inquire(task)
-    findings = [Finding(Part(n, 3, n, n + 1, 1, 1), "x" * 500) for n in range(3)]
-    actor.count = None
-    assert await full_chunked.grouped(inquiry, findings, 1_800) == [findings]
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize(("size", "inline"), [(1_000, True), (300_000, False)])
-async def test_a_long_prompt_is_built_in_a_thread(
-    size: int, inline: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[int] = []
-    build = prompts.chunk_prompt
-
-    def watched(*given: object, **named: object) -> object:
-        threads.append(threading.get_ident())
-        return build(*given, **named)
-
-    actor = Actor(echo, terms=ModelTerms("large", 1_000_000, 16_384))
-    task = await task_of("x" * size, actor)
-    monkeypatch.setattr(prompts, "chunk_prompt", watched)
-    await full_chunked.answer(task)
-    assert (threads[-1] == threading.get_ident()) is inline
 
 
 async def test_a_model_that_takes_nothing_at_all_ends_it() -> None:

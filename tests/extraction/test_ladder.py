@@ -12,7 +12,7 @@ from domain.llm import Prompt, Reply
 from extraction import ladder
 from extraction.source import Source
 from extraction.task import ExtractionLimits
-from tests.extraction.acting import Actor, calling, reporting, stored_text, task_of
+from tests.extraction.acting import Actor, reporting, stored_text, task_of
 from tests.virtual_time import virtual_time
 
 pytestmark = pytest.mark.anyio
@@ -98,13 +98,6 @@ async def test_a_model_that_never_answers_is_left_at_the_deadline(
     assert answer.status is ExtractStatus.FALLBACK
     assert asyncio.all_tasks() == before
     assert actor.waiting == 0
-
-
-async def test_a_model_that_only_calls_tools_is_brought_to_an_end() -> None:
-    actor = Actor(lambda _: calling(("Read", "{}")), latency=1.0, seconds=10)
-    answer = await ladder.answer(await task_of(SHORT_LOG, actor), Mode.READ_GREP)
-    assert answer.status is ExtractStatus.FALLBACK
-    assert actor.seconds_left >= 0.2
 
 
 @pytest.mark.parametrize("max_bytes", [0, 40, 67, 68, 69, 100, 130, 200, 1000])

@@ -30,6 +30,7 @@ from extraction.models.openai_wire import parse_reply, retry_after
 from tests.counts import count
 from tests.extraction.backend import BEHAVIOURS, Backend, Spoken, completion, running
 from tests.extraction.behaviours import Behaviour, Exchange, fails
+from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.anyio
 
@@ -669,9 +670,9 @@ async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections
         await it.send_head(401, Content_Length="1000")
         await it.wait_for_the_end()
 
-    started = time.monotonic()
+    watch = Stopwatch()
     assert (await failure(connections, behaviour)).detail == "the backend refused the key"
-    assert time.monotonic() - started < 1.5
+    assert watch.seconds < 1.5
 
 
 async def test_headers_without_end_are_a_broken_connection(connections: BackendConnections) -> None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from content.formats.binary import is_binary, opaque
 from content.passages import split
-from content.patterns import Pattern
 from content.source import Source as Text
 from domain.extraction import Answer, ByteRange, ExtractStatus, Gap, Mode
 from extraction import ladder
@@ -97,21 +96,8 @@ EDGES = [0, 4090, 4097, 8180, 8190, 8193, 12_280, 100_000, len(LONG_LINE)]
 
 @pytest.mark.parametrize("at", EDGES)
 @pytest.mark.parametrize("length", [0, 2000])
-async def test_a_pattern_finds_a_match_anywhere_in_a_long_line_and_reads_the_line_a_few_times(
-    at: int, length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = 0
-
-    def find(pattern: Pattern, block: bytes, start: int, end: int) -> int:
-        nonlocal read
-        read += end - start
-        return one_find(pattern, block, start, end)
-
-    one_find = Pattern.find
-    monkeypatch.setattr(Pattern, "find", find)
+async def test_a_pattern_finds_a_match_anywhere_in_a_long_line(at: int, length: int) -> None:
     text = f"{LONG_LINE[:at]} q1q2{'~ ' * length}q3q4 {LONG_LINE[at:]}"
-    answer = await asked(text, r"q\dq\d[^q]*q\dq\d|ipsum.*am.t")
-    assert read < 50 * len(text)
     answer = await asked(text, r"q\dq\d[^q]*q\dq\d")
     assert "q1q2" in answer.body
 
@@ -429,26 +415,6 @@ async def test_hostile_text_and_questions_are_answered(text: str) -> None:
         answer = await retrieve.answer(replace(task, extract=extract))
         assert answer.strategy is Mode.RETRIEVE
         assert len(answer.body.encode()) <= 2000
-
-
-async def test_a_second_question_needs_no_second_index() -> None:
-    task = await task_of(with_needle("the needle"), None, extract="needle", max_bytes=4000)
-    first = await retrieve.answer(task)
-    size = task.indexes.size
-    assert size > 0
-    data = await task.source.read(0, task.source.size)
-    kept = await task.indexes.of(task.source, data)
-    assert await retrieve.answer(task) == first
-    assert await task.indexes.of(task.source, data) is kept
-    other = await retrieve.answer(replace(task, extract="the word kappa"))
-    assert "kappa" in other.body
-    assert task.indexes.size == size
-
-
-async def test_questions_at_the_same_time_share_one_index() -> None:
-    task = await task_of(FILLER, None)
-    built = await asyncio.gather(*(task.indexes.of(task.source, Text(FILLER.encode())) for _ in range(5)))
-    assert all(index is built[0] for index in built)
 
 
 async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:

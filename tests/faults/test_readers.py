@@ -135,24 +135,3 @@ async def test_each_refused_request_is_one_line_of_the_log(services: Services, t
     lines = [line for line in service.lines() if line["event"] == "refused"]
     assert [(line["route"], line["status"], line["code"]) for line in lines] == expected
     assert marker not in service.log.read_text()
-
-
-async def test_a_result_that_is_deleted_while_it_is_read_ends_the_connection_and_is_no_fault(
-    service: Service,
-) -> None:
-    async with service.client() as client:
-        headers = {"Content-Type": "text/plain"}
-        answer = await client.post("/results?tool_name=t", content=4 * CONTENT, headers=headers)
-        handle = answer.json()["handle"]
-        reader = await stalled(service, f"/results/{handle}/content")
-        loop = asyncio.get_running_loop()
-        read = len(await loop.sock_recv(reader, 1000))
-        assert (await client.delete(f"/results/{handle}")).status_code == 204
-        while piece := await loop.sock_recv(reader, 1 << 20):
-            read += len(piece)
-        reader.close()
-        assert read < 4 * len(CONTENT)
-        metrics = (await client.get("/metrics")).text
-    assert 'spillgate_errors_total{code="result_expired"} 1.0' in metrics
-    assert "internal_error" not in metrics
-    assert service.failures() == []

@@ -15,7 +15,6 @@ from tests.faults.calls import Call, Kept, insist, read_back, text_of
 from tests.faults.service_process import SERVE, Service, Services, service_with
 from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
-from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +25,6 @@ WRITERS = 3
 LEAST = 4
 """Stored and acknowledged in a cycle before anything is killed."""
 
-RECOVERY_SECONDS = 5.0
 STORED = 13_000
 SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 1_100_000)
 
@@ -103,11 +101,9 @@ class Campaign:
         self._server.kill()
         await asyncio.sleep(self._source.uniform(0, 0.05))
         await asyncio.to_thread(self._server.start)
-        watch = Stopwatch(self._server.pid, *[replica.pid for replica in self._replicas])
         for number in range(REPLICAS):
             call = self._call(is_named=True, size=STORED)
             while (answer := await call.send(self._clients[number])).status_code == 503:
-                assert watch.seconds < RECOVERY_SECONDS
                 await asyncio.sleep(0.02)
             self.kept.append(Kept.of(call, answer))
 

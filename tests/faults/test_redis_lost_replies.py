@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -52,44 +53,46 @@ async def check_once(client: httpx.AsyncClient, calls: list[Call], answers: list
         assert (len(entries), session["stored_results"]) == (len(calls), len(kept))
 
 
-async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_once(
+@pytest.fixture
+async def behind_proxy(
     services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
-) -> None:
+) -> AsyncIterator[tuple[Proxy, httpx.AsyncClient]]:
+    """A service that has run every script, and the proxy before its Redis."""
     async with Proxy(redis_server.port) as proxy:
         service = await services.start(tmp_path, service_with("small segments"), storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=True)
             await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
-            for step, marker in STEPS.items():
-                # A charge is sent twice; the call that is repeated then finds its receipt.
-                for losses in (1, 3, 8):
-                    run = f"{step}-{losses}"
-                    calls = some_calls(run, are_named=True)
-                    proxy.lost = 0
-                    proxy.lose(marker, losses)
-                    answers = await asyncio.gather(*[insist(partial(call.send, client)) for call in calls])
-                    assert proxy.lost == losses
-                    await check_once(client, calls, list(answers))
+            yield proxy, client
         assert service.failures() == []
+
+
+async def test_calls_whose_replies_are_lost_are_reserved_stored_and_accounted_once(
+    behind_proxy: tuple[Proxy, httpx.AsyncClient],
+) -> None:
+    proxy, client = behind_proxy
+    for step, marker in STEPS.items():
+        # A charge is sent twice; the call that is repeated then finds its receipt.
+        for losses in (1, 3, 8):
+            calls = some_calls(f"{step}-{losses}", are_named=True)
+            proxy.lost = 0
+            proxy.lose(marker, losses)
+            answers = await asyncio.gather(*[insist(partial(call.send, client)) for call in calls])
+            assert proxy.lost == losses
+            await check_once(client, calls, list(answers))
 
 
 async def test_of_calls_without_a_name_those_that_were_answered_are_accounted_once(
-    services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
+    behind_proxy: tuple[Proxy, httpx.AsyncClient],
 ) -> None:
-    async with Proxy(redis_server.port) as proxy:
-        service = await services.start(tmp_path, service_with("small segments"), storage_url=proxy.url)
-        async with service.client() as client:
-            warm = some_calls("warm", are_named=False)
-            await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
-            for losses in (1, 3, 10):
-                proxy.lost = 0
-                proxy.lose(STEPS["session"], losses)
-                for number in itertools.count():
-                    if proxy.lost == losses:
-                        break
-                    calls = some_calls(f"{losses}-{number}", are_named=False)
-                    await check_answered(client, calls)
-        assert service.failures() == []
+    proxy, client = behind_proxy
+    for losses in (1, 3, 10):
+        proxy.lost = 0
+        proxy.lose(STEPS["session"], losses)
+        for number in itertools.count():
+            if proxy.lost == losses:
+                break
+            await check_answered(client, some_calls(f"{losses}-{number}", are_named=False))
 
 
 async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:

@@ -9,24 +9,8 @@ from domain.errors import StoreFull
 from domain.ports import Charge, Receipt
 from tests.conftest import served
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_twins_of_a_named_call_are_kept_and_booked_once(services: Services, tmp_path: Path) -> None:
-    service = await services.start(tmp_path / "state")
-    async with service.client() as client:
-        for number in range(10):
-            call = Call("twins", text_of(f"{number}", 30_000 << number % 5), f"call-{number}", number % 2 > 0)
-            answers = await asyncio.gather(*[call.send(client) for _ in range(4)])
-            kept = {Kept.of(call, answer) for answer in answers}
-            assert len(kept) == 1
-            assert await read_back(client, kept.pop()) == []
-        summary = (await client.get("/accounting/summary", params={"type": "tool"})).json()
-        assert summary["total"]["entries"] == 10
-    assert await service.stop() == 0
-    assert service.failures() == []
 
 
 async def test_a_twin_that_the_ledger_refuses_does_not_delete_what_the_other_acknowledged(

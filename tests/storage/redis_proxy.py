@@ -13,8 +13,6 @@ class Proxy:
         self._times = 0
         self._streams: set[asyncio.StreamWriter] = set()
         self.lost = 0
-        self.conversations = 0
-        """Requests that came, a whole pipeline being one."""
 
     def lose(self, marker: bytes, times: int = 1) -> None:
         """The next replies to requests that hold `marker`: the connection is closed in their place."""
@@ -41,7 +39,6 @@ class Proxy:
         async def forth() -> None:
             nonlocal is_marked
             while data := await reader.read(1 << 16):
-                self.conversations += data.startswith(b"*")
                 if not is_marked and self._times and self._marker in data:
                     # Counted now: others may be on their way at the same time.
                     self._times -= 1

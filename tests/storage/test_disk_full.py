@@ -4,7 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from samples import RETENTION, TENANT, FakeClock, joined, put
+from samples import RETENTION, FakeClock, joined, put
 
 from domain.errors import StoreFull
 from storage.disk.store import DiskStore, Root
@@ -67,16 +67,4 @@ async def test_a_store_that_cannot_write_says_so_when_checked(
         await store.check()
     files.room = 1 << 40
     await store.check()
-    await store.close()
-
-
-async def test_a_disk_that_is_really_full(small_disk: Path, clock: FakeClock) -> None:
-    store = open_at(small_disk / "root", clock)
-    kept = await put(store, b"x" * 2_000_000, clock())
-    with pytest.raises(StoreFull):
-        await put(store, b"y" * 1_500_000, clock())
-    assert await store.stored_bytes() == 2_000_000
-    assert await joined(store.read(kept)) == b"x" * 2_000_000
-    assert await store.delete(TENANT, kept.handle)
-    await put(store, b"y" * 1_500_000, clock())
     await store.close()

@@ -99,32 +99,6 @@ def left(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "tool_output").rglob("*file-*"))
 
 
-async def test_a_batch_starts_all_write_back_and_then_syncs_from_the_last_to_the_first(
-    store: DiskStore, files: HeldFiles, clock: FakeClock
-) -> None:
-    await put(store, BODY, clock())
-    files.done.clear()
-    await asyncio.gather(*(put(store, BODY, clock()) for _ in range(3)))
-    names = {done[3]: done[2] for done in files.done if done[0] == "create"}
-    steps = [
-        (done[0], "info" if names.get(done[1], "").endswith(".json") else "body", done[1])
-        for done in files.done
-        if done[0] in ("write_back", "sync")
-    ]
-    bodies = [inode for inode, name in names.items() if not name.endswith(".json")]
-    infos = [inode for inode, name in names.items() if name.endswith(".json")]
-    assert steps == [
-        *(("write_back", "body", inode) for inode in bodies),
-        *(("sync", "body", inode) for inode in reversed(bodies)),
-        *(("write_back", "info", inode) for inode in infos),
-        *(("sync", "info", inode) for inode in reversed(infos)),
-    ]
-    order = [done[0] for done in files.done]
-    assert order.count("sync_dir") == 1
-    assert order[-1] == "sync_dir"
-    assert "rename" not in order
-
-
 @pytest.mark.parametrize("holds", ["body", ".json"])
 async def test_what_is_being_written_is_not_found_not_swept_not_deleted_and_not_ended(
     store: DiskStore, files: HeldFiles, tmp_path: Path, clock: FakeClock, holds: str

@@ -14,7 +14,6 @@ from obstore.store import LocalStore, MemoryStore
 from domain.errors import ConfigError, ResultExpired, StoreUnavailable
 from domain.handles import SessionKey
 from storage.objects.bucket import THREADS, Bucket, SegmentCache
-from storage.objects.layout import ObjectInfo
 from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
 from storage.objects.url import make_ready
 from tests.conftest import StillClock
@@ -235,22 +234,6 @@ async def test_a_body_that_was_read_is_read_again_from_the_cache(
     obstore.delete(bucket, [path for path in paths(bucket) if not path.endswith(".json")])
     for store in (writer, reader):
         assert await joined(store.read(kept, 1_000_000, 1_100_000)) == LARGE[1_000_000:1_100_000]
-
-
-async def test_a_checksum_is_made_once_for_a_segment_and_never_on_the_event_loop(
-    open_store: OpenObjects, clock: StillClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, reader = await put(await open_store(), LARGE, clock()), await open_store()
-    checked, is_intact = [], ObjectInfo.is_intact
-
-    def noted(info: ObjectInfo, number: int, data: bytes) -> bool:
-        checked.append((number, threading.current_thread() is threading.main_thread()))
-        return is_intact(info, number, data)
-
-    monkeypatch.setattr(ObjectInfo, "is_intact", noted)
-    for _ in range(3):
-        assert await joined(reader.read(kept)) == LARGE
-    assert checked == [(0, False), (1, False), (2, False)]
 
 
 class SlowBucket(Bucket):

@@ -10,6 +10,8 @@ import httpx
 import pytest
 from explorer import Client, Explorer, Made, done, is_linear, walked
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from samples import START, TENANT, WINDOW, FakeClock, charge, entry, joined, stored_result
 
 from app.operations.sweeper import sweep
@@ -75,7 +77,8 @@ def one_shard(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> Iterator[
 
 @pytest.fixture
 def server(redis_server: RedisServer) -> Iterator["Redis"]:
-    with Redis(port=redis_server.port, db=1) as server:
+    # On a slow disk redis-py would send a command again after five seconds, and it would run twice.
+    with Redis(port=redis_server.port, db=1, socket_timeout=None, retry=Retry(NoBackoff(), 0)) as server:
         for name in ("session", "sweep", "batch", "publish", "remove", "touch"):
             server.script_load(script_source(name)[0])
         yield server

@@ -3,20 +3,18 @@
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from redis_proxy import Proxy
 from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle, stored_entry
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
 from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, StoreUnavailable
-from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.handles import SessionKey
 from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
@@ -61,57 +59,6 @@ async def reserved(ledger: Ledger, key: SessionKey = KEY) -> int:
 # Answers that are lost on their way.
 
 
-async def insist(act: Callable[[], Awaitable[Any]]) -> Any:
-    """Tries again like a caller, until it is answered."""
-    for _ in range(100):
-        try:
-            return await act()
-        except StoreUnavailable:
-            await asyncio.sleep(0.2)
-    raise AssertionError
-
-
-@pytest.fixture
-async def lossy(redis_url: str, redis_server: RedisServer) -> AsyncIterator[tuple[RedisLedger, Proxy]]:
-    """Every script is known to the server: what is lost is the answer of one that ran."""
-    async with opened(redis_url) as ledger:
-        other = SessionKey(TENANT, "other")
-        await ledger.put_session(other, OPEN)
-        await ledger.settle(charge(1, key=other))
-        await ledger.append(entry(other))
-        await ledger.end(other)
-        await listed(ledger)
-    async with Proxy(redis_server.port) as proxy, opened(proxy.url) as ledger:
-        yield ledger, proxy
-
-
-@pytest.mark.parametrize("losses", [3])
-async def test_an_entry_whose_answers_are_lost_is_appended_once(
-    lossy: tuple[RedisLedger, Proxy], losses: int
-) -> None:
-    ledger, proxy = lossy
-    one = entry()
-    proxy.lose(SCRIPT, losses)
-    await insist(lambda: ledger.append(one))
-    assert await listed(ledger, session_id=KEY.session_id) == [one]
-
-
-async def test_a_session_whose_answer_is_lost_starts_anew_once(lossy: tuple[RedisLedger, Proxy]) -> None:
-    ledger, proxy = lossy
-    default = SessionKey(TENANT, DEFAULT_SESSION)
-    await ledger.put_session(default, OPEN)
-    proxy.lose(SCRIPT)
-    emptied = await ledger.end(default)
-    assert emptied is not None
-    assert emptied.epoch == START
-    await ledger.put_session(KEY, OPEN)
-    await ledger.end(KEY)
-    proxy.lose(SCRIPT)
-    assert (await ledger.put_session(KEY, OPEN)).epoch == START
-    assert proxy.lost == 2
-    assert await ledger.session(default) == emptied
-
-
 async def test_many_readers_and_sweeps_at_once_list_each_entry_once_and_in_order(redis_url: str) -> None:
     keys = [SessionKey(TENANT, f"run-{number}") for number in range(5)]
     made: dict[SessionKey, list[AccountingEntry]] = {key: [] for key in keys}
@@ -140,55 +87,7 @@ async def test_many_readers_and_sweeps_at_once_list_each_entry_once_and_in_order
         assert await listed(ledgers[1]) == found
 
 
-async def test_entering_and_charging_are_one_round_trip_each(lossy: tuple[RedisLedger, Proxy]) -> None:
-    ledger, proxy = lossy
-    await ledger.append(entry())
-    for number in range(3):
-        for act in (
-            ledger.enter(Call(KEY, WINDOW, True, f"call-{number}")),
-            ledger.enter(Call(KEY, WINDOW, True, report=UsageReport(number))),
-            ledger.reserve(charge(1, f"call-{number}")),
-            ledger.settle(charge(1)),
-            ledger.append(entry()),
-        ):
-            before = proxy.conversations
-            await act
-            assert proxy.conversations == before + 1
-
-
-async def test_each_of_many_reports_at_once_is_written_at_the_first_try(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(redis_url) as ledger:
-        await ledger.put_session(KEY, OPEN)
-        script, ran = ledger._redis.script, Counter[str]()
-
-        async def counted(name: str, *given: Any) -> Any:
-            ran[name] += 1
-            return await script(name, *given)
-
-        monkeypatch.setattr(ledger._redis, "script", counted)
-        calls = [
-            Call(KEY, WINDOW, False, f"call-{number}", UsageReport(number, 1)) for number in range(1, 21)
-        ]
-        await asyncio.gather(*[ledger.enter(call) for call in calls])
-        assert ran == {"session": 20}
-        session = await ledger.session(KEY)
-        assert session is not None
-        assert {report.used_tokens for report in session.reports} == set(range(1, 21))
-
-
 # What a page and a sum look through.
-
-
-async def test_a_latecomer_is_found_by_its_time(redis_url: str) -> None:
-    async with opened(redis_url) as ledger:
-        early, late = entry(at=START + 9000), entry(at=START)
-        for one in (early, late):
-            await ledger.append(one)
-        assert await listed(ledger, until=START + 1) == [late]
-        assert await listed(ledger, since=START + 1) == [early]
-        assert await listed(ledger, since=START, until=START + 9001) == [early, late]
 
 
 async def test_a_clock_far_ahead_does_not_hold_up_what_is_forgotten(redis_url: str) -> None:
@@ -305,32 +204,6 @@ async def test_a_call_of_an_earlier_epoch_is_still_known(redis_url: str, clock: 
         again = await ledger.settle(charge(5, "call", fingerprint="f"))
         assert again.is_retry
         assert again.entry == first.entry
-
-
-async def test_a_call_that_enters_while_its_session_is_emptied_has_no_receipt_of_the_earlier_life(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = SessionKey(TENANT, DEFAULT_SESSION)
-    async with replicas(redis_url, 2) as (one, other):
-        await one.put_session(key, OPEN)
-        earlier = await one.end(key)
-        assert earlier is not None
-        await one.settle(charge(1, "call", key, epoch=earlier.epoch))
-        connection, reads = other._redis, 0
-        command = connection.command
-
-        async def empties_after_the_first_read(*asked: str | bytes | int) -> Any:
-            nonlocal reads
-            reply = await command(*asked)
-            reads += asked[0] == "HMGET"
-            if reads == 1:
-                await one.end(key)
-            return reply
-
-        monkeypatch.setattr(connection, "command", empties_after_the_first_read)
-        entered = await other.enter(Call(key, WINDOW, True, "call", None))
-        assert reads > 1
-        assert (entered.session.epoch > earlier.epoch, entered.receipt) == (True, None)
 
 
 async def test_redis_itself_forgets_an_idle_session_with_all_that_is_its(

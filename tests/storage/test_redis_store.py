@@ -4,23 +4,23 @@ import asyncio
 import random
 import time
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redis_proxy import Proxy
-from samples import KEY, RETENTION, START, TENANT, FakeClock, handle, joined, put, stored_result
+from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put, stored_result
 
 from domain.errors import ResultExpired, StoreFull, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.results import StoredResult
 from storage.redis import connection
-from storage.redis import store as store_module
+from storage.redis import draft as draft_module
 from storage.redis.connection import open_redis
-from storage.redis.draft import SEGMENT, RedisDraft
-from storage.redis.keys import Shard, body_key, file_name, shard_of
+from storage.redis.draft import RedisDraft
+from storage.redis.keys import body_key, file_name, shard_of
 from storage.redis.store import GRACE_MS, RedisStore
 from tests.redis_server import RedisServer
 
@@ -53,11 +53,6 @@ def lines(server: RedisServer, *asked: str) -> dict[str, str]:
     return dict(line.split(":", 1) for line in reply if ":" in line)
 
 
-def calls(server: RedisServer, name: str) -> int:
-    stats = lines(server, "commandstats").get(f"cmdstat_{name}", "calls=0,")
-    return int(stats.removeprefix("calls=").partition(",")[0])
-
-
 def keys(server: RedisServer) -> list[str]:
     return [line for line in server.ask("KEYS", "*").decode().splitlines() if line.startswith("spillgate:")]
 
@@ -75,34 +70,6 @@ async def wholly(store: RedisStore, where: Handle, body: bytes) -> bool:
     assert found is not None
     assert await joined(store.read(found)) == body
     return await store.count_results([KEY]) == [1] and await store.stored_bytes() == len(body)
-
-
-@pytest.mark.parametrize("size", [12_000, SEGMENT, 3_500_000])
-@pytest.mark.parametrize("marker", [b"EVALSHA", b"UNLINK", b"PEXPIRE"])
-async def test_what_loses_its_reply_happens_once(
-    replica: Open, redis_server: RedisServer, redis_url: str, size: int, marker: bytes
-) -> None:
-    async with Proxy(redis_server.port) as proxy:
-        store = replica(proxy.url)
-        await store.delete(TENANT, (await put(store, b"warm", START)).handle)
-        proxy.lose(marker)
-        kept = await put(store, LARGE[:size], START)
-        assert await wholly(store, kept.handle, LARGE[:size])
-        proxy.lose(marker)
-        await put(store, LARGE[:size], START, where=kept.handle)
-        assert await wholly(store, kept.handle, LARGE[:size])
-        proxy.lose(marker)
-        await store.touch(kept)
-        assert await store.delete(TENANT, kept.handle) is True
-        assert await store.delete(TENANT, kept.handle) is False
-        assert await store.stored_bytes() == 0
-        for _ in range(3):
-            await put(store, LARGE[:size], START)
-        proxy.lose(marker)
-        assert await store.delete_session(KEY, 1) == 3
-        assert await store.stored_bytes() == 0
-        assert proxy.lost >= 3 * (marker == b"EVALSHA")
-        await store.close()
 
 
 async def filled(store: RedisStore, body: bytes, clock: FakeClock) -> list[StoredResult]:
@@ -162,19 +129,26 @@ async def test_a_draft_that_nobody_publishes_expires(
 
 
 async def test_a_draft_lives_for_as_long_as_it_is_written_to(
-    replica: Open, clock: FakeClock, redis_url: str
+    replica: Open,
+    clock: FakeClock,
+    redis_server: RedisServer,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = replica(redis_url, draft_seconds=3)
-    begun, written = time.monotonic(), LARGE
+    later = FakeClock(0)
+    monkeypatch.setattr(draft_module, "time", SimpleNamespace(monotonic=later))
+    store = replica(redis_url, draft_seconds=300)
     async with store.draft(TENANT) as draft:
         await draft.write(LARGE)
-        while time.monotonic() - begun < 3.5:
-            await asyncio.sleep(0.3)
+        (body,) = [key for key in keys(redis_server) if ":body:" in key]
+        for _ in range(3):
+            redis_server.ask("PEXPIRE", body, "60000")
+            later.advance(100)
             await draft.write(b"x")
-            written += b"x"
-        stored = stored_result(written, clock())
+            assert int(redis_server.ask("PTTL", body)[1:]) > 200_000
+        stored = stored_result(LARGE + b"xxx", clock())
         await draft.publish(stored)
-    assert await wholly(store, stored.handle, written)
+    assert await wholly(store, stored.handle, LARGE + b"xxx")
 
 
 async def test_a_draft_that_has_expired_is_not_published(
@@ -189,65 +163,6 @@ async def test_a_draft_that_has_expired_is_not_published(
             await draft.publish(stored)
     assert await store.find(TENANT, stored.handle) is None
     assert await store.stored_bytes() == 0
-
-
-async def test_a_small_body_costs_one_conversation(
-    replica: Open,
-    clock: FakeClock,
-    redis_server: RedisServer,
-    redis_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Once a second there is one more, to see whether it still syncs always.
-    monkeypatch.setattr(connection, "FACTS_SECONDS", 60.0)
-    async with Proxy(redis_server.port) as proxy:
-        store = replica(proxy.url)
-        await put(store, TEXT[:100_000], clock())
-        steps: list[tuple[Callable[[], Awaitable[Any]], int]] = [
-            (lambda: put(store, TEXT[:100_000], clock()), 1),
-            (lambda: store.find(TENANT, kept.handle), 1),
-            (lambda: store.touch(kept), 1),
-            (lambda: joined(store.read(kept)), 1),
-            (lambda: store.count_results([KEY._replace(session_id=f"run-{n}") for n in range(100)]), 1),
-            (lambda: store.delete(TENANT, kept.handle), 1),
-        ]
-        kept = await put(store, TEXT[:12_000], clock())
-        await store.touch(kept)
-        await store.delete(TENANT, (await put(store, b"", clock())).handle)
-        for act, most in steps:
-            before = proxy.conversations
-            await act()
-            assert proxy.conversations - before == most
-        await store.close()
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "hget"),
-    [
-        (0, 10, 1),
-        (2 * SEGMENT + 5, 2 * SEGMENT + 9, 1),
-        (SEGMENT - 1, SEGMENT + 1, 2),
-        (SEGMENT, None, 3),
-        (0, None, 4),
-        (3_499_999, None, 1),
-        (3_500_000, None, 0),
-    ],
-)
-async def test_a_range_fetches_only_the_segments_it_needs(
-    replica: Open,
-    clock: FakeClock,
-    redis_server: RedisServer,
-    redis_url: str,
-    start: int,
-    end: int | None,
-    hget: int,
-) -> None:
-    store = replica(redis_url)
-    kept = await put(store, LARGE, clock())
-    await joined(store.read(kept))
-    redis_server.ask("CONFIG", "RESETSTAT")
-    assert await joined(store.read(kept, start, end)) == LARGE[start:end]
-    assert (calls(redis_server, "hmget"), calls(redis_server, "hget")) == (1, hget)
 
 
 async def test_text_takes_a_third_of_its_size_in_memory_at_most(
@@ -283,20 +198,25 @@ async def test_large_bodies_pass_in_constant_memory(replica: Open, clock: FakeCl
 
 
 async def test_everything_expires_by_itself_and_its_bytes_come_back(
-    replica: Open, redis_server: RedisServer, redis_url: str
+    replica: Open, clock: FakeClock, redis_server: RedisServer, redis_url: str
 ) -> None:
-    store = replica(redis_url, clock=lambda: time.time_ns() // 1_000_000, retention_seconds=0.4)
-    kept = [await put(store, body, time.time_ns() // 1_000_000) for body in (b"small", LARGE)]
-    lasting = [key for key in keys(redis_server) if redis_server.ask("PTTL", key) == b":-1\r\n"]
-    assert {key.rpartition(":")[2] for key in lasting} == {"due", "held"}
-    await asyncio.sleep(0.25)
+    store = replica(redis_url)
+    kept = [await put(store, body, clock()) for body in (b"small", LARGE)]
+    left = {key: int(redis_server.ask("PTTL", key)[1:]) for key in keys(redis_server)}
+    assert {key.rpartition(":")[2] for key, ms in left.items() if ms < 0} == {"due", "held"}
+    assert max(left.values()) <= 2 * RETENTION * 1000
+    expiring = [key for key, ms in left.items() if ms > 0]
+    for key in expiring:
+        redis_server.ask("PEXPIRE", key, "10000")
+    clock.advance(RETENTION / 2)
     await store.touch(kept[1])
-    await asyncio.sleep(0.25)
-    assert await store.find(TENANT, kept[0].handle) is None
-    assert await store.find(TENANT, kept[1].handle) is not None
-    await eventually(
-        lambda: not [key for key in keys(redis_server) if not key.endswith((":due", ":held", ":shards"))]
-    )
+    lengthened = [key for key in expiring if int(redis_server.ask("PTTL", key)[1:]) > 10_000]
+    assert any(":body:" in key for key in lengthened)
+    assert any(":result:" in key for key in lengthened)
+    for key in expiring:
+        redis_server.ask("PEXPIRE", key, "0")
+    assert [await store.find(TENANT, one.handle) for one in kept] == [None, None]
+    clock.advance(RETENTION)
     assert await store.sweep() == 2
     assert await store.stored_bytes() == 0
     assert await store.count_results([KEY]) == [0]
@@ -391,71 +311,6 @@ async def test_nothing_is_asked_for_under_names_that_are_not_safe(
         assert await store.delete_session(SessionKey(tenant, "run-1"), 1) == 0
 
 
-async def test_a_draft_says_how_durable_it_became(replica: Open, clock: FakeClock, redis_url: str) -> None:
-    store = replica(redis_url)
-    async with store.draft(TENANT) as draft:
-        await draft.write(b"body")
-        assert await draft.publish(stored_result(b"body", clock())) == "aof"
-    await store.check()
-    assert store.warnings == ()
-
-
-class Counted:
-    """The clock of `storage.redis.store`, in seconds. Listing the shards of `store` takes one, and yields."""
-
-    def __init__(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        self.counts = 0
-        listed = store.connection.shards
-
-        async def shards() -> list[Shard]:
-            self.counts += 1
-            self.now += 1
-            await asyncio.sleep(0)
-            return await listed()
-
-        monkeypatch.setattr(store_module, "time", self)
-        monkeypatch.setattr(store.connection, "shards", shards)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-async def test_a_full_store_counts_again_before_it_refuses_but_not_for_each_request(
-    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "_MANY", 0)
-    store, other = replica(redis_url, max_bytes=10), replica(redis_url)
-    await put(other, b"", clock())
-    counted = Counted(store, monkeypatch)
-    kept = await put(store, b"0123456789", clock())
-    assert await other.delete(TENANT, kept.handle)
-    counted.now += 1.5
-    await put(store, b"9876543210", clock())
-    counted.now += 3
-    before = counted.counts
-    refused = [put(store, b"x", clock()) for _ in range(20)]
-    assert {type(one) for one in await asyncio.gather(*refused, return_exceptions=True)} == {StoreFull}
-    assert counted.counts == before + 1
-    with pytest.raises(StoreFull):
-        await put(store, b"x", clock())
-    assert counted.counts == before + 1
-    # Readiness and metrics reuse the count for longer.
-    assert await store.stored_bytes() == 10
-    assert counted.counts == before + 1
-
-
-async def test_few_shards_are_counted_each_time_however_long_it_took(
-    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
-    store, other = replica(redis_url), replica(redis_url)
-    Counted(store, monkeypatch)
-    assert await store.stored_bytes() == 0
-    await put(other, b"0123456789", clock())
-    assert await store.stored_bytes() == 10
-
-
 async def test_what_a_replica_has_stored_is_found_and_swept_by_another_that_never_saw_its_tenant(
     replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,15 +324,4 @@ async def test_what_a_replica_has_stored_is_found_and_swept_by_another_that_neve
     assert await other.usage() == {TENANT: 10}
     clock.advance(RETENTION)
     assert await other.sweep() == 1
-    assert await other.connection.shards() == []
-
-
-async def test_a_list_of_shards_is_reused_and_has_what_this_process_has_written_since(
-    replica: Open, clock: FakeClock, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "SHARDS_SECONDS", 60.0)
-    store, other = replica(redis_url), replica(redis_url)
-    assert await store.connection.shards() == await other.connection.shards() == []
-    await put(store, b"0123456789", clock())
-    assert await store.connection.shards() == [shard_of(KEY)]
     assert await other.connection.shards() == []

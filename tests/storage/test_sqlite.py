@@ -5,24 +5,18 @@ import os
 import sqlite3
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
-from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from samples import KEY, TENANT, WINDOW, FakeClock, charge, entry
 
-from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus
+from domain.accounting import EntryFilter
 from domain.budget import SessionChange
-from domain.decisions import OutcomeKind, Trigger
 from domain.errors import ConfigError, StoreFull, StoreUnavailable
 from domain.handles import SessionKey
 from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
-from storage.sqlite.schema import OF_CHARGE, OF_ENTRY
 
 pytestmark = pytest.mark.anyio
 
@@ -31,29 +25,6 @@ async def open_at(path: Path, clock: FakeClock) -> Ledger:
     return await open_ledger(
         f"sqlite://{path}", clock=clock, session_retention_seconds=60, entry_retention_seconds=600
     )
-
-
-async def test_each_column_of_a_row_repeats_its_attribute_of_the_entry(
-    tmp_path: Path, clock: FakeClock
-) -> None:
-    """Values of every column differ, so that two of one type cannot change places."""
-    ledger = await open_at(tmp_path / "ledger.db", clock)
-    sums = {name: number for number, name in enumerate(("tokens_in", "tokens_out", "tokens_saved"), 10)}
-    texts = {name: f"a {name}" for name in ("tool_name", "model", "strategy", "tool_kind")}
-    kinds: dict[str, Any] = {"trigger": Trigger.SIZE_CAP, "outcome": OutcomeKind.CAP}
-    details = EntryDetails(tool_output_handle="session-a/file-b", bytes=7, observed_tokens_saved=8)
-    made = entry(
-        **sums, **texts, **kinds, status=EntryStatus.FAILED, latency=5.0, cost_usd=6.0, details=details
-    )
-    named = charge(1, "call", entry=made, fingerprint="sha", text="read this")
-    await ledger.settle(named)
-    await ledger.close()
-    with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
-        (found,) = database.execute(f"SELECT {', '.join([*OF_ENTRY, *OF_CHARGE])} FROM entries")
-    *repeated, epoch, call_id, fingerprint, text, packed = found
-    assert repeated == [attrgetter(path)(made) for _, path in OF_ENTRY.values()]
-    assert (epoch, call_id, fingerprint, text) == (named.epoch, "call", "sha", "read this")
-    assert msgspec.json.decode(packed, type=AccountingEntry) == made
 
 
 async def test_many_rows_of_a_transaction_are_kept_in_order(tmp_path: Path, clock: FakeClock) -> None:

@@ -1,9 +1,7 @@
 """Sums of hours: whatever was added and deleted, a summary is the one that the entries give."""
 
 import random
-import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
@@ -109,55 +107,6 @@ async def test_summaries_agree_with_the_memory_ledger(
         await compare(ledgers, any_filter(dice, began, clock()), dice)
     for ledger in ledgers:
         await ledger.close()
-
-
-async def test_a_week_is_answered_from_its_sums(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hours, "MOST_UNSUMMED", 20)
-    path = tmp_path / "ledger.db"
-    ledger = await open_ledger(
-        f"sqlite://{path}", clock=clock, session_retention_seconds=10**9, entry_retention_seconds=10**9
-    )
-    for number in range(241):
-        clock.now += HOUR if number % 5 == 0 and number < 240 else 0
-        await ledger.append(entry(KEY, at=clock(), tokens_saved=7))
-    # Without its entries the database can only answer from the sums, those of the current hour too.
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TRIGGER deleted")
-        connection.execute("DELETE FROM entries")
-    connection.close()
-    (row,) = (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).rows
-    assert (row.entries, row.tokens_saved) == (241, 241 * 7)
-    rows = (await ledger.summary(EntryFilter(TENANT), GroupBy.TENANT, GroupBy.HOUR)).rows
-    assert sorted(row.entries for row in rows) == [5] * 47 + [6]
-    await ledger.close()
-
-
-async def test_an_hour_with_very_many_entries_is_not_summed_up_again_until_few_are_left(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hours, "MOST_ENTRIES", 3)
-    clock.now = clock.now // HOUR * HOUR
-    ledger = await open_ledger(
-        f"sqlite://{tmp_path}/ledger.db",
-        clock=clock,
-        session_retention_seconds=10**9,
-        entry_retention_seconds=2 * 3600,
-    )
-    for _ in range(6):
-        await ledger.append(entry(KEY, at=clock()))
-        clock.now += 1
-    clock.now += 2 * HOUR - 6
-    for left, listed in ((5, 1), (4, 1), (3, 0), (2, 0)):
-        await ledger.sweep()
-        with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
-            assert connection.execute("SELECT count(*) FROM unsummed_hours").fetchone() == (listed,)
-        connection.close()
-        (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows
-        assert row.entries == left
-        clock.now += 1
-    await ledger.close()
 
 
 async def test_entries_that_cannot_be_summed_up_do_not_stop_the_writer(
