@@ -126,6 +126,8 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     if not call.is_governable:
         return {}, ""
     shown = _governed(client, call, text_in(payload, "transcript_path"))
+    if shown is not None and not call.pays(shown):
+        raise Passed("the replacement is larger than a third of what the agent shows")
     return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
 
 

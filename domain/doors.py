@@ -7,7 +7,8 @@ class Door(NamedTuple):
     """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
     `needs_search` names the tool that the model must call first to find them. Without `has_tools` the model
     has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a replacement are shown whole,
-    0 for any number. `call`: what the model calls instead of our tools, as the texts are to say it."""
+    0 for any number. `call`: what the model calls instead of our tools, as the texts are to say it. `reads`
+    are the client's own tools that read a file to edit it: their results pass."""
 
     tool_prefix: str = ""
     call: str = ""
@@ -15,6 +16,7 @@ class Door(NamedTuple):
     has_tools: bool = True
     has_shell: bool = False
     most_bytes: int = 0
+    reads: frozenset[str] = frozenset()
 
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

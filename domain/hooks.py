@@ -36,15 +36,27 @@ _SAVED_MCP_OUTPUT = re.compile(
     re.DOTALL,
 )
 
+_CUT_BY_CODEX = "Warning: truncated output (original token count: "
+
+_MESSAGE_BYTES = 1000
+"""The most bytes of a handle message for a coding agent, with its preview."""
+
+_ANSWER_BYTES = 3072
+"""An answer to a question about a stored result."""
+
+PAYING_BYTES = 3 * (650 + _ANSWER_BYTES)
+"""What an agent shows of a result that it has cut is replaced from this size on: three times a handle message
+and an answer. A question costs the model a turn more, too."""
+
 Found = tuple[list[str] | None, Callable[[str], Any]]
 """The texts of an output, None for an unknown shape, and what makes an output of that shape of one text."""
 
 
 class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
-    `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it.
-    `structured` is what an agent shows its model instead of the texts: it is the result if its JSON is more
-    than twice as large as they are."""
+    `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it. `is_cut`
+    is True if they are only a part, whether there is such a file or not. `structured` is what an agent shows
+    its model instead of the texts: it is the result if its JSON is more than twice as large as they are."""
 
     tool: str
     session: str
@@ -55,16 +67,39 @@ class HookCall(NamedTuple):
     is_error: bool = False
     spilled: str | None = None
     structured: dict[str, Any] | None = None
+    is_cut: bool = False
 
     @property
     def is_governable(self) -> bool:
-        """False for a result of Spillgate itself, and for names that POST /results does not take."""
+        """False for a result of Spillgate itself, for names that POST /results does not take, and for a part
+        that is too small to be replaced."""
         command = self.arguments.get("command") if isinstance(self.arguments, dict) else None
         is_own = OWN_TOOL.fullmatch(self.tool) or (
             isinstance(command, str) and _OWN_COMMAND.fullmatch(command)
         )
         named = _NAME.fullmatch(self.tool) and (self.call_id is None or len(self.call_id) <= MAX_NAME)
-        return bool(self.texts or self.structured) and bool(named) and not is_own
+        return bool(self.texts or self.structured) and bool(named) and not is_own and self._may_pay
+
+    @property
+    def _may_pay(self) -> bool:
+        """False if the agent has cut the result, and its model loses more by a message than it is spared. A
+        part no larger than a message costs the model nothing to lose: the whole output is then stored."""
+        if not (self.is_cut or self.spilled):
+            return True
+        shown = self._shown_bytes
+        return shown >= PAYING_BYTES or (self.spilled is not None and shown <= _MESSAGE_BYTES)
+
+    def pays(self, replacement: str) -> bool:
+        """False for a replacement that is too large beside what the agent shows of a result that it has cut.
+        Policies that show a part of the result write such texts."""
+        size = len(replacement.encode())
+        if not (self.is_cut or self.spilled) or size <= _MESSAGE_BYTES:
+            return True
+        return 3 * (size + _ANSWER_BYTES) <= self._shown_bytes
+
+    @property
+    def _shown_bytes(self) -> int:
+        return sum(len(text.encode("utf-8", "replace")) for text in self.texts)
 
     @property
     def session_id(self) -> str:
@@ -156,6 +191,7 @@ def codex(payload: Any) -> HookCall | None:
                 arguments=payload.get("tool_input"),
                 is_error=output.get("isError") is True,
                 structured=structured,
+                is_cut=isinstance(response, str) and response.startswith(_CUT_BY_CODEX),
             )
     return None
 
@@ -370,24 +406,44 @@ def _spilled(response: Any) -> str | None:
     return text_in(response, "persistedOutputPath")
 
 
+# Gemini's `read_many_files` is governed: it has no limit of its own.
+_CLAUDE_CODE_READS = frozenset({"Read", "NotebookRead"})
+
 CLIENTS = {
-    "claude-code": Client(claude_code, Door("mcp__spillgate__", has_shell=True)),
-    "claude-code-plugin": Client(claude_code, Door("mcp__plugin_spillgate_spillgate__", has_shell=True)),
+    "claude-code": Client(claude_code, Door("mcp__spillgate__", has_shell=True, reads=_CLAUDE_CODE_READS)),
+    "claude-code-plugin": Client(
+        claude_code, Door("mcp__plugin_spillgate_spillgate__", has_shell=True, reads=_CLAUDE_CODE_READS)
+    ),
     # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
     "codex": Client(
-        codex, Door("mcp__spillgate__", has_shell=True, most_bytes=8000, needs_search="tool_search")
+        codex,
+        Door(
+            "mcp__spillgate__",
+            has_shell=True,
+            most_bytes=8000,
+            needs_search="tool_search",
+            reads=frozenset({"read_file"}),
+        ),
     ),
     "copilot": Client(
         copilot,
-        Door("spillgate-", has_shell=True),
+        Door("spillgate-", has_shell=True, reads=frozenset({"view", "str_replace_editor"})),
         outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
     ),
-    "cursor": Client(cursor, Door(has_shell=True), inner_json="tool_output"),
-    "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True)),
-    "opencode": Client(
-        opencode, Door("spillgate_", has_shell=True), outputs=re.compile(r"/.*/tool-output/[^/]+")
+    "cursor": Client(
+        cursor, Door(has_shell=True, reads=frozenset({"Read", "read_file"})), inner_json="tool_output"
     ),
-    "pi": Client(pi, Door(has_shell=True), outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
+    "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True, reads=frozenset({"read_file"}))),
+    "opencode": Client(
+        opencode,
+        Door("spillgate_", has_shell=True, reads=frozenset({"read"})),
+        outputs=re.compile(r"/.*/tool-output/[^/]+"),
+    ),
+    "pi": Client(
+        pi,
+        Door(has_shell=True, reads=frozenset({"read"})),
+        outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
+    ),
 }
 
 DOORS = {name: client.door for name, client in CLIENTS.items()} | {

@@ -95,7 +95,8 @@ class PolicyBook:
         door: Door | None = None,
     ) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
-        is one that the door's client shows whole.
+        is one that the door's client shows whole. What the client's own tools read to edit it passes, unless
+        an operator's table for the tool, or an override, sets `bypass`.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
@@ -199,6 +200,10 @@ class PolicyBook:
         keys: dict[str, Any] = {}
         for layer in self._layers:
             keys |= layer.for_tool(tool_name)
+        if door is not None and tool_name in door.reads:
+            named = (table for layer in self._layers for _, table in layer.tables(tool_name)[1:])
+            if not any("bypass" in table for table in named):
+                keys["bypass"] = True
         for text in (session, request):
             if text is not None:
                 self.check_override(text)

@@ -9,6 +9,14 @@ const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+
 const key = process.env.SPILLGATE_KEY
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const mostBytes = 256 * 1024 * 1024
+const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
+const messageBytes = 1000
+
+// Of an output that OpenCode has cut: whether a message and an answer are well below what it shows.
+function pays(shown) {
+  const bytes = Buffer.byteLength(shown)
+  return bytes >= payingBytes || bytes <= messageBytes
+}
 
 // Why a result stayed as it is; no part of the result.
 async function log(error) {
@@ -33,6 +41,7 @@ async function wholeOutput(output) {
 async function replace(input, output) {
   const isBuiltIn = typeof output.output === "string"
   if (!isBuiltIn && !Array.isArray(output.content)) return
+  if (isBuiltIn && output.metadata?.truncated && !pays(output.output)) return
   const sent = isBuiltIn
     ? { output: await wholeOutput(output) }
     : { content: output.content, isError: output.isError }

@@ -10,6 +10,14 @@ const key = process.env.SPILLGATE_KEY
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 130_000 // milliseconds
 const mostBytes = 256 * 1024 * 1024
+const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
+const messageBytes = 1000
+
+// Of an output that pi has cut: whether a message and an answer are well below what it shows.
+function pays(shown) {
+  const bytes = Buffer.byteLength(shown)
+  return bytes >= payingBytes || bytes <= messageBytes
+}
 
 // Why a result stayed as it is; no part of the result.
 async function log(error) {
@@ -71,6 +79,8 @@ export default function (pi) {
   pi.on("tool_result", async (event, ctx) => {
     try {
       const { toolName, toolCallId, input, isError } = event
+      const shown = event.content.map((block) => block.text ?? "").join("\n")
+      if (event.details?.fullOutputPath && !pays(shown)) return undefined
       const sessionId = ctx.sessionManager.getSessionId()
       const sent = { sessionId, toolName, toolCallId, input, isError, content: await wholeContent(event) }
       const { content } = await ask("/hooks/pi", sent, patience)

@@ -135,7 +135,7 @@ CASES = [
     ("copilot", "bash", ("toolResult", "textResultForLlm")),
     ("cursor", "mcp", ("tool_output",)),
     ("gemini", "shell", ("tool_response", "llmContent")),
-    ("opencode", "read", ("output", "output")),
+    ("opencode", "mcp", ("output", "content", 0, "text")),
     ("pi", "bash", ("content", 0, "text")),
 ]
 
@@ -187,6 +187,7 @@ async def test_what_gemini_shows_in_tags_is_kept_without_them(
 ) -> None:
     shown = f"<untrusted_context>\n{LARGE}\n</untrusted_context>"
     sent = changed(payload("gemini", "part"), ("tool_response", "llmContent"), [{"text": shown}])
+    sent["tool_name"] = "read_many_files"
     handle = handle_in(shell.sent("gemini", sent))
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
 
@@ -226,6 +227,36 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
     assert shell.sent(name, sent) == {}
     assert stat.S_ISDIR(path.stat().st_mode)
     assert len(shell.log().splitlines()) >= 6
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_replaced"), [(900, True), (1100, False), (10_100, False), (11_500, True), (30_000, True)]
+)
+async def test_what_the_agent_has_cut_is_replaced_where_that_pays_and_then_kept_whole(
+    shown: int, is_replaced: bool, shell: Shell, client: httpx.AsyncClient
+) -> None:
+    path = shell.home / FOLDERS["claude-code"]
+    path.parent.mkdir(parents=True)
+    path.write_text(SPILLED)
+    sent = changed(spilled("claude-code", path, shell.home), ("tool_response", "stdout"), SPILLED[:shown])
+    answer = shell.sent("claude-code", sent)
+    if is_replaced:
+        assert (await client.get(f"/results/{handle_in(answer)}/content")).text == SPILLED
+    else:
+        assert answer == {}
+        assert shell.log() == ""
+
+
+async def test_a_part_of_another_size_than_the_agents_is_not_shown_instead_of_it(
+    client: httpx.AsyncClient, shell: Shell
+) -> None:
+    await client.put("/sessions/capped", json={"policy": {"on_oversize": "cap"}})
+    path = shell.home / FOLDERS["claude-code"]
+    path.parent.mkdir(parents=True)
+    path.write_text(SPILLED)
+    sent = changed(spilled("claude-code", path, shell.home), ("session_id",), "capped")
+    assert shell.sent("claude-code", sent) == {}
+    assert "larger than a third" in shell.log()
 
 
 @pytest.mark.parametrize("name", BAD_ANSWERS)

@@ -43,17 +43,6 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
     ("claude-code", "Bash", ("tool_response", "stdout"), updated(lambda was, text: {**was, "stdout": text})),
     (
         "claude-code",
-        "Read",
-        ("tool_response", "file", "content"),
-        updated(
-            lambda was, text: {
-                "type": "text",
-                "file": {**was["file"], "content": text, "numLines": lines(text), "startLine": 1},
-            }
-        ),
-    ),
-    (
-        "claude-code",
         "Grep",
         ("tool_response", "content"),
         updated(lambda was, text: {**was, "content": text, "numLines": lines(text)}),
@@ -110,14 +99,12 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
     ),
     ("gemini", "shell", ("tool_response", "llmContent"), DENIED),
     ("gemini", "mcp", ("tool_response", "llmContent", 1, "text"), DENIED),
-    ("gemini", "part", ("tool_response", "llmContent", "text"), DENIED),
     (
         "cursor",
         "mcp",
         ("tool_output",),
         lambda sent, text: {"updated_mcp_tool_output": {"content": [{"type": "text", "text": text}]}},
     ),
-    ("opencode", "read", ("output", "output"), lambda sent, text: {"output": text}),
     (
         "opencode",
         "mcp",
@@ -132,6 +119,24 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
     ),
     ("pi", "bash", ("content", 0, "text"), lambda sent, text: {"content": [{"type": "text", "text": text}]}),
 ]
+READS: list[tuple[str, str, Path_, Expected]] = [
+    (
+        "claude-code",
+        "Read",
+        ("tool_response", "file", "content"),
+        updated(
+            lambda was, text: {
+                "type": "text",
+                "file": {**was["file"], "content": text, "numLines": lines(text), "startLine": 1},
+            }
+        ),
+    ),
+    ("gemini", "part", ("tool_response", "llmContent", "text"), DENIED),
+    ("opencode", "read", ("output", "output"), lambda sent, text: {"output": text}),
+]
+"""Files that are read to be edited. They pass unless the operator has them governed."""
+
+TEXT = {"Content-Type": "text/plain"}
 PASSING = [
     ("claude-code", "failure"),
     ("claude-code", "batch"),
@@ -180,7 +185,7 @@ def handle_in(message: str) -> str:
 
 
 def test_every_payload_is_a_case() -> None:
-    assert {case[:2] for case in CASES} | set(PASSING) == set(names())
+    assert {case[:2] for case in [*CASES, *READS]} | set(PASSING) == set(names())
 
 
 @pytest.mark.parametrize("times", [1, 4], ids=["small body", "large body"])
@@ -204,6 +209,39 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
         assert handle_in(message_in(other)) != handle_in(message)
 
 
+async def test_a_file_that_is_read_to_be_edited_passes_unless_the_operator_has_it_governed(
+    serve: Serve, tmp_path: Path
+) -> None:
+    async with serve() as http:
+        for agent, name, path, _ in READS:
+            assert await asked(http, agent, large(agent, payload(agent, name), path, LARGE)) == {}
+        entries = (await http.get("/accounting/entries")).json()["entries"]
+        assert [one["outcome"] for one in entries] == ["pass"] * len(READS)
+        # As `spillgate hook` sends it. Without a door, a tool of this name is governed.
+        for door, outcome in (("&door=claude-code", "pass"), ("", "store")):
+            answer = await http.post(f"/results?tool_name=Read{door}", content=LARGE, headers=TEXT)
+            assert answer.json()["outcome"] == outcome
+        closed = {"policy": json.dumps({"bypass": False}), "tool_name": "Read", "door": "claude-code"}
+        assert (await http.post("/results", params=closed, content=LARGE, headers=TEXT)).status_code == 201
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[tools."[Rr]ead*"]\nbypass = false\n')
+    async with serve(policy_file=policy, storage_url="memory:") as http:
+        for agent, name, path, expected in READS:
+            sent = large(agent, payload(agent, name), path, LARGE)
+            answer = await asked(http, agent, sent)
+            assert answer == expected(sent, message_in(answer))
+
+
+async def test_what_an_agent_has_cut_is_replaced_only_where_that_pays(client: httpx.AsyncClient) -> None:
+    cut = "Warning: truncated output (original token count: 87224)\nTotal output lines: 60000\n\n" + LARGE
+    for size, is_replaced in ((8500, False), (9500, False), (12_000, True), (40_000, True)):
+        sent = changed(payload("codex", "Bash cut"), ("tool_response",), cut[:size])
+        assert (await asked(client, "codex", sent) != {}) is is_replaced, size
+    # A whole output of a size at which a part passes.
+    whole = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:9000])
+    assert await asked(client, "codex", whole) != {}
+
+
 @pytest.mark.parametrize("words", [1, 200], ids=["small body", "large body"])
 async def test_what_codex_shows_its_model_beside_few_words_of_text_is_governed(
     client: httpx.AsyncClient, words: int
@@ -220,7 +258,7 @@ async def test_what_codex_shows_its_model_beside_few_words_of_text_is_governed(
 
 
 async def test_a_small_result_passes(client: httpx.AsyncClient) -> None:
-    small = {case[:2]: large(case[0], payload(*case[:2]), case[2], "few") for case in CASES}
+    small = {case[:2]: large(case[0], payload(*case[:2]), case[2], "few") for case in [*CASES, *READS]}
     for agent, name in names():
         assert await asked(client, agent, small.get((agent, name), payload(agent, name))) == {}, name
 

@@ -59,3 +59,53 @@ def test_a_result_is_not_sent_on_to_the_host_that_an_answer_names(
         timeout=60,
     )
     assert (run.stdout, run.stderr) == ('{"shown":"the result","reached":[0]}\n', "")
+
+
+_CUT = {
+    "opencode": """
+const hooks = await plugin.Spillgate()
+const shown = []
+for (const size of [1100, 10100, 11500]) {
+  const output = { output: "x".repeat(size), metadata: { truncated: true, outputPath: process.env.WHOLE } }
+  await hooks["tool.execute.after"]({ tool: "bash", sessionID: "s", callID: "c" }, output)
+  shown.push(output.output.slice(0, 6))
+}
+""",
+    "pi": """
+const on = {}
+plugin.default({ on: (name, handle) => (on[name] = handle), registerTool() {} })
+const shown = []
+for (const size of [1100, 10100, 11500]) {
+  const content = [{ type: "text", text: "x".repeat(size) }]
+  const details = { fullOutputPath: process.env.WHOLE }
+  const event = { toolName: "bash", toolCallId: "c", input: {}, content, details }
+  const told = await on.tool_result(event, { sessionManager: { getSessionId: () => "s" } })
+  shown.push((told ?? event).content[0].text.slice(0, 6))
+}
+""",
+}
+
+
+@pytest.mark.parametrize("client", _CUT)
+def test_what_the_agent_has_cut_is_replaced_only_where_that_pays(
+    client: str, node: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tool-output"
+    folder.mkdir()
+    whole = folder / {"opencode": "tool_1", "pi": "pi-bash-1.log"}[client]
+    whole.write_text("the whole output")
+    shutil.copy(ROOT / "integrations" / client / "spillgate.js", tmp_path / "spillgate.mjs")
+    answering = SCRIPT.replace("number ? 200 : 307", "200")
+    (tmp_path / "run.mjs").write_text(answering % _CUT[client])
+    run = subprocess.run(
+        [node, "run.mjs"],
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "SPILLGATE_HOOK_TIMEOUT_MS": "60000", "WHOLE": str(whole)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.stdout, run.stderr) == (
+        '{"shown":["xxxxxx","xxxxxx","forged"],"reached":[0]}\n',
+        "",
+    )

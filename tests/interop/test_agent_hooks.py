@@ -27,7 +27,7 @@ READ = f'until grep -qrs "{FACT}" ~/.local/share/opencode/tool-output; do sleep 
 
 
 class Case(NamedTuple):
-    """How the model calls the tools of an agent, and `ask` a stored result."""
+    """How the model calls the tools of an agent, `ask`s a stored result, and reads and edits a file."""
 
     client: str
     agent: type[Agent]
@@ -35,7 +35,13 @@ class Case(NamedTuple):
     ask: str
     first: tuple[Call, ...] = ()
     options: tuple[str, ...] = ()
+    edit: tuple[Call, ...] = ()
 
+
+EDIT = (
+    Call("Read", {"file_path": "{project}/large.txt"}),
+    Call("Edit", {"file_path": "{project}/large.txt", "old_string": FACT, "new_string": "Gone."}),
+)
 
 CASES = [
     Case(
@@ -43,10 +49,10 @@ CASES = [
         ClaudeCode,
         [
             Call("Bash", {"command": COMMAND, "description": "Counts"}),
-            Call("Read", {"file_path": "{project}/large.txt"}),
             Call("mcp__demo__blob", {"n": 200_000}),
         ],
         "mcp__spillgate__tool_output",
+        edit=EDIT,
     ),
     Case(
         "codex",
@@ -61,11 +67,14 @@ CASES = [
         OpenCode,
         [
             Call("bash", {"command": f"{COMMAND} && {READ}", "description": "Counts"}),
-            Call("read", {"filePath": "{project}/large.txt"}),
             Call("demo_blob", {"n": 600}),
             Call("demo_blob", {"n": 200_000}),
         ],
         "spillgate_tool_output",
+        edit=(
+            Call("read", {"filePath": "{project}/large.txt"}),
+            Call("edit", {"filePath": "{project}/large.txt", "oldString": FACT, "newString": "Gone."}),
+        ),
     ),
     Case(
         "copilot",
@@ -83,11 +92,11 @@ CASES = [
         ClaudeCode,
         [
             Call("Bash", {"command": COMMAND, "description": "Counts"}),
-            Call("Read", {"file_path": "{project}/large.txt"}),
             Call("mcp__demo__blob", {"n": 600}),
         ],
         "mcp__plugin_spillgate_spillgate__tool_output",
         options=("--plugin-dir", str(ROOT / "integrations" / "claude-code")),
+        edit=EDIT,
     ),
 ]
 
@@ -164,6 +173,23 @@ async def test_large_results_are_replaced_and_the_model_asks_about_them(
     # The whole output was kept where the agent itself had cut it.
     if case.client != "codex":
         assert FACT in read[1]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.edit], ids=lambda case: case.client)
+async def test_a_file_of_36_kb_is_read_whole_and_edited(case: Case, service: Service, tmp_path: Path) -> None:
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+            read, edit = (placed(call, agent.project) for call in case.edit)
+            model.script(*case.first, read, edit, read, "All done.")
+            ran = await agent.run("Edit.", *case.options)
+            assert "All done." in ran.stdout, ran.stderr
+    assert FACT in model.asked[-1].results[0]
+    assert LARGE not in "".join(model.asked[-1].results)
+    assert (agent.project / "large.txt").read_text() == FILE.replace(FACT, "Gone.")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
