@@ -31,7 +31,7 @@ def spillgate(
     environment = {name: one for name, one in os.environ.items() if not name.startswith("SPILLGATE_")}
     environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(state), "SPILLGATE_URL": url_of(service)}
     environment["SPILLGATE_HOOK_TIMEOUT_MS"] = "30000"
-    program = (sys.executable, "-m", "app.cli.main", *command)
+    program = (sys.executable, "-m", "command.main", *command)
     return subprocess.run(program, input=given, env=environment, capture_output=True, timeout=60, check=True)
 
 
