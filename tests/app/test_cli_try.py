@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.main import main
+from command.main import main
 
 LOG = "".join(f"2026-01-01 00:00:{n % 60:02} request {n} took {n * 7 % 100} ms\n" for n in range(2000))
 OUTCOMES = ("store", "truncate", "cap", "reject")

@@ -45,7 +45,7 @@ def listening() -> Iterator[str]:
 def run_probe(command: tuple[str, ...], uds: str) -> int:
     given = environment(sidecar)["SPILLGATE_UDS"]
     first, *rest = [part.replace(given, uds) for part in command]
-    start = {"spillgate": [sys.executable, "-m", "app.cli.main"], "python": [sys.executable]}[first]
+    start = {"spillgate": [sys.executable, "-m", "command.main"], "python": [sys.executable]}[first]
     return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
 
 
