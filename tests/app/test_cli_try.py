@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.main import main
-from command.main import main as command
+from command.main import main
 
 LOG = "".join(f"2026-01-01 00:00:{n % 60:02} request {n} took {n * 7 % 100} ms\n" for n in range(2000))
 OUTCOMES = ("store", "truncate", "cap", "reject")
@@ -158,5 +157,5 @@ def test_what_a_terminal_cannot_show_is_shown_as_escapes(
     path.write_text("\U0001f600\n" * 5000)
     printed = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding="ascii"))
-    assert command(["try", str(path), "--show", "cap"]) == 0
+    assert main(["try", str(path), "--show", "cap"]) == 0
     assert b"\\U0001f600\n\\U0001f600\n" in printed.getvalue()
