@@ -42,7 +42,7 @@ def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, 
 
 def inside(role: str, prompt: str) -> list[str]:
     """The texts in the fences of a role, in order."""
-    return [found["text"] for found in _FENCE.finditer(prompt) if found["role"] == role]
+    return [fence["text"] for fence in _FENCE.finditer(prompt) if fence["role"] == role]
 
 
 def outside(prompt: str) -> str:
@@ -352,7 +352,7 @@ def _position(part: Part, about: Document) -> str:
         return f"{opening}: all of {'the excerpt' if about.excerpt else 'it'}."
     overlap = "" if part.overlap or part.number == 1 else " It does not overlap the part before."
     return (
-        f"{opening}.{overlap} The other parts are reported on by others, and the reports are merged: report on "
-        "this part alone, and name each thing so that it can be told from others. A record at either end may "
-        "be cut: say so if you report it."
+        f"{opening}.{overlap} The other parts are reported on by others, and the reports are merged: report "
+        "on this part alone, and name each thing so that it can be told from others. A record at either end "
+        "may be cut: say so if you report it."
     )

@@ -99,20 +99,20 @@ class Blocks(NamedTuple):
 
 def blocks_of(content: Json | None) -> Blocks:
     """Raises NOT_JSON."""
-    found = Blocks([], [], [])
+    blocks = Blocks([], [], [])
     for block in [] if content is None else content.elements():
         kind, text = block.inner("type"), block.members.get("text")
         if kind == "text" and text is not None and text.is_string:
-            found.texts.append(text)
+            blocks.texts.append(text)
         elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
             resource = block.members.get("resource")
             inside = None if resource is None else resource.members.get("text")
-            found.texts.append(inside if inside is not None and inside.is_string else block)
+            blocks.texts.append(inside if inside is not None and inside.is_string else block)
         else:
-            found.others.append(block)
+            blocks.others.append(block)
             continue
-        found.governed.append(block)
-    return found
+        blocks.governed.append(block)
+    return blocks
 
 
 class ResultReplacer:

@@ -36,8 +36,8 @@ _CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,
 
 
 def matches_group(group: Group, wanted: EntryFilter) -> bool:
-    asked = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
-    return all(value is None or value == part for value, part in zip(asked, group, strict=False))
+    fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
+    return all(value is None or value == part for value, part in zip(fields, group, strict=False))
 
 
 class RedisEntries:
@@ -122,9 +122,9 @@ class RedisEntries:
         for shard, end in await self._ends(wanted, shards):
             reader = _EntryReader(decode_summed_entry, shard, wanted, end)
             while await self._ready([reader]):
-                for _, entry in reader.found:
+                for _, entry in reader.matching:
                     adding.sums.add_entry(entry)
-                reader.found.clear()
+                reader.matching.clear()
             adding.is_damaged |= reader.is_damaged
 
     async def _ready(self, readers: Sequence["_EntryReader[E]"]) -> list["_EntryReader[E]"]:
@@ -140,7 +140,7 @@ class RedisEntries:
                     self._redis.notices.warn(f"{where} {damaged}", "is damaged: the entry is left out.")
                 # To decode a piece takes 1 ms or 2: requests wait no longer than that.
                 await asyncio.sleep(0)
-        return [reader for reader in readers if reader.found]
+        return [reader for reader in readers if reader.matching]
 
     async def _shards(self, wanted: EntryFilter) -> list[Shard]:
         """The shards that may have such entries."""
