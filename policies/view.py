@@ -156,7 +156,7 @@ class View:
 
     def _footer(self) -> str:
         last = self._last_lines
-        # A footer of the tool without a total says something that ours does not.
+        # A tool's footer without a total says something that Spillgate's footer does not.
         below = f"\n{last['footer']}" if last and not (last["lines"] or last["matches"]) else ""
         if self._kind in _MATCHES:
             return f"\n(Showing {self._shown_matches} of {self.total} matches.){below}"

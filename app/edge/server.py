@@ -1,4 +1,4 @@
-"""Serving: our own sockets, a clean stop, and one sweep a second over the open connections."""
+"""Serving: listening sockets, a clean stop, and one sweep a second over the open connections."""
 
 import asyncio
 import contextlib

@@ -211,7 +211,7 @@ class ObjectStore:
             if self.bucket.create(info.path, data):
                 return True
             before, version = self._look(info.path)
-            # The reply to our own write may be lost; then it is repeated, and finds itself.
+            # If the reply to a write is lost, the write is repeated, and finds what it wrote.
             if before is not None and before.body == info.body:
                 return True
             if (

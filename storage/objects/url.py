@@ -183,9 +183,9 @@ async def _check_promises(bucket: Bucket) -> None:
 
 
 async def _check_schema(bucket: Bucket) -> None:
-    """Marks a bucket without a schema with ours."""
-    ours = msgspec.json.encode(Schema(SCHEMA, __version__))
-    if await bucket.run(bucket.create, _SCHEMA_PATH, ours):
+    """Marks a bucket without a schema with that of this version."""
+    schema_of_version = msgspec.json.encode(Schema(SCHEMA, __version__))
+    if await bucket.run(bucket.create, _SCHEMA_PATH, schema_of_version):
         return
     schema = await bucket.run(bucket.get, _SCHEMA_PATH)
     try:

@@ -165,8 +165,8 @@ def translated(error: BaseException) -> StorageError:
 
 
 async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
-    """Marks a Redis without a schema with ours. `command` runs a command; None means that its key has another
-    type. Raises StorageError."""
+    """Marks a Redis without a schema with that of this version. `command` runs a command; None means that its
+    key has another type. Raises StorageError."""
     asked = ("HMGET", SCHEMA_KEY, "number", "written_by")
     schema = await command(*asked)
     if schema is not None and schema[0] is None:
