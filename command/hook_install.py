@@ -162,9 +162,9 @@ def _setup(in_project: bool, action: str) -> Setup:
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     command = shlex.quote(os.path.abspath(path))
-    given = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
-    if given and url != DEFAULT_URL:
-        command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
+    service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
+    if service_url and url != DEFAULT_URL:
+        command = f"env SPILLGATE_URL={shlex.quote(service_url)} {command}"
     return Setup(Path.home(), None, os.environ, command, url, has_key)
 
 

@@ -156,8 +156,8 @@ def _line_indent(text: str, at: int) -> str | None:
 
 
 def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has_comments: bool) -> str:
-    """The text without the member at these keys, or without Spillgate's items of the list there. Undoes `added`,
-    and removes containers that it made. Raises Malformed."""
+    """The text without the member at these keys, or without Spillgate's items of the list there. Undoes
+    `added`, and removes containers that it made. Raises Malformed."""
     while True:
         plain = _plain(text, has_comments)
         path = [_root(plain)]

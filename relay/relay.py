@@ -319,11 +319,11 @@ class Relay:
     def _tools(self) -> list[dict[str, Any]]:
         """The tools that the service offers: none if it cannot be asked. A service that starts is waited for:
         many clients ask for tools only once."""
-        asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+        message = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         try:
-            tools: list[dict[str, Any]] = self._backend.request(ServiceRequest("POST", "/mcp", asked)).json()[
-                "result"
-            ]["tools"]
+            tools: list[dict[str, Any]] = self._backend.request(
+                ServiceRequest("POST", "/mcp", message)
+            ).json()["result"]["tools"]
             return [tool for tool in tools if tool["name"] in TOOL_NAMES]
         except (ServiceError, LookupError, TypeError) as error:
             why = str(error) if isinstance(error, ServiceError) else "The service listed no tools."
@@ -355,8 +355,12 @@ class Relay:
         try:
             handle = json.loads(arguments).get("handle")
             session = (session_in(handle) if isinstance(handle, str) else None) or self._replacer.session
-            asked = {"session_id": json.dumps(session), "name": json.dumps(call.tool), "arguments": arguments}
-            body = written(asked).encode()
+            members = {
+                "session_id": json.dumps(session),
+                "name": json.dumps(call.tool),
+                "arguments": arguments,
+            }
+            body = written(members).encode()
             return self._backend.request(
                 ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
             ).text()

@@ -89,21 +89,21 @@ def may_be_message(line: Buffer) -> bool:
 
 def lines(read: Callable[[int], bytes]) -> Iterator[bytes | bytearray]:
     """Lines with their ends, of any length, until `read` returns nothing. A long line is held once."""
-    held = bytearray()
+    pending = bytearray()
     while chunk := read(_READ_BYTES):
         start = 0
         while end := chunk.find(b"\n", start) + 1:
-            if held:
-                held += memoryview(chunk)[start:end]
-                line, held = held, bytearray()
+            if pending:
+                pending += memoryview(chunk)[start:end]
+                line, pending = pending, bytearray()
                 yield line
                 del line
             else:
                 yield chunk[start:end]
             start = end
-        held += memoryview(chunk)[start:]
-    if held:
-        yield held
+        pending += memoryview(chunk)[start:]
+    if pending:
+        yield pending
 
 
 class CommandServer:

@@ -30,10 +30,10 @@ _SHOWN = 12
 
 def run(options: argparse.Namespace) -> int:
     """Raises ConfigError."""
-    given = options.api_keys_file or os.environ.get(_SETTING)
-    if not given:
+    name = options.api_keys_file or os.environ.get(_SETTING)
+    if not name:
         raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
-    path = Path(given)
+    path = Path(name)
     with only_writer(path):
         return _run(path, options)
 

@@ -173,15 +173,15 @@ def _merged(asked: _Asked, findings: Sequence[str]) -> str:
 
 def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:
     """The rows that fit, and the number of the others."""
-    kept: list[str] = []
+    shown: list[str] = []
     left = max_bytes - _MORE_BYTES
     for row in rows:
         left -= len(row.encode(errors="replace")) + 1
-        if left < 0 and kept:
+        if left < 0 and shown:
             break
-        kept.append(row)
-    more += len(rows) - len(kept)
-    text = "\n".join([*kept, f"[{more:,} more lines]"] if more else kept)
+        shown.append(row)
+    more += len(rows) - len(shown)
+    text = "\n".join([*shown, f"[{more:,} more lines]"] if more else shown)
     return cut_head(text.encode(errors="replace"), max_bytes).decode()
 
 
