@@ -33,10 +33,10 @@ def stamp_of(path: Path) -> Stamp | None:
     """Changes with the file and who may read it, a file renamed over it, and a link that leads elsewhere.
     None: no such file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ctime_ns, found.st_size, found.st_ino
+    return status.st_ctime_ns, status.st_size, status.st_ino
 
 
 class ReloadedKeys(Generic[Lines]):

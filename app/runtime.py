@@ -111,7 +111,7 @@ class Runtime:
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
-    # Large JSON is read on the event loop: one slice of one body, then others have their turn.
+    # Large JSON is parsed for one body at a time.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None

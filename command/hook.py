@@ -190,10 +190,10 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
 
 def _patience() -> float:
     """Seconds. Raises Passed."""
-    given = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
-    if not (given.isascii() and given.isdigit() and int(given)):
+    milliseconds = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
+    if not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
-    return int(given) / 1000
+    return int(milliseconds) / 1000
 
 
 class Spilled:

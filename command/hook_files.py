@@ -45,8 +45,8 @@ class Setup(NamedTuple):
         """The client's folder. `variable` names it for a user who has moved it."""
         if self.project is not None:
             return self.project / in_project
-        given = self.environment.get(variable)
-        return Path(given) if given else self.home / in_home
+        path = self.environment.get(variable)
+        return Path(path) if path else self.home / in_home
 
     def run(self, client: str) -> str:
         return f"{self.command} hook {client}"

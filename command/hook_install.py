@@ -94,7 +94,7 @@ def _has_hook(client: str, file: SettingsFile) -> bool:
             return text is not None and _is_own_plugin(file, text)
         value = _value(file, text)
         lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
-        return any(_is_own_hook(item, client) for found in lists for item in _items(found))
+        return any(_is_own_hook(item, client) for hooks in lists for item in _items(hooks))
     return False
 
 
@@ -107,8 +107,8 @@ def _without_server(file: SettingsFile, action: str) -> SettingsFile:
         text = _read(file)
         value = {} if text is None or file.whole else _value(file, text)
         for keys, entry in file.entries:
-            found = _at(value, keys)
-            if isinstance(entry, dict) and isinstance(found, dict) and found != entry:
+            setting = _at(value, keys)
+            if isinstance(entry, dict) and isinstance(setting, dict) and setting != entry:
                 raise ConfigError(
                     f"{file.path} is left as it is: it has a server `{keys[-1]}` of another kind. Rename it."
                 )
@@ -162,9 +162,9 @@ def _setup(in_project: bool, action: str) -> Setup:
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     command = shlex.quote(os.path.abspath(path))
-    given = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
-    if given and url != DEFAULT_URL:
-        command = f"env SPILLGATE_URL={shlex.quote(given)} {command}"
+    service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
+    if service_url and url != DEFAULT_URL:
+        command = f"env SPILLGATE_URL={shlex.quote(service_url)} {command}"
     return Setup(Path.home(), None, os.environ, command, url, has_key)
 
 
@@ -274,10 +274,10 @@ def _holds(file: SettingsFile, text: str) -> bool:
     """True if every entry is there, wherever the user has moved it. Raises Malformed."""
     value = _value(file, text)
     for keys, entry in file.entries:
-        found = _at(value, keys)
-        if isinstance(entry, dict) and found != entry:
+        setting = _at(value, keys)
+        if isinstance(entry, dict) and setting != entry:
             return False
-        if isinstance(entry, list) and not all(item in _items(found) for item in entry):
+        if isinstance(entry, list) and not all(item in _items(setting) for item in entry):
             return False
     return True
 
@@ -325,11 +325,11 @@ def _without_table(text: str, keys: Keys) -> str | None:
     if nothing is left. Raises TOMLDecodeError, Misfit."""
     was = tomllib.loads(text)
     header = rf"(?:\A|\r?\n)\[{re.escape('.'.join(keys))}\][ \t]*(?=\r?\n|\Z)"
-    found = re.search(header + _KEY_LINES, text)
-    if found is None:
+    match = re.search(header + _KEY_LINES, text)
+    if match is None:
         return text
-    head, tail = text[: found.start()], text[found.end() :].removeprefix("\r").removeprefix("\n")
-    if not tail and found[0].startswith("["):
+    head, tail = text[: match.start()], text[match.end() :].removeprefix("\r").removeprefix("\n")
+    if not tail and match[0].startswith("["):
         return None
     is_joined = bool(tail) and bool(head) and not head.endswith("\n")
     rest = head + "\n" * is_joined + tail

@@ -79,9 +79,9 @@ def _refused(constant: str) -> NoReturn:
 
 
 def _after_blank(plain: str, at: int) -> int:
-    found = _BLANK.match(plain, at)
-    assert found is not None
-    return found.end()
+    blank = _BLANK.match(plain, at)
+    assert blank is not None
+    return blank.end()
 
 
 def _members(plain: str, node: Node) -> list[Member]:
@@ -115,8 +115,8 @@ def added(text: str, keys: Keys, entry: Any, *, has_comments: bool) -> str:
     at = root = _root(plain)
     outer = keys if isinstance(entry, list) else keys[:-1]
     left = list(outer)
-    while left and (found := _member(plain, at, left[0])) is not None:
-        at = found.node
+    while left and (member := _member(plain, at, left[0])) is not None:
+        at = member.node
         del left[0]
     has_list = isinstance(entry, list) and not left
     if not isinstance(at.value, list if has_list else dict):
@@ -156,16 +156,16 @@ def _line_indent(text: str, at: int) -> str | None:
 
 
 def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has_comments: bool) -> str:
-    """The text without the member at these keys, or without the items of the list there that are ours. Undoes
+    """The text without the member at these keys, or without Spillgate's items of the list there. Undoes
     `added`, and removes containers that it made. Raises Malformed."""
     while True:
         plain = _plain(text, has_comments)
         path = [_root(plain)]
         for key in keys if is_ours else keys[:-1]:
-            found = _member(plain, path[-1], key)
-            if found is None:
+            member = _member(plain, path[-1], key)
+            if member is None:
                 return text
-            path.append(found.node)
+            path.append(member.node)
         node = path[-1]
         members = _members(plain, node)
         if is_ours is None:

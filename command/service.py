@@ -129,14 +129,14 @@ def result_request(
     """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
     text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
     without `tool_arguments`."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    query = _query(given)
+    set_fields = {name: value for name, value in fields.items() if value is not None}
+    query = _query(set_fields)
     headers = {"Prefer": "return=minimal"}
     if len(query) > _MOST_QUERY:
         if isinstance(content, TextBody) and size <= LARGE_BYTES:
-            body = json.dumps({**given, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
+            body = json.dumps({**set_fields, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
             return ServiceRequest("POST", "/results", body, headers, seconds=seconds)
-        query = _query({name: value for name, value in given.items() if name != "tool_arguments"})
+        query = _query({name: value for name, value in set_fields.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"
     return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
 

@@ -68,10 +68,10 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 def _ask(command: str, options: argparse.Namespace) -> int:
     """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
-    given = {name: value for name, value in vars(options).items() if value is not None}
+    arguments = {name: value for name, value in vars(options).items() if value is not None}
     session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
     name = "tool_output" if command == "ask" else f"tool_output_{command}"
-    call = {"name": name, "arguments": given} | ({"session_id": session} if session else {})
+    call = {"name": name, "arguments": arguments} | ({"session_id": session} if session else {})
     request = ServiceRequest("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:

@@ -132,8 +132,8 @@ def session_of(session: str, payload: Any) -> str:
 
 def text_in(value: Any, name: str) -> str | None:
     """The member of this name; None if it is no text, or empty."""
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, str) and found else None
+    text = value.get(name) if isinstance(value, dict) else None
+    return text if isinstance(text, str) and text else None
 
 
 def texts_of(blocks: Any) -> list[str] | None:

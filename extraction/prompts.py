@@ -42,7 +42,7 @@ def fence(role: str, text: str, nonce: str, title: str = "") -> tuple[str, str, 
 
 def inside(role: str, prompt: str) -> list[str]:
     """The texts in the fences of a role, in order."""
-    return [found["text"] for found in _FENCE.finditer(prompt) if found["role"] == role]
+    return [fence["text"] for fence in _FENCE.finditer(prompt) if fence["role"] == role]
 
 
 def outside(prompt: str) -> str:

@@ -215,8 +215,8 @@ async def answer(task: Task) -> Answer:
         report = await search.report()
         await inquiry.keep(key, report)
         body = report.text
-    found = Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    return cap_answer(found, task.max_bytes)
+    whole = Answer(body, Mode.READ_GREP, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+    return cap_answer(whole, task.max_bytes)
 
 
 def _shortened(call: ToolCall) -> ToolCall:

@@ -56,15 +56,15 @@ class Source:
     def located(self, start: int, end: int) -> list[ByteRange]:
         """The spans of the stored result for bytes `start` to before `end` of this source."""
         start, end = max(0, start), min(end, self.size)
-        found = []
+        ranges = []
         index = bisect_right(self._bases, start) - 1
         while start < end:
             shift = self.spans[index].start - self._bases[index]
             index += 1
             until = min(end, self._bases[index])
-            found.append(ByteRange(start + shift, until + shift))
+            ranges.append(ByteRange(start + shift, until + shift))
             start = until
-        return found
+        return ranges
 
 
 def _merged(ranges: Iterable[ByteRange], size: int) -> tuple[ByteRange, ...]:

@@ -218,10 +218,10 @@ def marked_cut(text: str, max_bytes: int) -> str:
 
 def cap_texts(texts: Sequence[str], max_bytes: int) -> list[str]:
     """Caps each text at an equal share of `max_bytes`. Long texts share what short texts leave."""
-    kept = list(texts)
+    capped = list(texts)
     left = max(0, max_bytes)
-    by_size = sorted(range(len(kept)), key=lambda index: len(kept[index].encode()))
+    by_size = sorted(range(len(capped)), key=lambda index: len(capped[index].encode()))
     for served, index in enumerate(by_size):
-        kept[index] = cap_text(kept[index], left // (len(kept) - served))
-        left -= len(kept[index].encode())
-    return kept
+        capped[index] = cap_text(capped[index], left // (len(capped) - served))
+        left -= len(capped[index].encode())
+    return capped

@@ -131,21 +131,21 @@ class PolicyBook:
         named = [
             Reason("profile", one.profile, one.location(("profile",))) for one in self._layers if one.profile
         ]
-        found = {one.key: one for one in named}
+        reasons = {one.key: one for one in named}
         for layer in self._layers:
             for table, keys in layer.tables(tool_name):
                 for name, value in keys.items():
-                    found[name] = Reason(name, value, layer.location((*table, name)))
-        return list(found.values())
+                    reasons[name] = Reason(name, value, layer.location((*table, name)))
+        return list(reasons.values())
 
     def reasons_of(self, section: Literal["models", "tenants"], name: str) -> list[Reason]:
         """The keys that the policy file sets for a model or a tenant, each with what set it."""
-        found = {
+        reasons = {
             key: Reason(key, value, layer.location((section, name, key)))
             for layer in self._layers
             for key, value in getattr(layer, section).get(name, {}).items()
         }
-        return list(found.values())
+        return list(reasons.values())
 
     def quota(self, tenant: str) -> TenantQuota:
         """The quota of the policy file over that of the settings, key by key."""

@@ -313,7 +313,7 @@ def _unechoed(fault: _Fault) -> str:
 @lru_cache(maxsize=16)
 def line_numbers(text: str) -> Mapping[Path, int]:
     """The line on which each table and key is first set. `text` must be valid TOML."""
-    found: dict[Path, int] = {}
+    numbers: dict[Path, int] = {}
     table: Path = ()
     for number, statement, data in _statements(text):
         if statement.lstrip().startswith("["):
@@ -323,8 +323,8 @@ def line_numbers(text: str) -> Mapping[Path, int]:
             paths = [(*table, *path) for path in _paths(data)]
         for path in paths:
             for length in range(1, len(path) + 1):
-                found.setdefault(path[:length], number)
-    return found
+                numbers.setdefault(path[:length], number)
+    return numbers
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:

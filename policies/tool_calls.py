@@ -59,8 +59,8 @@ _LARGEST = 10**12
 
 def kind_of(tool_name: str, tool_kind: str | None = None) -> ToolKind:
     """The kind that `tool_kind` names if it is known, else the kind by the words of the tool's name."""
-    said = ToolKind.OTHER if tool_kind is None else _by_words(tool_kind)
-    return _by_words(split_tool_name(tool_name)[1]) if said is ToolKind.OTHER else said
+    kind = ToolKind.OTHER if tool_kind is None else _by_words(tool_kind)
+    return _by_words(split_tool_name(tool_name)[1]) if kind is ToolKind.OTHER else kind
 
 
 def _by_words(name: str) -> ToolKind:
@@ -114,8 +114,8 @@ def rows_asked_for(result: ToolResult) -> int | None:
         return head
     last = _number(result, _LAST_LINES)
     by_range = None if last is None else last + 1 - (_number(result, _FIRST_LINES) or 1)
-    asked = _number(result, (*_LIMITS, *_MOST_RESULTS)) or by_range
-    return asked if asked is not None and asked > 0 else None
+    number = _number(result, (*_LIMITS, *_MOST_RESULTS)) or by_range
+    return number if number is not None and number > 0 else None
 
 
 def pattern_of(result: ToolResult) -> str | None:
@@ -162,5 +162,5 @@ def _values(result: ToolResult, keys: Iterable[str]) -> Iterator[object]:
     except (ValueError, RecursionError):
         return
     wrapped = (outer.get(name) for name in _WRAPPERS)
-    for given in (outer, *(inner for inner in wrapped if isinstance(inner, dict))):
-        yield from (given[key] for key in keys if key in given)
+    for level in (outer, *(inner for inner in wrapped if isinstance(inner, dict))):
+        yield from (level[key] for key in keys if key in level)

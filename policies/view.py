@@ -156,7 +156,7 @@ class View:
 
     def _footer(self) -> str:
         last = self._last_lines
-        # A footer of the tool without a total says something that ours does not.
+        # A tool's footer without a total says something that Spillgate's footer does not.
         below = f"\n{last['footer']}" if last and not (last["lines"] or last["matches"]) else ""
         if self._kind in _MATCHES:
             return f"\n(Showing {self._shown_matches} of {self.total} matches.){below}"
@@ -167,10 +167,10 @@ class View:
 
 def _most_rows(most: int, kind: ToolKind, result: ToolResult) -> int:
     """The cap of rows, 0 if there is none. A smaller limit in the arguments is the tool's to apply."""
-    asked = rows_asked_for(result) if most and kind in _LIMITED else None
-    if asked is None:
+    wanted = rows_asked_for(result) if most and kind in _LIMITED else None
+    if wanted is None:
         return most
-    return max(most, asked) if asked else 0
+    return max(most, wanted) if wanted else 0
 
 
 class _Lines:
@@ -199,10 +199,10 @@ class _Lines:
         return self._end(is_last=True)
 
     def _hold(self, piece: str) -> None:
-        held = piece[: max(0, self._most + FOOTER_CHARS - self._held_chars)]
-        if held:
-            self._held.append(held)
-            self._held_chars += len(held)
+        rest = piece[: max(0, self._most + FOOTER_CHARS - self._held_chars)]
+        if rest:
+            self._held.append(rest)
+            self._held_chars += len(rest)
         if piece:
             self._length += len(piece)
             self._last = piece[-1]

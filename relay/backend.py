@@ -139,11 +139,11 @@ def _started() -> "subprocess.Popen[bytes] | None":
         raise ServiceError(f"{directory}: {error.strerror}.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        given = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_RELAYS}
+        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_RELAYS}
         # Clients show what an MCP server writes to stderr.
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "app.cli.main", "serve", "--until-stdin-ends"],
-            env={"SPILLGATE_LOG_LEVEL": "error", **given, "SPILLGATE_UDS": embedded_address().path},
+            env={"SPILLGATE_LOG_LEVEL": "error", **inherited, "SPILLGATE_UDS": embedded_address().path},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             pass_fds=(lock,),

@@ -242,19 +242,19 @@ class HttpServer:
         while tries < _TRIES and not self._ended.is_set():
             tries += 1
             with suppress(*FAILURES):
-                found = self._events_after(last, nothing)
-                if found is None:
+                reached = self._events_after(last, nothing)
+                if reached is None:
                     return
-                last, tries = found or last, 0
+                last, tries = reached or last, 0
             self._ended.wait(_RETRY_SECONDS)
 
     def _events_after(self, last: str, post: Post) -> str | None:
         """Delivers the events that follow the one with this id, and returns the id of the last; None if the
         server refuses. Raises FAILURES."""
         connection, response = self._request("GET", None, _only(_LAST_EVENT, last), post)
-        found = self._events(response, post) if response.status == 200 else None
+        reached = self._events(response, post) if response.status == 200 else None
         connection.close()
-        return found
+        return reached
 
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], post: Post | None = None

@@ -51,8 +51,8 @@ class Json:
         """The text that a string holds, decoded in parts. Raises NOT_JSON."""
         at, end = self._start + 1, self._end - 1
         while at < end:
-            found = _PART.match(self._source, at, end)
-            stop = end if found is None else found.end()
+            match = _PART.match(self._source, at, end)
+            stop = end if match is None else match.end()
             if at + 6 < stop < end and _HALF_OF_A_PAIR.search(self._source, stop - 6, stop):
                 stop -= 6
             part: str = json.loads(f'"{self._source[at:stop]}"', strict=False)
@@ -62,7 +62,7 @@ class Json:
     @cached_property
     def members(self) -> dict[str, "Json"]:
         """The members of an object; none of any other value. Raises NOT_JSON."""
-        found = {}
+        members = {}
         for at in self._begins("{", "}"):
             key_end = _end_of(self._source, at)
             colon = _after_blank(self._source, key_end)
@@ -70,8 +70,8 @@ class Json:
             key = json.loads(self._source[at:key_end])
             if not self._source.startswith(":", colon) or not isinstance(key, str):
                 raise ValueError("The text is not JSON.")
-            found[key] = Json(self._source, value, _end_of(self._source, value))
-        return found
+            members[key] = Json(self._source, value, _end_of(self._source, value))
+        return members
 
     def elements(self) -> list["Json"]:
         """The elements of a list; none of any other value. Raises NOT_JSON."""
@@ -99,10 +99,10 @@ class Json:
 
     def inner(self, *names: str) -> Any:
         """The value at these names; None if there is none. Raises NOT_JSON."""
-        found: Json | None = self
+        member: Json | None = self
         for name in names:
-            found = None if found is None else found.members.get(name)
-        return None if found is None else found.value()
+            member = None if member is None else member.members.get(name)
+        return None if member is None else member.value()
 
     def replaced(self, changes: Mapping[str, str | None]) -> str:
         """The text of this object with these members, each a JSON text, in place of its own; None leaves a
@@ -112,9 +112,9 @@ class Json:
 
 
 def _after_blank(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    assert found is not None
-    return found.end()
+    blank = _BLANK.match(text, at)
+    assert blank is not None
+    return blank.end()
 
 
 def _end_of(text: str, at: int) -> int:
@@ -122,10 +122,10 @@ def _end_of(text: str, at: int) -> int:
     if text.startswith('"', at):
         return _end_of_string(text, at)
     if not text.startswith(("{", "["), at):
-        found = _SCALAR.match(text, at)
-        if found is None:
+        scalar = _SCALAR.match(text, at)
+        if scalar is None:
             raise ValueError("The text is not JSON.")
-        return found.end()
+        return scalar.end()
     depth = 0
     while (token := _QUOTE_OR_BRACKET.search(text, at)) is not None:
         at = token.end()
@@ -140,21 +140,21 @@ def _end_of(text: str, at: int) -> int:
 
 def _end_of_string(text: str, at: int) -> int:
     at += 1
-    while (found := _PART.match(text, at)) is not None and not text.startswith('"', found.end()):
-        if found.end() == at:
+    while (part := _PART.match(text, at)) is not None and not text.startswith('"', part.end()):
+        if part.end() == at:
             raise ValueError("The text is not JSON.")
-        at = found.end()
-    return found.end() + 1 if found is not None else at
+        at = part.end()
+    return part.end() + 1 if part is not None else at
 
 
 def parse(message: Buffer) -> Json:
     """A message that is an object. NaN and Infinity, which some servers send, are read. Raises NOT_JSON."""
     text = str(message, "utf-8")
     start = _after_blank(text, 0)
-    found = Json(text, start, _end_of(text, start))
-    if not found.is_object or text[_end_of(text, start) :].strip():
+    value = Json(text, start, _end_of(text, start))
+    if not value.is_object or text[_end_of(text, start) :].strip():
         raise ValueError("A message is an object.")
-    return found
+    return value
 
 
 def is_batch(message: Buffer) -> bool:
@@ -164,13 +164,13 @@ def is_batch(message: Buffer) -> bool:
 
 def id_of(message: Json) -> Id | None:
     """The id of a request or a response. Raises NOT_JSON."""
-    found = message.inner("id")
-    return found if isinstance(found, str | int | float) else None
+    id = message.inner("id")
+    return id if isinstance(id, str | int | float) else None
 
 
 def method_of(message: Json) -> str | None:
-    found = message.inner("method")
-    return found if isinstance(found, str) else None
+    method = message.inner("method")
+    return method if isinstance(method, str) else None
 
 
 def written(fields: Mapping[str, str]) -> str:

@@ -99,20 +99,20 @@ class Blocks(NamedTuple):
 
 def blocks_of(content: Json | None) -> Blocks:
     """Raises NOT_JSON."""
-    found = Blocks([], [], [])
+    blocks = Blocks([], [], [])
     for block in [] if content is None else content.elements():
         kind, text = block.inner("type"), block.members.get("text")
         if kind == "text" and text is not None and text.is_string:
-            found.texts.append(text)
+            blocks.texts.append(text)
         elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
             resource = block.members.get("resource")
             inside = None if resource is None else resource.members.get("text")
-            found.texts.append(inside if inside is not None and inside.is_string else block)
+            blocks.texts.append(inside if inside is not None and inside.is_string else block)
         else:
-            found.others.append(block)
+            blocks.others.append(block)
             continue
-        found.governed.append(block)
-    return found
+        blocks.governed.append(block)
+    return blocks
 
 
 class ResultReplacer:
@@ -319,11 +319,11 @@ class Relay:
     def _tools(self) -> list[dict[str, Any]]:
         """The tools that the service offers: none if it cannot be asked. A service that starts is waited for:
         many clients ask for tools only once."""
-        asked = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+        message = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         try:
-            tools: list[dict[str, Any]] = self._backend.request(ServiceRequest("POST", "/mcp", asked)).json()[
-                "result"
-            ]["tools"]
+            tools: list[dict[str, Any]] = self._backend.request(
+                ServiceRequest("POST", "/mcp", message)
+            ).json()["result"]["tools"]
             return [tool for tool in tools if tool["name"] in TOOL_NAMES]
         except (ServiceError, LookupError, TypeError) as error:
             why = str(error) if isinstance(error, ServiceError) else "The service listed no tools."
@@ -355,8 +355,12 @@ class Relay:
         try:
             handle = json.loads(arguments).get("handle")
             session = (session_in(handle) if isinstance(handle, str) else None) or self._replacer.session
-            asked = {"session_id": json.dumps(session), "name": json.dumps(call.tool), "arguments": arguments}
-            body = written(asked).encode()
+            members = {
+                "session_id": json.dumps(session),
+                "name": json.dumps(call.tool),
+                "arguments": arguments,
+            }
+            body = written(members).encode()
             return self._backend.request(
                 ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
             ).text()

@@ -41,9 +41,9 @@ class RoutingHeaders:
             headers["Mcp-Name"] = encoded(name)
         marked = self._arguments.get(name) if method == "tools/call" and isinstance(name, str) else None
         for path, token in (marked or {}).items():
-            found = _at(message.inner("params", "arguments"), path)
-            if found is not None:
-                headers[f"Mcp-Param-{token}"] = encoded(found)
+            argument = _at(message.inner("params", "arguments"), path)
+            if argument is not None:
+                headers[f"Mcp-Param-{token}"] = encoded(argument)
         return headers
 
 

@@ -91,23 +91,23 @@ def may_be_message(line: Buffer) -> bool:
 def lines(read: Callable[[int], bytes], most: float = math.inf) -> Iterator[bytes | bytearray]:
     """Lines with their ends until `read` returns nothing. A long line is held once. Raises ValueError for one
     of more than `most` bytes."""
-    held = bytearray()
+    pending = bytearray()
     while chunk := read(_READ_BYTES):
         start = 0
         while end := chunk.find(b"\n", start) + 1:
-            if held:
-                held += memoryview(chunk)[start:end]
-                line, held = held, bytearray()
+            if pending:
+                pending += memoryview(chunk)[start:end]
+                line, pending = pending, bytearray()
                 yield line
                 del line
             else:
                 yield chunk[start:end]
             start = end
-        held += memoryview(chunk)[start:]
-        if len(held) > most:
+        pending += memoryview(chunk)[start:]
+        if len(pending) > most:
             raise ValueError("A line is too long.")
-    if held:
-        yield held
+    if pending:
+        yield pending
 
 
 class CommandServer:

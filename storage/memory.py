@@ -62,11 +62,11 @@ class MemoryStore:
         session[stored.handle] = _Kept(stored, body, used_at)
 
     def _alive(self, tenant: str, handle: Handle) -> _Kept | None:
-        kept = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
-        return kept if kept is not None and not self._has_expired(kept) else None
+        result = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
+        return result if result is not None and not self._has_expired(result) else None
 
-    def _has_expired(self, kept: _Kept) -> bool:
-        return kept.used_at + self._retention_ms <= self._clock()
+    def _has_expired(self, result: _Kept) -> bool:
+        return result.used_at + self._retention_ms <= self._clock()
 
     def _remove(self, tenant: str, handle: Handle) -> None:
         key = SessionKey(tenant, handle.session_id)
@@ -76,38 +76,38 @@ class MemoryStore:
             del self._sessions[key]
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        kept = self._alive(tenant, handle)
-        if kept is None:
+        result = self._alive(tenant, handle)
+        if result is None:
             return None
-        return replace(kept.stored, expires_at=kept.used_at + self._retention_ms)
+        return replace(result.stored, expires_at=result.used_at + self._retention_ms)
 
     async def read(
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        kept = self._sessions.get(stored.key, {}).get(stored.handle)
-        if kept is None:
+        result = self._sessions.get(stored.key, {}).get(stored.handle)
+        if result is None:
             raise ResultExpired
-        body = kept.body
+        body = result.body
         end = len(body) if end is None else min(end, len(body))
         for offset in range(max(0, start), end, CHUNK):
             yield body[offset : min(offset + CHUNK, end)]
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        kept = self._sessions.get(stored.key, {}).get(stored.handle)
-        if kept is None:
+        result = self._sessions.get(stored.key, {}).get(stored.handle)
+        if result is None:
             return stored
-        kept.used_at = max(kept.used_at, self._clock())
-        return replace(stored, expires_at=kept.used_at + self._retention_ms)
+        result.used_at = max(result.used_at, self._clock())
+        return replace(stored, expires_at=result.used_at + self._retention_ms)
 
     async def delete(self, tenant: str, handle: Handle) -> bool:
-        found = self._alive(tenant, handle) is not None
+        is_stored = self._alive(tenant, handle) is not None
         if handle in self._sessions.get(SessionKey(tenant, handle.session_id), {}):
             self._remove(tenant, handle)
-        return found
+        return is_stored
 
     async def delete_session(self, key: SessionKey, epoch: int) -> int:
         session = self._sessions.get(key, {})
-        handles = [handle for handle, kept in session.items() if kept.stored.epoch < epoch]
+        handles = [handle for handle, result in session.items() if result.stored.epoch < epoch]
         return sum([await self.delete(key.tenant, handle) for handle in handles])
 
     async def delete_tenant(self, tenant: str) -> int:
@@ -119,11 +119,11 @@ class MemoryStore:
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         sessions = [self._sessions.get(key, {}).values() for key in keys]
-        return [sum(not self._has_expired(kept) for kept in session) for session in sessions]
+        return [sum(not self._has_expired(result) for result in session) for session in sessions]
 
     async def sweep(self) -> int:
-        everything = [(key, kept) for key, session in self._sessions.items() for kept in session.values()]
-        expired = [(key, kept.stored.handle) for key, kept in everything if self._has_expired(kept)]
+        everything = [(key, result) for key, session in self._sessions.items() for result in session.values()]
+        expired = [(key, result.stored.handle) for key, result in everything if self._has_expired(result)]
         for key, handle in expired:
             self._remove(key.tenant, handle)
         return len(expired)
@@ -194,15 +194,15 @@ class MemoryLedger(LedgerBase):
 
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
-        tenant, kept = session.key.tenant, self._sessions.get(session.key)
-        before = session_rules.NOTHING if kept is None else session_rules.session_usage(kept.session)
+        tenant, record = session.key.tenant, self._sessions.get(session.key)
+        before = session_rules.NOTHING if record is None else session_rules.session_usage(record.session)
         after = session_rules.session_usage(session)
         if after.sessions > before.sessions:
             self._check_room(tenant, opens=True)
-        if kept is None:
+        if record is None:
             self._sessions[session.key] = KeptSession(session)
         else:
-            kept.session = session
+            record.session = session
         self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
         return session
 
@@ -220,9 +220,9 @@ class MemoryLedger(LedgerBase):
 
     async def enter(self, call: Call) -> Entered:
         known = self._kept(call.key)
-        kept = known or KeptSession(session_rules.fresh(call.key, self._clock()))
-        session = session_rules.alive(kept.session)
-        first = None if call.call_id is None else kept.calls.get((session.epoch, call.call_id))
+        record = known or KeptSession(session_rules.fresh(call.key, self._clock()))
+        session = session_rules.alive(record.session)
+        first = None if call.call_id is None else record.calls.get((session.epoch, call.call_id))
         if first is not None:
             return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
         self._check_room(call.key.tenant, opens=known is None)
@@ -239,21 +239,21 @@ class MemoryLedger(LedgerBase):
 
     def _judge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         """What `reserve` or, if `forced`, `settle` returns. Changes nothing."""
-        kept, entry = self._kept(charge.key), charge.entry
+        record, entry = self._kept(charge.key), charge.entry
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
-        if kept is not None and call in kept.calls:
-            first = kept.calls[call]
+        if record is not None and call in record.calls:
+            first = record.calls[call]
             return session_rules.retry_receipt(
-                kept.session, charge, first.entry, first.fingerprint, first.text
+                record.session, charge, first.entry, first.fingerprint, first.text
             )
-        session = session_rules.admitted(None if kept is None else kept.session, charge)
-        self._check_room(entry.tenant, opens=kept is None, admitted=session_rules.is_admitted(entry))
+        session = session_rules.admitted(None if record is None else record.session, charge)
+        self._check_room(entry.tenant, opens=record is None, admitted=session_rules.is_admitted(entry))
         budget = session.budget(charge.default_window, charge.enforce)
         return session_rules.receipt(budget, charge) if forced or budget.fits(charge.tokens) else None
 
     def _enter(self, charge: Charge) -> None:
-        kept = self._kept(charge.key)
-        session = session_rules.admitted(None if kept is None else kept.session, charge)
+        record = self._kept(charge.key)
+        session = session_rules.admitted(None if record is None else record.session, charge)
         self._save(session_rules.charged(session, charge))
         if charge.call_id is not None:
             self._sessions[charge.key].calls[charge.epoch, charge.call_id] = charge
@@ -264,8 +264,8 @@ class MemoryLedger(LedgerBase):
 
     async def append(self, entry: AccountingEntry) -> None:
         self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
-        if (kept := self._kept(SessionKey(entry.tenant, entry.session_id))) is not None:
-            kept.session = session_rules.used(kept.session, entry.timestamp)
+        if (record := self._kept(SessionKey(entry.tenant, entry.session_id))) is not None:
+            record.session = session_rules.used(record.session, entry.timestamp)
         self._append(entry)
 
     def _append(self, entry: AccountingEntry) -> None:
@@ -278,8 +278,8 @@ class MemoryLedger(LedgerBase):
             self._stored_at[entry.tenant, handle] = max(entry.timestamp, before)
 
     async def session(self, key: SessionKey) -> Session | None:
-        kept = self._kept(key)
-        return None if kept is None else kept.session
+        record = self._kept(key)
+        return None if record is None else record.session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
         return self._save(session_rules.opened(await self.session(key), key, change, self._clock()))
@@ -291,16 +291,16 @@ class MemoryLedger(LedgerBase):
         return after
 
     async def end(self, key: SessionKey) -> Session | None:
-        kept = self._sessions.get(key)
-        if kept is None:
+        record = self._sessions.get(key)
+        if record is None:
             return None
-        self._forget_findings(kept)
-        return self._save(session_rules.ended(kept.session, self._clock()))
+        self._forget_findings(record)
+        return self._save(session_rules.ended(record.session, self._clock()))
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
-        kept = [one.session for key, one in self._sessions.items() if key.tenant == tenant]
-        alive = [one for one in kept if one.ended_at is None and one.key.session_id > after]
+        sessions = [one.session for key, one in self._sessions.items() if key.tenant == tenant]
+        alive = [one for one in sessions if one.ended_at is None and one.key.session_id > after]
         alive.sort(key=lambda session: session.key)
         more = len(alive) > limit
         page = alive[:limit]
@@ -313,9 +313,9 @@ class MemoryLedger(LedgerBase):
         seq = None if cursor is None else cursors.decode_number(kind, cursor)
         rows = reversed(self._entries.items()) if newest_first else iter(self._entries.items())
         rest = (row for row in rows if seq is None or (row[0] < seq if newest_first else row[0] > seq))
-        found = list(islice((row for row in rest if matches(row[1], wanted)), limit + 1))
-        page = found[:limit]
-        more = cursors.encode(kind, str(page[-1][0])) if len(found) > limit else None
+        matching = list(islice((row for row in rest if matches(row[1], wanted)), limit + 1))
+        page = matching[:limit]
+        more = cursors.encode(kind, str(page[-1][0])) if len(matching) > limit else None
         return EntryPage([entry for _, entry in page], more)
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
@@ -329,30 +329,32 @@ class MemoryLedger(LedgerBase):
         return self._stored_at.get((tenant, str(handle)))
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        kept = self._sessions.get(key)
-        return kept.findings.get(name) if kept is not None and kept.session.epoch == epoch else None
+        record = self._sessions.get(key)
+        return record.findings.get(name) if record is not None and record.session.epoch == epoch else None
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        kept = self._sessions.get(key)
-        if kept is not None and session_rules.keeps(kept.session, epoch):
-            self._keep(kept, name, text)
+        record = self._sessions.get(key)
+        if record is not None and session_rules.keeps(record.session, epoch):
+            self._keep(record, name, text)
 
-    def _keep(self, kept: KeptSession, name: str, text: str) -> None:
-        tenant = kept.session.key.tenant
+    def _keep(self, record: KeptSession, name: str, text: str) -> None:
+        tenant = record.session.key.tenant
         with suppress(StoreFull):
             self._check_room(tenant, opens=False)
-            before = kept.findings.get(name)
-            kept.findings[name] = text
+            before = record.findings.get(name)
+            record.findings[name] = text
             self._count(tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
-    def _forget_findings(self, kept: KeptSession) -> None:
-        self._count(kept.session.key.tenant, 0, -sum(map(session_rules.text_bytes, kept.findings.values())))
-        kept.findings.clear()
+    def _forget_findings(self, record: KeptSession) -> None:
+        self._count(
+            record.session.key.tenant, 0, -sum(map(session_rules.text_bytes, record.findings.values()))
+        )
+        record.findings.clear()
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
         idle_since, oldest = now - self._session_ms, now - self._entry_ms
-        for key, session in [(key, kept.session) for key, kept in self._sessions.items()]:
+        for key, session in [(key, record.session) for key, record in self._sessions.items()]:
             idle = session.ended_at is None and session.last_used_at <= idle_since
             if idle or (session.ended_at is not None and session.ended_at <= oldest):
                 self._forget(key)
@@ -361,13 +363,13 @@ class MemoryLedger(LedgerBase):
                 del self._entries[seq]
                 self._count(entry.tenant, 0, -_size(entry))
         self._stored_at = {name: at for name, at in self._stored_at.items() if at > oldest}
-        return [key for key, kept in self._sessions.items() if kept.session.ended_at is not None]
+        return [key for key, record in self._sessions.items() if record.session.ended_at is not None]
 
     def _forget(self, key: SessionKey) -> None:
-        kept = self._sessions.pop(key)
-        self._forget_findings(kept)
-        usage = session_rules.session_usage(kept.session)
-        texts = sum(session_rules.text_bytes(charge.text) for charge in kept.calls.values())
+        record = self._sessions.pop(key)
+        self._forget_findings(record)
+        usage = session_rules.session_usage(record.session)
+        texts = sum(session_rules.text_bytes(charge.text) for charge in record.calls.values())
         self._count(key.tenant, -usage.sessions, -usage.bytes - texts)
 
     async def delete_tenant(self, tenant: str) -> Purged:
@@ -394,8 +396,8 @@ class MemoryLedger(LedgerBase):
         return None
 
     async def close(self) -> None:
-        for held in (self._sessions, self._entries, self._stored_at, self._usage):
-            held.clear()
+        for tables in (self._sessions, self._entries, self._stored_at, self._usage):
+            tables.clear()
 
 
 def _size(entry: AccountingEntry) -> int:

@@ -192,8 +192,8 @@ def _forms(content_type: bytes | None, accept: bytes | None, prefer: bytes | Non
     """Reads three headers, which a client repeats with each request. Raises UnsupportedMedia."""
     wants_text = prefers((accept or b"").decode("latin-1"), "text/plain")
     is_minimal = not wants_text and b"return=minimal" in (prefer or b"").lower()
-    given = b"application/json" if content_type is None else content_type
-    media, _, parameters = given.decode("latin-1").partition(";")
+    media_type = b"application/json" if content_type is None else content_type
+    media, _, parameters = media_type.decode("latin-1").partition(";")
     kind = media.strip().lower()
     sends_text = kind.startswith("text/")
     if sends_text and _charset(parameters) not in ("", "utf-8", "utf8", "us-ascii"):

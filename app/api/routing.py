@@ -199,10 +199,10 @@ class RouteTable:
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""
-        found = {name for one in self._all if one.path_regex.match(path) for name in one.methods or ()}
+        methods = {name for one in self._all if one.path_regex.match(path) for name in one.methods or ()}
         if path.startswith(self._mounts):
-            found |= {"GET", "HEAD"}
-        return sorted(found)
+            methods |= {"GET", "HEAD"}
+        return sorted(methods)
 
 
 def _serves(route: Route, method: str, path: str) -> bool:
@@ -220,8 +220,8 @@ async def _tenant(request: Request) -> str:
 
 
 async def _every_tenant(request: Request) -> bool:
-    found: bool = request.scope["every_tenant"]
-    return found
+    is_every: bool = request.scope["every_tenant"]
+    return is_every
 
 
 async def _is_agent(request: Request) -> bool:

@@ -151,7 +151,7 @@ def _origin_of(name: str, settings: Settings) -> str:
     if name not in settings.model_fields_set:
         return "default"
     known = {f"{PREFIX}{name}".upper(), "TOOL_RESULT_BYPASS_TOOLS" if name == "bypass_tools" else ""}
-    return "environment" if any(given.upper() in known for given in os.environ) else "option"
+    return "environment" if any(variable.upper() in known for variable in os.environ) else "option"
 
 
 def _masked_login(match: re.Match[str]) -> str:

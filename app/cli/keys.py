@@ -30,10 +30,10 @@ _SHOWN = 12
 
 def run(options: argparse.Namespace) -> int:
     """Raises ConfigError."""
-    given = options.api_keys_file or os.environ.get(_SETTING)
-    if not given:
+    name = options.api_keys_file or os.environ.get(_SETTING)
+    if not name:
         raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
-    path = Path(given)
+    path = Path(name)
     with only_writer(path):
         return _run(path, options)
 
@@ -116,20 +116,20 @@ def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int
             "NAME is empty. A key without a name is named by the digits that `keys list` shows."
         )
     now = time.time()
-    found = [
+    named = [
         (number, key)
         for number, line in enumerate(lines)
         if (key := _parsed(line)) is not None
         and (key.name == wanted or (len(wanted) >= _SHOWN and key.digest.startswith(wanted.lower())))
     ]
-    in_force = [one for one in found if not one[1].has_expired(now)]
-    found = in_force or (found if or_expired else [])
-    if not found:
+    in_force = [one for one in named if not one[1].has_expired(now)]
+    named = in_force or (named if or_expired else [])
+    if not named:
         kind = "key" if or_expired else "key in force"
         raise ConfigError(f"No {kind} has this name or digest. `spillgate keys list` shows them.")
-    if len(found) > 1:
+    if len(named) > 1:
         raise ConfigError("Several keys have this name. Name one by the digits that `keys list` shows.")
-    return found[0]
+    return named[0]
 
 
 def _table(lines: list[str]) -> str:

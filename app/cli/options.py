@@ -29,8 +29,8 @@ def settings_of(options: argparse.Namespace) -> Settings:
     """The environment's settings, with the command line's on top. Raises ConfigError."""
     from app.settings import load_settings
 
-    given = {name: getattr(options, name, None) for name in _OPTIONS}
-    return load_settings(**{name: value for name, value in given.items() if value is not None})
+    values = {name: getattr(options, name, None) for name in _OPTIONS}
+    return load_settings(**{name: value for name, value in values.items() if value is not None})
 
 
 def naming_options(message: str, options: argparse.Namespace) -> str:

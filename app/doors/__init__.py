@@ -1,1 +1,5 @@
-"""The ways in that other programs bring along: what their requests mean, and their answers."""
+"""The protocols that other programs bring: hooks, MCP, and the guardrails of model gateways.
+
+A door translates a request of its protocol into calls of the governor or of the model's tools, and the
+outcome back. No door decides anything about a result.
+"""

@@ -71,8 +71,8 @@ async def guardrail_answer(
 async def _session_of(payload: Mapping[str, Any], messages: list[Any], rt: Runtime) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
-    given = payload.get("request_headers")
-    headers = {name.lower(): value for name, value in given.items()} if isinstance(given, dict) else {}
+    received = payload.get("request_headers")
+    headers = {name.lower(): value for name, value in received.items()} if isinstance(received, dict) else {}
     for name in (_parameter(payload, "session_header"), _SESSION_HEADER):
         value = text_in(headers, name.lower()) if isinstance(name, str) else None
         if value is not None and value != _WITHOUT_VALUE:
@@ -98,8 +98,8 @@ async def _begun_as(messages: list[Any], rt: Runtime, user: str) -> str:
 
 def _parameter(payload: Mapping[str, Any], name: str) -> Any:
     """A member of `additional_provider_specific_params` in LiteLLM's configuration."""
-    given = payload.get("additional_provider_specific_params")
-    return given.get(name) if isinstance(given, dict) else None
+    parameters = payload.get("additional_provider_specific_params")
+    return parameters.get(name) if isinstance(parameters, dict) else None
 
 
 def _name(tool: Any) -> str:

@@ -178,11 +178,11 @@ class Access:
 
     def _identify(self, headers: Headers, body: RequestBody) -> str:
         """The caller's X-Request-ID if it is of plain characters, else a new one. The answer names it too."""
-        given = headers.get(b"x-request-id")
-        if given is None or not _REQUEST_ID.fullmatch(given):
-            given = b"%b%06x" % (self._request_prefix, next(self._request_count))
-        body.request_id = given
-        return given.decode()
+        request_id = headers.get(b"x-request-id")
+        if request_id is None or not _REQUEST_ID.fullmatch(request_id):
+            request_id = b"%b%06x" % (self._request_prefix, next(self._request_count))
+        body.request_id = request_id
+        return request_id.decode()
 
     def _log(self, scope: Scope, body: RequestBody, seconds: float) -> None:
         route = self._routes.template(scope["path"])

@@ -72,19 +72,19 @@ class ApiKeys(ReloadedKeys[KeyFile]):
 
     def key_of(self, token: str) -> ApiKey:
         """Raises Unauthorized for a key that is not known, or has expired."""
-        found = self.lines.keys.get(digest_of(token))
-        if found is None:
+        key = self.lines.keys.get(digest_of(token))
+        if key is None:
             raise Unauthorized("This API key is not known, or has expired.")
-        if found.expires is not None and found.has_expired(self._now()):
+        if key.expires is not None and key.has_expired(self._now()):
             raise Unauthorized("This API key has expired.")
-        return found
+        return key
 
     @property
     def warnings(self) -> list[str]:
         """And how many keys have expired."""
-        found, now = super().warnings, self._now()
+        warnings, now = super().warnings, self._now()
         expired = sum(key.has_expired(now) for key in self._lines.keys.values())
-        return [*found, f"{_SETTING}: keys that have expired: {expired}."] if expired else found
+        return [*warnings, f"{_SETTING}: keys that have expired: {expired}."] if expired else warnings
 
     def _reload(self) -> None:
         before = self._lines
@@ -103,7 +103,7 @@ def digest_of(token: str) -> str:
 
 def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
     """Raises ConfigError for a file that cannot be read, has bad lines alone, or holds no key."""
-    found = KeyFile({}, [])
+    file = KeyFile({}, [])
     lines = read_text(path, _SETTING, secret=True).splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         if is_blank(line):
@@ -112,15 +112,15 @@ def load_keys(path: Path, *, may_be_empty: bool = False) -> KeyFile:
             if is_cut(line):
                 raise ValueError("it has no newline, so its end may be missing. End the file with a newline")
             key = parse_key(line.strip())
-            if found.keys.setdefault(key.digest, key).tenant != key.tenant:
+            if file.keys.setdefault(key.digest, key).tenant != key.tenant:
                 raise ValueError("the key of another tenant. Make a new key")
         except ValueError as error:
-            found.faults.append(f"line {number}: {error}.")
-    if found.faults and not found.keys:
-        raise ConfigError(f"{_SETTING}, {found.faults[0]}")
-    if not found.keys and not may_be_empty:
+            file.faults.append(f"line {number}: {error}.")
+    if file.faults and not file.keys:
+        raise ConfigError(f"{_SETTING}, {file.faults[0]}")
+    if not file.keys and not may_be_empty:
         raise ConfigError(f"{_SETTING}: the file holds no key. `spillgate keys new` makes one.")
-    return found
+    return file
 
 
 def is_blank(line: str) -> bool:

@@ -68,9 +68,9 @@ class LongText(str):
     literal: Raw
 
     def __new__(cls, literal: Raw) -> "LongText":
-        made = super().__new__(cls, "\0")
-        made.literal = literal
-        return made
+        number = super().__new__(cls, "\0")
+        number.literal = literal
+        return number
 
 
 def checked(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] = AS_SAID) -> T:

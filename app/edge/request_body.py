@@ -243,17 +243,17 @@ class RequestBody(Struct, eq=False):
     def _add_headers(self, message: Message) -> bool:
         """True if the answer has a Content-Length."""
         headers = [*message.get("headers", ()), (b"x-request-id", self.request_id)]
-        given = dict(headers)
-        if _NOSNIFF[0] not in given:
+        names = dict(headers)
+        if _NOSNIFF[0] not in names:
             headers.append(_NOSNIFF)
-        if _NO_STORE[0] not in given:
+        if _NO_STORE[0] not in names:
             headers.append(_NO_STORE)
         if message["status"] == 500 or (self.has_body and not self._ended):
             # The server closes the connection after a fault. Kept open after a body that is not read to its
             # end, it would have to read the rest first.
             headers.append(_CLOSE)
         message["headers"] = headers
-        return b"content-length" in given
+        return b"content-length" in names
 
     def leave(self) -> None:
         if self._taken:

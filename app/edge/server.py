@@ -1,4 +1,4 @@
-"""Serving: our own sockets, a clean stop, and one sweep a second over the open connections."""
+"""Serving: listening sockets, a clean stop, and one sweep a second over the open connections."""
 
 import asyncio
 import contextlib
@@ -260,12 +260,12 @@ def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
         return
     path = settings.uds.absolute()
     with contextlib.closing(unix_socket(path, BACKLOG)) as sock:
-        made = path.stat().st_ino
+        inode = path.stat().st_ino
         try:
             yield sock, f"unix:{path}"
         finally:
             with contextlib.suppress(OSError):
-                if path.stat().st_ino == made:
+                if path.stat().st_ino == inode:
                     path.unlink()
 
 
@@ -285,10 +285,10 @@ def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT
     # As bytes: for text, Python imports its codec of international names, which takes 1 ms.
     name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise ConfigError(f"{PREFIX}{settings[0]} is not a name or address of this machine.") from None
-    family, kind, number, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    family, kind, number, _, address = min(addresses, key=lambda one: one[0] != socket.AF_INET)
     sock = socket.socket(family, kind, number)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -65,8 +65,8 @@ def check_media_type(headers: Mapping[bytes, bytes]) -> None:
 def _is_same(origin: str, host: str) -> bool:
     scheme, _, authority = origin.partition("://")
     default = _DEFAULT_PORTS.get(scheme, "")
-    ours, theirs = _parsed(host), _parsed(authority)
-    return bool(theirs.name) and (ours.name, ours.port or default) == (theirs.name, theirs.port or default)
+    own, other = _parsed(host), _parsed(authority)
+    return bool(other.name) and (own.name, own.port or default) == (other.name, other.port or default)
 
 
 def _is_listed(origin: str, allowed: tuple[str, ...]) -> bool:

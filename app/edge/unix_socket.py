@@ -39,15 +39,15 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"SPILLGATE_UDS is longer than {MAX_SOCKET_PATH} bytes. Choose a shorter path.")
     directory = path.parent
     try:
-        found = directory.stat()
+        status = directory.stat()
     except FileNotFoundError:
         return
     except OSError as error:
         raise _no_directory(error) from None
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         # One that others may write to is in use by them, such as /tmp.
-        is_shared = found.st_mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH)
-        is_ours = found.st_uid == os.geteuid() and not is_shared
+        is_shared = status.st_mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH)
+        is_ours = status.st_uid == os.geteuid() and not is_shared
         raise ConfigError(
             f"SPILLGATE_UDS: others may enter {directory}, and could put a socket of theirs there. Choose a "
             f"directory of your own{f', or: chmod 700 {directory}' if is_ours else '.'}"

@@ -112,8 +112,8 @@ class Body(Struct, eq=False):
                 self._text = text
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
-            kept = self._last if len(chunk) < TAIL_BYTES else b""
-            self._last = (kept + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
+            before = self._last if len(chunk) < TAIL_BYTES else b""
+            self._last = (before + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
             self._held.append(chunk)
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:

@@ -48,14 +48,14 @@ class Replacing(NamedTuple):
         cuts is within every size cap."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
-        made = OUTCOMES[kind] if trigger is not None else view
+        outcome = OUTCOMES[kind] if trigger is not None else view
         viewed = self.measured.viewed
-        for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
-            text = await self._text(made, trigger, where, squeeze)
+        for squeeze in _SQUEEZES if outcome.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
+            text = await self._text(outcome, trigger, where, squeeze)
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
-            if made.CUTS and self._breaks(text, tokens):
+            if outcome.CUTS and self._breaks(text, tokens):
                 continue
             return Decision(
                 kind=kind,
@@ -63,28 +63,28 @@ class Replacing(NamedTuple):
                 text=text,
                 tokens=tokens,
                 handle=where,
-                truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
-                truncated_total=viewed.total if viewed and (made.CUTS or trigger is None) else None,
+                truncated_bytes=self.measured.shown.bytes if outcome.CUTS else None,
+                truncated_total=viewed.total if viewed and (outcome.CUTS or trigger is None) else None,
             )
         return None
 
     async def _text(
-        self, made: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
+        self, outcome: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
         # The handle message names the whole result, and no file.
-        is_message = made is OUTCOMES[OutcomeKind.STORE]
+        is_message = outcome is OUTCOMES[OutcomeKind.STORE]
         shown = measure if is_message else self.measured.shown
         budget = self.measured.budget
-        if trigger is Trigger.RESERVE_FAILED and made is OUTCOMES[OutcomeKind.REJECT]:
+        if trigger is Trigger.RESERVE_FAILED and outcome is OUTCOMES[OutcomeKind.REJECT]:
             budget = await self._budget_now()
         facts = Facts(shown, budget, self.measured.body.rows)
-        ends = made.ends(shown, policy)
+        ends = outcome.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
 
         def write() -> str | None:
             lines, overview = self._overview(ends, head, tail, shown)
-            return made.text(
+            return outcome.text(
                 Oversized(
                     result=result,
                     measure=measure,

@@ -106,8 +106,8 @@ class _File:
             self.close()
         if self._descriptor is None:
             self._descriptor = self._open()
-        found = os.fstat(self._descriptor)
-        if stat.S_ISREG(found.st_mode) and 0 < found.st_size >= self._max_bytes - len(line):
+        status = os.fstat(self._descriptor)
+        if stat.S_ISREG(status.st_mode) and 0 < status.st_size >= self._max_bytes - len(line):
             self.close()
             self._rotate()
             self._descriptor = self._open()

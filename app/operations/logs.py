@@ -204,7 +204,7 @@ def _printable(value: object) -> str:
 def _event(record: logging.LogRecord) -> str:
     text = record.getMessage()
     if text.startswith("Traceback (most recent call last):"):
-        # Uvicorn's word on a failed start. Its last line is ours to show only if we wrote it.
+        # Uvicorn's record of a failed start. Its last line is shown only if it is a message of Spillgate.
         last = text.rstrip().rpartition("\n")[2]
         return last if last.startswith("domain.errors.") else last.partition(":")[0]
     # asyncio appends the repr of exceptions, and with it their messages.

@@ -152,13 +152,13 @@ class Readiness:
 
     async def _why_full(self, began: float) -> list[str]:
         """Checks both, so that the metrics say which one is down."""
-        found, failed = [], None
+        faults, failed = [], None
         ports: dict[str, ResultStore | Ledger] = {"store": self._store, "ledger": self._ledger}
         for name, port in ports.items():
             try:
                 await port.check()
             except StoreFull as error:
-                found.append(error.detail)
+                faults.append(error.detail)
             except StorageError as error:
                 failed, self.is_up[name] = failed or error, False
                 continue
@@ -171,7 +171,7 @@ class Readiness:
         if self._down_since is not None:
             log.info("Ready again.")
         self._down_seconds, self._down_since = self.down_seconds, None
-        return found
+        return faults
 
     def _near_quotas(self, use: TenantUse) -> Iterator[str]:
         for quota, used, cap in use.shares():

@@ -124,7 +124,7 @@ class _Tally:
 
 class Metrics:
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
-    from our own enums and codes, never from a caller."""
+    from Spillgate's enums and codes, never from a caller."""
 
     _results_total = 0
     _bytes_kept_out = 0

@@ -145,8 +145,8 @@ async def list_sessions(
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> SessionsOut:
     page = await rt.ledger.sessions(tenant, limit, cursor)
-    held = await rt.store.count_results([session.key for session in page.sessions])
-    shown = [await _out(rt, *one) for one in zip(page.sessions, held, strict=True)]
+    counts = await rt.store.count_results([session.key for session in page.sessions])
+    shown = [await _out(rt, *one) for one in zip(page.sessions, counts, strict=True)]
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -159,11 +159,13 @@ async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:
 
 
 async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) -> SessionOut:
-    (held,) = await rt.store.count_results([session.key])
-    return await _out(rt, session, held, warnings)
+    (count,) = await rt.store.count_results([session.key])
+    return await _out(rt, session, count, warnings)
 
 
-async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str] = ()) -> SessionOut:
+async def _out(
+    rt: Runtime, session: Session, stored_results: int, warnings: Sequence[str] = ()
+) -> SessionOut:
     model = await rt.known_models.of_session(session.model)
     return SessionOut(
         session_id=session.key.session_id,
@@ -174,7 +176,7 @@ async def _out(rt: Runtime, session: Session, held: int, warnings: Sequence[str]
         policy=None if session.policy is None else json.loads(session.policy),
         turn=session.turn,
         budget=budget_out(session.budget(model.window, model.enforce)),
-        stored_results=held,
+        stored_results=stored_results,
         created_at=session.created_at,
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,

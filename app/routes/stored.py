@@ -131,8 +131,8 @@ async def get_grep(
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)
     if wants_text(request):
-        found = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
-        return Response(model_text.grep_text(found, ANSWER_BYTES), media_type=PLAIN)
+        matches = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
+        return Response(model_text.grep_text(matches, ANSWER_BYTES), media_type=PLAIN)
     return GrepOut(
         matches=page.matches,
         total_matches=page.total_matches,
@@ -267,13 +267,13 @@ async def get_query(
     stored = await look_up(rt, tenant, handle)
     query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset, path_of(stored))
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
-    found = await cancel_on_disconnect(request, running)
+    selected = await cancel_on_disconnect(request, running)
     if accounted:
-        await account_texts(rt, stored, [bytes(found.slice.result).decode()])
+        await account_texts(rt, stored, [bytes(selected.slice.result).decode()])
     if wants_text(request):
-        text = model_text.value_text(bytes(found.slice.result))
-        return Response(f"{text}\n[{found.hint}]" if found.hint else text, media_type=PLAIN)
-    answer = {**msgspec.structs.asdict(found.slice), "kind": found.kind, "hint": found.hint}
+        text = model_text.value_text(bytes(selected.slice.result))
+        return Response(f"{text}\n[{selected.hint}]" if selected.hint else text, media_type=PLAIN)
+    answer = {**msgspec.structs.asdict(selected.slice), "kind": selected.kind, "hint": selected.hint}
     return Response(msgspec.json.encode(answer), media_type="application/json")
 
 

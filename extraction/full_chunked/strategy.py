@@ -135,8 +135,8 @@ async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Cover
 def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer:
     """The capped answer: complete without warnings, else partial."""
     status = ExtractStatus.PARTIAL if warnings else ExtractStatus.COMPLETE
-    found = Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
-    return cap_answer(found, task.max_bytes)
+    whole = Answer(body, Mode.FULL_CHUNKED, status, coverage, warnings=warnings)
+    return cap_answer(whole, task.max_bytes)
 
 
 def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:

@@ -128,7 +128,9 @@ def _shown(messages: Sequence[Message]) -> list[Line]:
     """The lines that the tools returned, without duplicates."""
     answers = [message.content for message in messages if message.role is Role.TOOL]
     texts = [text for answer in answers for text in inside("data", answer) or [answer]]
-    rows = [found for text in texts for row in text.split("\n") if (found := _NUMBERED.fullmatch(row))]
+    rows = [
+        row_match for text in texts for row in text.split("\n") if (row_match := _NUMBERED.fullmatch(row))
+    ]
     return sorted({int(row[1]): row[2] for row in rows}.items())
 
 
@@ -163,23 +165,23 @@ def _placed(line: Line, terms: Sequence[str]) -> str:
 
 def _merged(asked: _Asked, findings: Sequence[str]) -> str:
     """The lines of all findings without duplicates, and without empty findings if others found something."""
-    found = [text for text in findings if text.strip() and not text.startswith(NOTHING_FOUND)]
-    lines = dict.fromkeys(line for text in found or findings for line in text.split("\n"))
+    telling = [text for text in findings if text.strip() and not text.startswith(NOTHING_FOUND)]
+    lines = dict.fromkeys(line for text in telling or findings for line in text.split("\n"))
     gaps = [f"Not covered: {gap}" for gap in asked.gaps]
-    return _within(asked.max_bytes, [*gaps, *lines] if found else [*lines, *gaps])
+    return _within(asked.max_bytes, [*gaps, *lines] if telling else [*lines, *gaps])
 
 
 def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:
     """The rows that fit, and the number of the others."""
-    kept: list[str] = []
+    shown: list[str] = []
     left = max_bytes - _MORE_BYTES
     for row in rows:
         left -= len(row.encode(errors="replace")) + 1
-        if left < 0 and kept:
+        if left < 0 and shown:
             break
-        kept.append(row)
-    more += len(rows) - len(kept)
-    text = "\n".join([*kept, f"[{more:,} more lines]"] if more else kept)
+        shown.append(row)
+    more += len(rows) - len(shown)
+    text = "\n".join([*shown, f"[{more:,} more lines]"] if more else shown)
     return cut_head(text.encode(errors="replace"), max_bytes).decode()
 
 

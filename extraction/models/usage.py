@@ -146,7 +146,7 @@ class Attempt:
         await self._usage.rules.book(call)
 
     async def _spent(self, reply: Reply) -> LlmTokens:
-        """The tokens that the backend reported, or our own count if the report cannot be true."""
+        """The tokens that the backend reported, or Spillgate's count if the report cannot be true."""
         read, said = prompt_texts(self._prompt), _texts(reply.text, reply.tool_calls)
         least, reported = _least_tokens(read), reply.tokens
         # Models may think without showing it: only their window bounds the tokens of a short reply.

@@ -1,1 +1,5 @@
-"""What backends share: session rules, quotas, cursors, the lock of a process, worker threads."""
+"""What backends share: session rules, quotas, cursors, watched and locked paths, worker threads.
+
+The rules of sessions are pure functions, so that every ledger decides alike and differs only in how it
+writes.
+"""

@@ -20,8 +20,8 @@ def decode(kind: Kind, cursor: str) -> str:
         text = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
     except (UnicodeError, binascii.Error):
         text = ""
-    found, _, position = text.partition(":")
-    if found != kind or not position:
+    name, _, position = text.partition(":")
+    if name != kind or not position:
         raise foreign()
     return position
 

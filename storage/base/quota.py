@@ -22,12 +22,12 @@ class Quota:
         is added."""
         most = self.most(tenant)
         with self._lock:
-            held = self._used.get(tenant, 0)
+            used = self._used.get(tenant, 0)
             if self.max_bytes and self.used + size > self.max_bytes:
                 raise _full()
-            if most and held + size > most:
+            if most and used + size > most:
                 raise reached(TenantFull, "storage_max_bytes", most)
-            self._used[tenant] = held + size
+            self._used[tenant] = used + size
             self.used += size
 
     def give(self, tenant: str, size: int) -> None:

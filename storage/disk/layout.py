@@ -182,13 +182,13 @@ class SessionDirs:
 
     def all(self) -> list[SessionKey]:
         """Returns the session of every directory. A warning names each tenant that cannot be listed."""
-        found = list[SessionKey]()
+        keys = list[SessionKey]()
         for tenant in filter(is_name, os.listdir(self._top)):
             try:
-                found += self.of(tenant)
+                keys += self.of(tenant)
             except OSError as error:
                 self._notices.warn(f"tool_output/{tenant}", f"cannot be listed: {error.strerror}.")
-        return found
+        return keys
 
     def of(self, tenant: str) -> list[SessionKey]:
         """The session of every directory of a tenant."""

@@ -155,8 +155,8 @@ class PublishedBodies:
 
         def renew(directory: int) -> int:
             with self._names:
-                found = os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False)
-                used_at = max(now_ns, found.st_mtime_ns)
+                status = os.stat(info_name(handle), dir_fd=directory, follow_symlinks=False)
+                used_at = max(now_ns, status.st_mtime_ns)
                 os.utime(info_name(handle), ns=(used_at, used_at), dir_fd=directory, follow_symlinks=False)
             return used_at
 
@@ -276,14 +276,14 @@ class PublishedBodies:
         """Deletes expired results, infos without a body and bodies without an info. Returns how many it
         deleted and how many bytes are left. A warning names each path that cannot be opened or deleted.
         `starts`: reads every info, and deletes what a power cut left incomplete."""
-        kept = 0
+        size = 0
 
         def delete_expired(handle: Handle, directory: int) -> bool:
-            nonlocal kept
+            nonlocal size
             if starts and _is_torn(key.tenant, handle, directory):
                 self._warn(key, info_name(handle), "or its body is incomplete: they are deleted.")
             elif _is_alive(handle, directory, expired_ns):
-                kept += size_of(body_name(handle), directory) or 0
+                size += size_of(body_name(handle), directory) or 0
                 return False
             # `expired_ns=-1`: counts every result with info and body, whatever its last use.
             return self._remove(key.tenant, handle, directory, expired_ns=-1)
@@ -293,8 +293,8 @@ class PublishedBodies:
             self.dirs.remove_if_empty(key)
         except OSError as error:
             self.notices.warn(path_of(key), f"cannot be opened: {error.strerror}.")
-            return 0, kept
-        return deleted, kept
+            return 0, size
+        return deleted, size
 
     def _warn(self, key: SessionKey, name: str, what: str) -> None:
         self.notices.warn(path_of(key, name), what)

@@ -167,10 +167,10 @@ class DiskStore:
         return DiskDraft(self._published, self._threads, self._group, tenant, name)
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        found = await self._run(self._published.find, tenant, handle)
-        if found is None:
+        info = await self._run(self._published.find, tenant, handle)
+        if info is None:
             return None
-        stored, used_ns = found
+        stored, used_ns = info
         if used_ns <= self._expired_ns():
             return None
         return replace(stored, expires_at=used_ns // _NS + self._retention_ms)
@@ -268,8 +268,8 @@ class _Body:
         with self._lock:
             if self._is_closed:
                 return b""
-            if self._fd is None and (found := self._open()) is not None:
-                self._fd = found
+            if self._fd is None and (opened := self._open()) is not None:
+                self._fd = opened
             return None if self._fd is None else os.pread(self._fd, size, offset)
 
     def close(self) -> None:

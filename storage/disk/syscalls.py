@@ -75,10 +75,10 @@ def open_file(name: str, parent: int) -> int:
 def size_of(name: str, parent: int) -> int | None:
     """None for anything but a regular file."""
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def unlink(name: str, parent: int) -> None:

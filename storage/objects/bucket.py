@@ -74,9 +74,9 @@ class Bucket:
         """None if there is no such object."""
         with _translated():
             try:
-                found = obstore.get(self._client, path)
-                version = {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
-                return bytes(found.bytes()), version  # type: ignore[return-value]
+                answer = obstore.get(self._client, path)
+                version = {"e_tag": answer.meta["e_tag"], "version": answer.meta["version"]}
+                return bytes(answer.bytes()), version  # type: ignore[return-value]
             except FileNotFoundError:
                 return None
 
@@ -105,8 +105,8 @@ class Bucket:
         """False if the object has another version by now, or was deleted."""
         with _translated():
             try:
-                given = {name: value for name, value in version.items() if value is not None}
-                obstore.put(self._client, path, data, mode=given)  # type: ignore[arg-type]
+                known = {name: value for name, value in version.items() if value is not None}
+                obstore.put(self._client, path, data, mode=known)  # type: ignore[arg-type]
             except (PreconditionError, FileNotFoundError):
                 return False
             return True
@@ -168,10 +168,10 @@ class SegmentCache:
 
     def get(self, path: str) -> bytes | None:
         with self._lock:
-            found = self._held.pop(path, None)
-            if found is not None:
-                self._held[path] = found
-            return found
+            segment = self._held.pop(path, None)
+            if segment is not None:
+                self._held[path] = segment
+            return segment
 
     def put(self, path: str, segment: bytes) -> None:
         with self._lock:

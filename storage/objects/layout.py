@@ -142,8 +142,8 @@ class ListedResult:
 
 def body_of(path: str) -> tuple[str, int] | None:
     """Returns body and number of a segment that is not the last; None for the path of any other object."""
-    found = _SEGMENT_PATH.fullmatch(path)
-    return None if found is None else (found[1], int(found[2]))
+    match = _SEGMENT_PATH.fullmatch(path)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def _modified_at(meta: "ObjectMeta") -> int:

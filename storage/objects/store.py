@@ -211,7 +211,7 @@ class ObjectStore:
             if self.bucket.create(info.path, data):
                 return True
             before, version = self._look(info.path)
-            # The reply to our own write may be lost; then it is repeated, and finds itself.
+            # If the reply to a write is lost, the write is repeated, and finds what it wrote.
             if before is not None and before.body == info.body:
                 return True
             if (
@@ -368,27 +368,27 @@ class ObjectStore:
         large: dict[str, ListedBody] = {}
         async for page in self.bucket.pages(SEGMENTS):
             for meta in page:
-                if (found := body_of(meta["path"])) is not None:
-                    name, number = found
+                if (segment := body_of(meta["path"])) is not None:
+                    name, number = segment
                     large.setdefault(name, ListedBody(name)).add(number, meta)
-        deleted, held = 0, Counter[str]()
+        deleted, stored_bytes = 0, Counter[str]()
         async for batch in self._listed():
             for listed in batch:
                 listed.size += sum(large.pop(name).size for name in listed.large_bodies if name in large)
             settled = await asyncio.gather(*[self.bucket.run(self._settle, listed) for listed in batch])
             for listed, (size, _) in zip(batch, settled, strict=True):
-                held[listed.tenant] += size
+                stored_bytes[listed.tenant] += size
             deleted += sum(was_deleted for _, was_deleted in settled)
         for orphan in filter(self._is_orphan, large.values()):
             await self.bucket.run(self.remove_segments, orphan.segments)
-        for tenant in {*before, *held}:
-            self._quota.give(tenant, before[tenant] - held[tenant])
+        for tenant in {*before, *stored_bytes}:
+            self._quota.give(tenant, before[tenant] - stored_bytes[tenant])
         self._scanned_at = began
         return deleted
 
 
 def _decoded(
-    found: "tuple[bytes, UpdateVersion] | None", decode: Callable[[bytes], T]
+    versioned: "tuple[bytes, UpdateVersion] | None", decode: Callable[[bytes], T]
 ) -> "tuple[T | None, UpdateVersion | None]":
     """Raises what `decode` raises."""
-    return (None, None) if found is None else (decode(found[0]), found[1])
+    return (None, None) if versioned is None else (decode(versioned[0]), versioned[1])

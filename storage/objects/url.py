@@ -165,10 +165,10 @@ async def _check_promises(bucket: Bucket) -> None:
     try:
         is_conditional = await bucket.run(bucket.create, path, b"first")
         is_conditional &= not await bucket.run(bucket.create, path, b"second")
-        found = await bucket.run(bucket.get, path)
-        if found is not None:
-            is_conditional &= await bucket.run(bucket.update, path, b"third", found[1])
-            is_conditional &= not await bucket.run(bucket.update, path, b"fourth", found[1])
+        versioned = await bucket.run(bucket.get, path)
+        if versioned is not None:
+            is_conditional &= await bucket.run(bucket.update, path, b"third", versioned[1])
+            is_conditional &= not await bucket.run(bucket.update, path, b"fourth", versioned[1])
         after = await bucket.run(bucket.get, path)
     finally:
         await bucket.run(bucket.delete, [path])
@@ -178,18 +178,18 @@ async def _check_promises(bucket: Bucket) -> None:
             "of a call could overwrite each other. Use a store that honours them, such as Amazon S3, Google "
             "Cloud Storage, Azure Blob Storage or a current MinIO."
         )
-    if found is None or found[0] != b"first" or after is None or after[0] != b"third":
+    if versioned is None or versioned[0] != b"first" or after is None or after[0] != b"third":
         raise ConfigError("SPILLGATE_STORAGE_URL: this object store does not return what it was given.")
 
 
 async def _check_schema(bucket: Bucket) -> None:
-    """Marks a bucket without a schema with ours."""
-    ours = msgspec.json.encode(Schema(SCHEMA, __version__))
-    if await bucket.run(bucket.create, _SCHEMA_PATH, ours):
+    """Marks a bucket without a schema with that of this version."""
+    schema_of_version = msgspec.json.encode(Schema(SCHEMA, __version__))
+    if await bucket.run(bucket.create, _SCHEMA_PATH, schema_of_version):
         return
-    found = await bucket.run(bucket.get, _SCHEMA_PATH)
+    schema = await bucket.run(bucket.get, _SCHEMA_PATH)
     try:
-        refused = refusal("The bucket", _decode_schema(found[0] if found else b""), SCHEMA)
+        refused = refusal("The bucket", _decode_schema(schema[0] if schema else b""), SCHEMA)
     except msgspec.DecodeError:
         refused = "The object `schema` in the bucket is damaged. Restore it from a backup."
     if refused is not None:

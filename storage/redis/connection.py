@@ -144,13 +144,13 @@ class RedisConnection:
         reply = await self.script(name, keys, args)
         return reply, await self._unwaited(facts)
 
-    def counter(self, where: str, kept: bytes | None) -> int:
+    def counter(self, where: str, digits: bytes | None) -> int:
         """`kept` is a counter as Redis keeps it; None is 0, and so is a damaged one, which a warning names by
         `where`."""
-        if kept is None:
+        if digits is None:
             return 0
-        if kept.isdigit() and len(kept) <= _COUNTER_DIGITS:
-            return int(kept)
+        if digits.isdigit() and len(digits) <= _COUNTER_DIGITS:
+            return int(digits)
         self.notices.warn(where, "is damaged: it counts as 0 until it is written again.")
         return 0
 
@@ -242,7 +242,7 @@ class RedisConnection:
 
     async def _asked(self) -> ServerFacts:
         """Asks every server that takes writes. Facts that an ACL hides stay unknown."""
-        found = []
+        servers = []
         for option in await self._primaries():
             info, fsync = {}, None
             with suppress(ResponseError):
@@ -250,8 +250,8 @@ class RedisConnection:
             with suppress(ResponseError):
                 reply = await self._client.execute_command("CONFIG", "GET", "appendfsync", **option)
                 fsync = reply[1].decode()
-            found.append(facts_of(info, fsync, self._waits_aof))
-        return worst_of(found)
+            servers.append(facts_of(info, fsync, self._waits_aof))
+        return worst_of(servers)
 
     async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
         """Runs `act` in time. Raises StoreUnavailable if a version with another schema wrote the data."""

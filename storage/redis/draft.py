@@ -167,12 +167,14 @@ class RedisDraft:
             segment = await pack(self._cut())
         was_in_redis, self._is_in_redis = self._is_in_redis, False
         try:
-            kept, self._published, durability = await self._store.put_info(stored, self._size, body, segment)
+            body_in_redis, self._published, durability = await self._store.put_info(
+                stored, self._size, body, segment
+            )
         except StoreFull:
             self._is_in_redis = was_in_redis
             raise
         # After any other failure the result may have been published: its body must stay.
-        self._is_in_redis = was_in_redis and kept != body
+        self._is_in_redis = was_in_redis and body_in_redis != body
         self._end()
         return durability
 

@@ -36,8 +36,8 @@ _CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,
 
 
 def matches_group(group: Group, wanted: EntryFilter) -> bool:
-    asked = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
-    return all(value is None or value == part for value, part in zip(asked, group, strict=False))
+    fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
+    return all(value is None or value == part for value, part in zip(fields, group, strict=False))
 
 
 class RedisEntries:

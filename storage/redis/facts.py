@@ -88,19 +88,19 @@ class ServerFacts:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        found = []
+        warnings = []
         if self.memory_share >= _WARNED_FROM:
-            found.append("Redis uses over 90 % of its maxmemory. Delete results, or give it more.")
+            warnings.append("Redis uses over 90 % of its maxmemory. Delete results, or give it more.")
         if self.may_evict:
-            found.append(self.eviction)
+            warnings.append(self.eviction)
         elif self.policy is None:
-            found.append("Redis does not say whether it evicts. Set maxmemory-policy noeviction.")
+            warnings.append("Redis does not say whether it evicts. Set maxmemory-policy noeviction.")
         if self.durability is Durability.MEMORY:
-            found.append(
+            warnings.append(
                 "Redis may lose what is stored when it stops. Set appendonly yes and appendfsync always; "
                 "everysec does from version 7.2 on."
             )
-        return tuple(found)
+        return tuple(warnings)
 
 
 def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> ServerFacts:
@@ -115,13 +115,15 @@ def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> ServerFact
     )
 
 
-def worst_of(found: Sequence[ServerFacts]) -> ServerFacts:
+def worst_of(servers: Sequence[ServerFacts]) -> ServerFacts:
     """Returns the facts that hold for every server of a cluster."""
-    careless = [facts for facts in found if facts.may_evict] or [facts for facts in found if not facts.policy]
-    weakest = min(found, key=lambda facts: facts.syncs_always)
-    loosest = (careless or list(found))[0]
-    can_wait = all(facts.can_wait for facts in found)
-    fullest = max(facts.memory_share for facts in found)
+    careless = [facts for facts in servers if facts.may_evict] or [
+        facts for facts in servers if not facts.policy
+    ]
+    weakest = min(servers, key=lambda facts: facts.syncs_always)
+    loosest = (careless or list(servers))[0]
+    can_wait = all(facts.can_wait for facts in servers)
+    fullest = max(facts.memory_share for facts in servers)
     return ServerFacts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
 
 
@@ -163,11 +165,11 @@ def translated(error: BaseException) -> StorageError:
 
 
 async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
-    """Marks a Redis without a schema with ours. `command` runs a command; None means that its key has another
-    type. Raises StorageError."""
+    """Marks a Redis without a schema with that of this version. `command` runs a command; None means that its
+    key has another type. Raises StorageError."""
     asked = ("HMGET", SCHEMA_KEY, "number", "written_by")
-    found = await command(*asked)
-    if found is not None and found[0] is None:
+    schema = await command(*asked)
+    if schema is not None and schema[0] is None:
         try:
             # Of several versions that start at the same time, one writes the number.
             await command("HSETNX", SCHEMA_KEY, "number", SCHEMA)
@@ -175,15 +177,15 @@ async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
         except StoreFull:
             # No mark, and it cannot be written: this is not the data of a newer version.
             return OURS
-        found = await command(*asked)
-    number, written_by = found or (None, None)
+        schema = await command(*asked)
+    number, written_by = schema or (None, None)
     if number is None or not number.isdigit():
         raise StoreUnavailable(f"The key {SCHEMA_KEY} is damaged. Restore it from a backup.")
     return Schema(int(number), (written_by or b"").decode(errors="replace"))
 
 
-def check_schema(found: Schema) -> None:
+def check_schema(schema: Schema) -> None:
     """Raises StoreUnavailable for a schema that this version must not use."""
-    refused = refusal("Redis", found, SCHEMA)
+    refused = refusal("Redis", schema, SCHEMA)
     if refused is not None:
         raise StoreUnavailable(refused)

@@ -194,11 +194,11 @@ class RedisLedger(RedisEntries, LedgerBase):
         packed = encoded(text)
         check_room = await self._room(key.tenant, len(packed))
 
-        def decide(found: SessionState) -> Step | None:
-            if found.session is None or not session_rules.keeps(found.session, epoch):
+        def decide(state: SessionState) -> Step | None:
+            if state.session is None or not session_rules.keeps(state.session, epoch):
                 return None
             check_room(opens=False)
-            return Step(found.session, text=packed, finding=f"{epoch}:{name}")
+            return Step(state.session, text=packed, finding=f"{epoch}:{name}")
 
         with suppress(TenantFull):
             await self._sessions.change(key, decide)

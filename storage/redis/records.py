@@ -61,8 +61,8 @@ group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
 
 def seal(session: Session) -> bytes:
     """Packs a session, after a SEAL of its SHA-1. What each charge changes is kept beside it."""
-    given = {name: value for name, value in _given_of_session(session).items() if name not in _BESIDE}
-    packed = pack(given)
+    fields = {name: value for name, value in _given_of_session(session).items() if name not in _BESIDE}
+    packed = pack(fields)
     return _checksum(packed) + packed
 
 
@@ -130,10 +130,10 @@ _given_of_details = _given(EntryDetails)
 
 
 def _sparse(entry: AccountingEntry) -> dict[str, object]:
-    given = _given_of_entry(entry)
-    if "details" in given:
-        given["details"] = _given_of_details(entry.details)
-    return given
+    fields = _given_of_entry(entry)
+    if "details" in fields:
+        fields["details"] = _given_of_details(entry.details)
+    return fields
 
 
 def _not_storable() -> InvalidField:

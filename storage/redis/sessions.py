@@ -162,20 +162,20 @@ class Sessions:
         """Returns the session afterwards; None if another replica has changed it."""
         shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
         record = packed = group = b""
-        asked: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
-        asked |= {"finding": step.finding, "ends": step.ends or None, "receipt": receipt, **self._times}
+        change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
+        change |= {"finding": step.finding, "ends": step.ends or None, "receipt": receipt, **self._times}
         if session is not None:
             record = seal(session)
-            asked |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
-            asked |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
-            asked["opens"] = True if before is None else None
-            asked["bytes"] += _bytes(session) - _bytes(before)
+            change |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
+            change |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
+            change["opens"] = True if before is None else None
+            change["bytes"] += _bytes(session) - _bytes(before)
         if entry is not None:
             once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
-            asked |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
-            asked["amounts"] = sums_of(entry)
-        fields = pack({name: value for name, value in asked.items() if value is not None})
+            change |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
+            change["amounts"] = sums_of(entry)
+        fields = pack({name: value for name, value in change.items() if value is not None})
         keys = (shard.key("session", key.session_id), shard.key("once", once))
         is_same = before is not None and record[:SEAL] == state.seal
         args = (fields, state.seal, state.first, b"" if is_same else record, step.text, packed, group)

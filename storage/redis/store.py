@@ -87,8 +87,8 @@ class RedisStore:
             key = shard_of(SessionKey(tenant, handle.session_id)).key("result", file_name(handle))
         except InvalidField:
             return None
-        found = await self.connection.command("HMGET", key, "info", "used")
-        info, used = found or (None, None)
+        fields = await self.connection.command("HMGET", key, "info", "used")
+        info, used = fields or (None, None)
         if info is None:
             return None
         try:
@@ -106,8 +106,8 @@ class RedisStore:
         self, stored: StoredResult, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         key = shard_of(stored.key).key("result", file_name(stored.handle))
-        found = await self.connection.command("HMGET", key, "size", "body", "segment")
-        total, body, only = found or (None, None, None)
+        fields = await self.connection.command("HMGET", key, "size", "body", "segment")
+        total, body, only = fields or (None, None, None)
         if total is None:
             raise ResultExpired
         try:
@@ -158,11 +158,11 @@ class RedisStore:
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
         since = f"({self._expired_by()}"
-        asked: dict[SessionKey, tuple[str, ...]] = {}
+        commands: dict[SessionKey, tuple[str, ...]] = {}
         for key in keys:
             with suppress(InvalidField):
-                asked[key] = ("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf")
-        counts = dict(zip(asked, await self.connection.commands(list(asked.values())), strict=True))
+                commands[key] = ("ZCOUNT", shard_of(key).key("results", key.session_id), since, "+inf")
+        counts = dict(zip(commands, await self.connection.commands(list(commands.values())), strict=True))
         return [int(counts.get(key) or 0) for key in keys]
 
     async def sweep(self) -> int:
@@ -188,9 +188,9 @@ class RedisStore:
 
     async def _count_all(self) -> None:
         """Counts the bytes of all tenants. A count of many shards pauses for as long as it took."""
-        asked = time.monotonic()
+        called_at = time.monotonic()
         async with self._counting:
-            if self._count_began >= asked - self._pause:
+            if self._count_began >= called_at - self._pause:
                 return
             began, shards = time.monotonic(), await self.connection.shards()
             await self._count(shards, self._quota.usage())
@@ -205,9 +205,9 @@ class RedisStore:
     async def _count(self, shards: Sequence[Shard], tenants: Iterable[str]) -> None:
         """Counts the bytes of these tenants, and of those that have these shards."""
         keys = [shard.key("held") for shard in shards]
-        held = await self.connection.commands([("GET", key) for key in keys])
+        counters = await self.connection.commands([("GET", key) for key in keys])
         counts = Counter(self._drafted)
-        for shard, key, one in zip(shards, keys, held, strict=True):
+        for shard, key, one in zip(shards, keys, counters, strict=True):
             counts[shard.tenant] += self.connection.counter(key, one)
         for tenant in {*tenants, *(shard.tenant for shard in shards)}:
             self._quota.set(tenant, counts[tenant])
@@ -250,7 +250,7 @@ class RedisStore:
         body that has expired. Returns the body in use, the bytes stored in addition, and the durability."""
         shard, handle = shard_of(stored.key), stored.handle
         keys = (*_result_keys(shard, handle), shard.key("due"), shard.key("held"))
-        asked = {
+        change = {
             "sha": stored.sha256,
             "epoch": stored.epoch,
             "size": size,
@@ -261,7 +261,7 @@ class RedisStore:
             "retention": self.retention_ms,
             "gone": gone,
         }
-        args = (msgspec.msgpack.encode(asked), encode_info(stored), segment)
+        args = (msgspec.msgpack.encode(change), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
         self.connection.note_written(shard)
         more, kept, unused = reply

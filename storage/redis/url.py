@@ -120,8 +120,8 @@ def client_of(url: RedisUrl) -> Redis | RedisCluster:
 
 
 def _credentials(user: str, password: str) -> dict[str, str]:
-    given = {"username": unquote(user), "password": unquote(password)}
-    return {name: value for name, value in given.items() if value}
+    login = {"username": unquote(user), "password": unquote(password)}
+    return {name: value for name, value in login.items() if value}
 
 
 def _host(address: str, kind: Kind) -> tuple[str, int]:
@@ -149,14 +149,14 @@ def _path(path: str, kind: Kind) -> tuple[str, int]:
 
 
 def _tls(options: dict[str, str], wanted: bool) -> dict[str, Any] | None:
-    given: dict[str, Any] = {name: value for name, value in options.items() if name in _TLS}
-    if given and not wanted:
+    tls: dict[str, Any] = {name: value for name, value in options.items() if name in _TLS}
+    if tls and not wanted:
         raise ConfigError("ssl_ options need TLS: rediss://, or tls=true for sentinel and cluster.")
-    if given.get("ssl_cert_reqs", "required") not in ("required", "none"):
+    if tls.get("ssl_cert_reqs", "required") not in ("required", "none"):
         raise ConfigError("ssl_cert_reqs is required or none.")
-    if "ssl_check_hostname" in given:
-        given["ssl_check_hostname"] = _truth(options, "ssl_check_hostname", "")
-    return given if wanted else None
+    if "ssl_check_hostname" in tls:
+        tls["ssl_check_hostname"] = _truth(options, "ssl_check_hostname", "")
+    return tls if wanted else None
 
 
 def _truth(options: dict[str, str], name: str, default: str) -> bool:

@@ -71,17 +71,17 @@ def is_sealed(text: str | None) -> bool:
 
 def parse_keys(text: str) -> KeyLines:
     """Reads lines `id:key`; empty lines and lines that begin with # say nothing. A fault repeats no input."""
-    found = KeyLines({}, [])
+    lines = KeyLines({}, [])
     for number, line in enumerate(text.splitlines(), 1):
         if not (line := line.strip()) or line.startswith("#"):
             continue
         try:
             key = _parse_key(line)
-            if found.keys.setdefault(key.id, key) != key:
+            if lines.keys.setdefault(key.id, key) != key:
                 raise ValueError("an id that another line has with another key. Give each key its own id")
         except ValueError as error:
-            found.faults.append(f"line {number}: {error}.")
-    return found
+            lines.faults.append(f"line {number}: {error}.")
+    return lines
 
 
 def _parse_key(line: str) -> StorageKey:

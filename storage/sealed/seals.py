@@ -40,10 +40,10 @@ class Seals:
 
     def key(self, key_id: str) -> StorageKey:
         """Raises UnknownKey."""
-        found = self.ring.in_force.get(key_id)
-        if found is None:
+        key = self.ring.in_force.get(key_id)
+        if key is None:
             raise UnknownKey
-        return found
+        return key
 
     def seal(self, data: bytes, *about: str, key: StorageKey) -> str:
         """Returns `PREFIX id:base64`."""
@@ -196,7 +196,7 @@ class KeyChecks:
         return check
 
     def _new_check(self, key: StorageKey, at: int) -> StoredResult:
-        made = StoredResult(
+        check = StoredResult(
             tenant=CHECKS.tenant,
             handle=_handle(key),
             tool_name="key",
@@ -210,7 +210,7 @@ class KeyChecks:
             expires_at=0,
             epoch=0,
         )
-        return replace(made, tool_arguments=self.seals.seal(b"", *about_info(made), key=key))
+        return replace(check, tool_arguments=self.seals.seal(b"", *about_info(check), key=key))
 
 
 def _handle(key: StorageKey) -> Handle:

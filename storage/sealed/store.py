@@ -43,7 +43,7 @@ _BATCH = 8 * UNIT
 _INLINE = 2 * UNIT
 """Larger pieces take more than 50 µs: a worker thread seals and opens them."""
 
-_WHOLE = 1 << 20
+_ONE_READ_BYTES = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
 
 
@@ -205,7 +205,7 @@ class SealedStore(StoreAround):
             return
         first, last = start // CHUNK, -(-end // CHUNK)
         span = first * UNIT, min(last * UNIT, chunks_size(size))
-        if total <= _WHOLE:
+        if total <= _ONE_READ_BYTES:
             whole = b"".join([piece async for piece in self._inner.read(sealed, 0, total)])
             footer, pieces = whole[-FOOTER:], _one(whole[slice(*span)])
         else:

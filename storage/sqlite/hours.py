@@ -113,24 +113,24 @@ def summed_hours(connection: sqlite3.Connection, wanted: EntryFilter) -> list[Ho
     if first >= end:
         return []
     listed = [hour for (hour,) in connection.execute(_LISTED_OF_TENANTS, (wanted.tenant, first, end))]
-    found = []
+    ranges = []
     for hour in (*listed, end):
         if first < hour:
-            found.append(Hours(first, hour))
+            ranges.append(Hours(first, hour))
         first = hour + 1
-    return found if len(found) <= MOST_RANGES else []
+    return ranges if len(ranges) <= MOST_RANGES else []
 
 
 def unsummed_times(summed: Sequence[Hours], wanted: EntryFilter) -> list[tuple[int | None, int | None]]:
     """The times (Unix ms; None for no bound) of the filter that are outside of `summed`."""
     if not summed:
         return [(wanted.since, wanted.until)]
-    found: list[tuple[int | None, int | None]] = []
+    spans: list[tuple[int | None, int | None]] = []
     since = wanted.since
     for hours in summed:
         if since is None or since < hours.first * HOUR_MS:
-            found.append((since, hours.first * HOUR_MS))
+            spans.append((since, hours.first * HOUR_MS))
         since = hours.end * HOUR_MS
     if wanted.until is not None and since is not None and since < wanted.until:
-        found.append((since, wanted.until))
-    return found
+        spans.append((since, wanted.until))
+    return spans

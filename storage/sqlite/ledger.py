@@ -38,14 +38,14 @@ class SqliteLedger(LedgerBase):
     def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         # SQLite follows links, too: the lock and the -wal file are beside the file itself.
-        given, path = path, Path(os.path.realpath(path))
+        link, path = path, Path(os.path.realpath(path))
         database = open_database(path)
         self._lock = database.lock
-        usages = {tenant: LedgerUsage(*found) for tenant, *found in database.writer.execute(rows.USAGES)}
+        usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
         self._state = SqliteState(self._quota_of, usages)
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
-        files = [given, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
+        files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
         self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
         self._writer = GroupCommit(database.writer, self._state, self._check_paths)
         self._by_key = database.by_key
@@ -168,8 +168,8 @@ class SqliteLedger(LedgerBase):
                 # One snapshot: an entry may be deleted between the two.
                 connection.execute("BEGIN")
                 summed = hours.summed_hours(connection, wanted) if is_summed else []
-                found = connection.execute(*rows.summary_query(wanted, group_by, summed))
-                return rows.summary_of(found, group_by)
+                sums = connection.execute(*rows.summary_query(wanted, group_by, summed))
+                return rows.summary_of(sums, group_by)
 
         in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE}.isdisjoint(group_by)
         is_summed = in_sums and wanted.session_id is None and wanted.handle is None
@@ -183,8 +183,8 @@ class SqliteLedger(LedgerBase):
         return timestamp
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        asked = (*key, epoch, name)
-        row = self._now(lambda connection: connection.execute(rows.FINDING, asked).fetchone())
+        values = (*key, epoch, name)
+        row = self._now(lambda connection: connection.execute(rows.FINDING, values).fetchone())
         return None if row is None else str(row[0])
 
     async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:

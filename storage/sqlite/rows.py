@@ -127,8 +127,8 @@ def session_of(row: tuple[Any, ...]) -> Session | None:
     """None for a damaged row, which a warning names."""
     try:
         # The columns stand in the order of the fields.
-        given = dict(zip(_COLUMN_NAMES, row[2:-1], strict=True))
-        session = {"key": row[:2], **given, "reports": _decode_reports(row[-1])}
+        columns = dict(zip(_COLUMN_NAMES, row[2:-1], strict=True))
+        session = {"key": row[:2], **columns, "reports": _decode_reports(row[-1])}
         return msgspec.convert(session, Session)
     except _DAMAGES:
         _notices.warn(
@@ -223,8 +223,8 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
         "timestamp >= ?": wanted.since,
         "timestamp < ?": wanted.until,
     }
-    given = {text: value for text, value in conditions.items() if value is not None}
-    return " AND ".join([*every, *given]), list(given.values())
+    values = {text: value for text, value in conditions.items() if value is not None}
+    return " AND ".join([*every, *values]), list(values.values())
 
 
 def summary_query(
@@ -247,9 +247,9 @@ def summary_query(
     parts, values = list[str](), list[object]()
 
     def add(select: str, part: EntryFilter, more: str, order: str, *bounds: int) -> None:
-        condition, given = where(part)
+        condition, values_of_part = where(part)
         parts.append(f"SELECT {select} WHERE {condition}{more} GROUP BY {order}")
-        values.extend((*given, *bounds))
+        values.extend((*values_of_part, *bounds))
 
     for since, until in unsummed_times(summed, wanted):
         timed = replace(wanted, since=since, until=until)
@@ -261,14 +261,14 @@ def summary_query(
         # By the number of the row: the index of times would be read whole.
         add(f"{of_entry}{_OF_ENTRIES} NOT INDEXED", wanted, f" AND seq > ({SUMMED_SEQ})", groups)
     order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups.split(", "))])
-    found = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
-    return f"{found} GROUP BY {groups} ORDER BY {order}", values
+    query = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
+    return f"{query} GROUP BY {groups} ORDER BY {order}", values
 
 
-def summary_of(found: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) -> Summary:
+def summary_of(sums: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) -> Summary:
     """`found` are the rows of `summary_query`."""
     rows, rest, names, count = list[SummaryRow](), None, tuple(map(str, group_by)), len(group_by)
-    for values in found:
+    for values in sums:
         if len(rows) < accounting.MOST_GROUPS:
             groups = dict(zip(names, values, strict=False))
             rows.append(SummaryRow(values[0], *[*values[count:], groups]))

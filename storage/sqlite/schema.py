@@ -169,16 +169,16 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Creates the tables, or migrates those of an older version, in one transaction."""
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found == VERSION:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == VERSION:
         return
     columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
     new = _SCHEMA.format(columns=columns, sums=_SUMS)
-    steps = [new] if found == 0 else [_MIGRATIONS.get(at, "") for at in range(found, VERSION)]
+    steps = [new] if version == 0 else [_MIGRATIONS.get(at, "") for at in range(version, VERSION)]
     if not steps or not all(steps):
-        refused = refusal(str(path), Schema(found, _written_by(connection)), VERSION)
+        refused = refusal(str(path), Schema(version, _written_by(connection)), VERSION)
         raise ConfigError(refused)
-    if found:
+    if version:
         log.info("migrating %s to schema %d: about a second for 100,000 entries", path, VERSION)
     connection.executescript(f"BEGIN IMMEDIATE;{''.join(steps)}PRAGMA user_version = {VERSION};COMMIT;")
     connection.execute("INSERT OR REPLACE INTO written_by VALUES (1, ?)", (__version__,))
@@ -187,7 +187,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 def _written_by(connection: sqlite3.Connection) -> str:
     try:
-        found = connection.execute("SELECT version FROM written_by").fetchone()
+        row = connection.execute("SELECT version FROM written_by").fetchone()
     except sqlite3.Error:
         return ""
-    return str(found[0]) if found else ""
+    return str(row[0]) if row else ""

@@ -131,15 +131,15 @@ def is_stateless(message: Any) -> bool:
 
 def check_version(call: RpcCall, headers: Headers) -> None:
     """Raises RpcError for a version that is not served, and for headers that contradict the body."""
-    given = headers("mcp-protocol-version")
+    versions = headers("mcp-protocol-version")
     if not call.is_stateless:
-        if STATELESS in given:
+        if STATELESS in versions:
             raise _mismatch("MCP-Protocol-Version", _VERSION_FIELD)
-        if call.method != "initialize" and (unknown := [one for one in given if one not in HANDSHAKE]):
+        if call.method != "initialize" and (unknown := [one for one in versions if one not in HANDSHAKE]):
             raise _unsupported(unknown[0])
         return
     version = call.params["_meta"][f"{META}protocolVersion"]
-    if given != [version]:
+    if versions != [version]:
         raise _mismatch("MCP-Protocol-Version", _VERSION_FIELD)
     if version != STATELESS:
         raise _unsupported(version)

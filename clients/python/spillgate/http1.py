@@ -148,15 +148,15 @@ class Connections:
         another one, so it must be one that may be repeated."""
         ends = monotonic() + seconds
         while True:
-            kept = self.take()
-            connection = kept or Connection(self.address, min(seconds, CONNECT_SECONDS))
+            idle = self.take()
+            connection = idle or Connection(self.address, min(seconds, CONNECT_SECONDS))
             try:
                 response = connection.send(request, ends)
                 body = read_body(response)
             except ConnectionError:
                 connection.close()
                 # A kept connection that the server has closed says nothing about the server.
-                if kept is None:
+                if idle is None:
                     raise
             except (HTTPException, ValueError) as error:
                 connection.close()
