@@ -71,4 +71,8 @@ BAD_ANSWERS = {
     "no content": http("200 OK", b'{"outcome": "store"}'),
     "cut": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
     "closed": b"",
+    "huge length": b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999\r\n\r\n{}",
+    "length past any index": b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\n\r\n{}" % (b"9" * 30),
+    "huge chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n{}",
+    "negative chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{}",
 }

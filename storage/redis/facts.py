@@ -156,6 +156,11 @@ def translated(error: BaseException) -> StorageError:
     for code, reason in _FOR_NOW.items():
         if code in codes:
             return StoreUnavailable(f"Redis cannot do it now: {reason}. Try again.")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return StoreUnavailable(
+            "The certificate of Redis is not accepted. Check ssl_ca_certs, the host in the URL, and the "
+            "dates of the certificate."
+        )
     if isinstance(error, (*_ON_THE_WAY, *_TOPOLOGY_ERRORS, ClusterError, InvalidResponse)):
         return StoreUnavailable("Redis cannot be reached. Try again.")
     return StorageError(

@@ -25,11 +25,11 @@ from hypothesis import strategies
 
 import spillgate
 from domain.handles import is_name
-from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools
+from spillgate import AsyncSpillgate, Spillgate, async_http1, governed, governed_tools, http1
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import run, start_process
 from tests.faults.service_process import SERVE, Service
-from tests.misbehaving_server import answering
+from tests.misbehaving_server import BAD_ANSWERS, answering
 
 pytestmark = pytest.mark.anyio
 
@@ -496,6 +496,26 @@ async def test_what_never_answers_is_waited_for_as_long_as_told(make: Make) -> N
     assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
     client = make(base_url=url, headers={"X": "a\r\n\r\nPOST /"}, patience=0.0)
     assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
+
+
+@BOTH
+async def test_a_body_that_is_too_large_is_not_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = {"outcome": "pass", "complete": True, "handle": None, "budget": {"exhausted": False}}
+    body = json.dumps(judged | {"content": "judged"}).encode()
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n%b" % body.ljust(4 << 20)) as url:
+        client = make(base_url=url, patience=0.0)
+        assert (await ask(client.govern("t", "c", "small"))).content == "judged"
+        for module in (http1, async_http1):
+            monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
+        assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
+
+
+@BOTH
+@pytest.mark.parametrize("name", [name for name in BAD_ANSWERS if "length" in name or "chunk" in name])
+async def test_no_length_that_a_service_names_raises(make: Make, name: str) -> None:
+    with answering(BAD_ANSWERS[name]) as url:
+        client = make(base_url=url, patience=0.0)
+        assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
 
 
 def test_event_loops_share_a_client(services: dict[str, str]) -> None:

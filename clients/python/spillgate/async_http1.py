@@ -9,7 +9,7 @@ from typing import cast
 
 import h11
 
-from spillgate.http1 import CONNECT_SECONDS, MOST_IDLE, Address, HttpAnswer, HttpRequest
+from spillgate.http1 import CONNECT_SECONDS, MOST_BYTES, MOST_IDLE, Address, HttpAnswer, HttpRequest
 
 _HEAD_BYTES = 1 << 16
 
@@ -118,6 +118,8 @@ class _Connection(asyncio.Protocol):
                     self._head = event
                 elif isinstance(event, h11.Data):
                     self._body += event.data
+                    if len(self._body) > MOST_BYTES:
+                        raise h11.RemoteProtocolError("The body is too large.")
                 elif isinstance(event, h11.EndOfMessage):
                     self._answer.set_result(self._whole())
                     return
