@@ -26,7 +26,8 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
     if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
-    as it was before."""
+    as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
+    known, and the caller has not been told so."""
 
     kind: OutcomeKind
     text: str | None
@@ -40,3 +41,4 @@ class Outcome:
     replayed: bool = False
     durability: Durability | None = None
     report_warning: ReportWarning | None = None
+    has_no_window: bool = False
