@@ -10,11 +10,13 @@ from domain.structs import frozen_struct
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A model's context window, all in tokens."""
+    """A model's context window, all in tokens. Without `is_known` it stands in for a window that was told by
+    neither the operator nor a table, and no usage report has it enforced."""
 
     context_window: int
     buffer_tokens: int
     max_output_tokens: int
+    is_known: bool = True
 
 
 def window_of(size: int, buffer: int | None, output: int | None, default: Window) -> Window:
@@ -110,7 +112,8 @@ class Session:
         if self.context_window is not None:
             undeclared = min(undeclared, window // 3)
         limit = max(0, window - declared - undeclared)
-        enforced = enforce or self.context_window is not None or self.used_tokens is not None
+        is_reported = default_window.is_known and self.used_tokens is not None
+        enforced = enforce or self.context_window is not None or is_reported
         return Budget(limit, self.used_tokens or 0, self.reserved_tokens, enforced)
 
     @property

@@ -25,8 +25,14 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
+<<<<<<< HEAD
     if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
     as it was before."""
+=======
+    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
+    as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
+    known, and the caller has not been told so."""
+>>>>>>> worth33
 
     kind: OutcomeKind
     text: str | None
@@ -40,3 +46,4 @@ class Outcome:
     is_retry: bool = False
     durability: Durability | None = None
     report_warning: ReportWarning | None = None
+    has_no_window: bool = False

@@ -181,7 +181,8 @@ class PolicyBook:
                 yield (*path, "extract_models")
 
     def _terms(self, model: str | None) -> SessionTerms:
-        """The window from the policy file, else the known window of the model, else that of the settings.
+        """The window from the policy file, else the known window of the model, else that of the settings,
+        which is not known to be the model's unless the operator set it.
 
         A buffer and an output that the policy file does not set take together at most a third of a model's
         window.
@@ -192,6 +193,8 @@ class PolicyBook:
         if size:
             return SessionTerms(window_of(size, None, output, self._window), True)
         window = self._window if output is None else replace(self._window, max_output_tokens=output)
+        if not model:
+            window = replace(window, is_known=True)
         return SessionTerms(window, self._required)
 
     def _resolve(self, tool_name: str, session: str | None, request: str | None, door: Door | None) -> Policy:

@@ -80,6 +80,12 @@ OUTCOMES: dict[OutcomeKind, Replacement] = {
 }
 
 
+def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
+    """False if a replacement of `tokens` would hold at least three quarters of the `replaced` tokens: the
+    result passes then. A rejection is always worth it: it says what to do instead."""
+    return outcome is OutcomeKind.REJECT or 4 * tokens < 3 * replaced
+
+
 def decide(facts: Facts, policy: Policy) -> Trigger | None:
     """Returns the first trigger that fires, in the order of TRIGGERS, or None. With `bypass` always None."""
     if policy.bypass:

@@ -51,8 +51,14 @@ class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,
     None if nothing is kept; `path` is its file if the agent can read it. `structure` and `overview` come from
+<<<<<<< HEAD
     content/describe.py and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
     that is used, after the conversion to bytes by the text's average.
+=======
+    content/outline and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
+    that is used, after the conversion to bytes by the text's average. Without `can_ask` the model is given no
+    tool for stored results, so that the text must name none.
+>>>>>>> worth33
     """
 
     result: ToolResult
@@ -67,6 +73,7 @@ class Oversized:
     overview: str = ""
     path: str | None = None
     squeeze: float = 1.0
+    can_ask: bool = True
 
 
 def breach_of(trigger: Trigger, facts: Facts, policy: Policy) -> Breach:
@@ -103,14 +110,19 @@ def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
     return f'{tool}(handle = "{handle}", extract = "what to extract")'
 
 
+def has_means(policy: Policy, door: Door | None) -> bool:
+    """Whether a model behind the door is given anything with which to ask about a stored result."""
+    return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))
+
+
 def asking_by_shell(handle: Handle) -> str:
     return f'spillgate ask {handle} "what to extract"'
 
 
 def footer(oversized: Oversized) -> str:
     """The footer of every text except the handle message: how to read the whole result. "" if nothing is
-    kept."""
-    if oversized.handle is None:
+    kept, or the model cannot ask for it."""
+    if oversized.handle is None or not oversized.can_ask:
         return ""
     call = asking(oversized.handle, oversized.policy, oversized.result.door)
     return f"\n\nThe whole result is kept: {call}."

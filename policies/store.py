@@ -12,7 +12,9 @@ CUTS = False
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 
-_BARE_MESSAGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\nCall {call}."
+_TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
+_CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
+_BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
 _MESSAGE = (
     f"{_BARE_MESSAGE}\n"
     "The handle is a relative path under the tool_output root.\n"
@@ -31,14 +33,21 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 
 def text(oversized: Oversized) -> str | None:
-    """The handle message, then a blank line and the preview, if any."""
+    """The handle message, then a blank line and the preview, if any; the closed message for a model that has
+    no means to ask."""
     assert oversized.handle is not None
+    if not oversized.can_ask:
+        return closed_message(oversized.measure)
     message = handle_message(oversized.handle, oversized.measure, oversized.policy, oversized.result.door)
     policy, size = oversized.policy, oversized.measure.bytes
     shown = oversized.overview or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
     )
     return f"{message}\n\n{shown}" if shown else message
+
+
+def closed_message(measure: Measure) -> str:
+    return _CLOSED_MESSAGE.format(measure.bytes, measure.lines, measure.tokens)
 
 
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:

@@ -86,6 +86,12 @@ _REPORT_WARNINGS = {
 }
 
 
+_NO_WINDOW = (
+    "The context window of this session's model is not known, so no budget is enforced. Declare "
+    "`context_window` with PUT /sessions/{id}, or under [models.NAME] in the policy file."
+)
+
+
 def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
     return () if warning is None else (_REPORT_WARNINGS[warning],)
 
@@ -109,7 +115,11 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         truncated_total=outcome.truncated_total,
         durability=outcome.durability,
         entry_id=outcome.entry_id,
-        warnings=(*repairs, *report_warnings(outcome.report_warning)),
+        warnings=(
+            *repairs,
+            *report_warnings(outcome.report_warning),
+            *((_NO_WINDOW,) if outcome.has_no_window else ()),
+        ),
     )
 
 

@@ -174,7 +174,7 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     terms = [
         Reason("context_window", window, "known of the model")
         if (window := known_window(model))
-        else Reason("context_window", settings.context_window, f"{PREFIX}CONTEXT_WINDOW"),
+        else Reason("context_window", settings.context_window, _assumed(settings)),
         Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
         Reason("encoding", encoding, "known of the model")
         if encoding
@@ -187,6 +187,12 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     ]
     declared = {one.key: one for one in policies.reasons_of("models", model)}
     return [declared.get(one.key, one) for one in terms]
+
+
+def _assumed(settings: Settings) -> str:
+    """Where the window of a model comes from that no table knows."""
+    is_set = "context_window" in settings.model_fields_set
+    return f"{PREFIX}CONTEXT_WINDOW" + ("" if is_set else "; not known, so that no session is held to it")
 
 
 def _quota(tenant: str, policies: PolicyBook) -> list[Reason]:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import anyio
 
+from app.extracting.model_windows import context_window
 from app.files import read_text
 from app.settings import PREFIX, Settings
 from content.tokens import encoding_for_model, load_encoding
-from domain.budget import Window
+from domain.budget import Session, Window
 from domain.errors import ConfigError
+from domain.handles import SessionKey
 from domain.llm import ModelTerms, Price
 from domain.ports import Tokenizer
 from domain.structs import frozen_struct
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 _UNIT = 1000
 _MILLION = 1_000_000
 _REMEMBERED = 1000
+_REMEMBERED_SESSIONS = 10_000
 _ANY_WINDOW = 1 << 40
 _UNKNOWN_PROVIDER = "openai-compatible"
 
@@ -44,7 +47,7 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
         number("output_price", known.price.output),
         number("cached_price", known.price.cached or number("input_price", known.price.input)),
     )
-    window = known.context_window or settings.context_window
+    window = known_window(name) or settings.context_window
     return ModelTerms(
         name,
         int(number("context_window", window)),
@@ -71,6 +74,7 @@ class KnownModels:
         self._settings = settings
         self._policies = policies
         self._of_session: dict[str | None, SessionModel] = {}
+        self._warned: dict[tuple[SessionKey, int], None] = {}
 
     async def of_session(self, name: str | None) -> SessionModel:
         """`name` is None for a session that names no model. Logs one warning for each unknown model."""
@@ -84,19 +88,31 @@ class KnownModels:
         return model
 
     def _look_up(self, name: str | None) -> SessionModel:
-        window = known_window(name) if name else 0
         keys = self._policies.model_keys(name)
         encoding = str(keys.get("encoding", "")) or (encoding_for_model(name, "") if name else "")
-        if name and not (window or keys or encoding) and len(self._of_session) < _REMEMBERED:
+        terms = self._policies.terms(name)
+        if not terms.window.is_known and len(self._of_session) < _REMEMBERED:
             log.warning(
-                "A model is not known: it has the window and the encoding of the settings. "
-                "A table [models.NAME] of the policy file sets them.",
+                "The window of a model is not known: no budget is enforced for its sessions unless they "
+                "declare one. A table [models.NAME] of the policy file sets it.",
                 extra={"fields": {"model": name}},
             )
-        terms = self._policies.terms(name)
         return SessionModel(
             terms.window, terms.enforce, load_encoding(str(encoding or self._settings.encoding))
         )
+
+    def warns(self, session: Session, model: SessionModel) -> bool:
+        """Whether the answer is to warn that no budget is enforced for want of a window: once a session, and
+        again after a restart or once thousands of other sessions were warned."""
+        if model.window.is_known or model.enforce or session.context_window is not None:
+            return False
+        life = session.key, session.epoch
+        if life in self._warned:
+            return False
+        while len(self._warned) >= _REMEMBERED_SESSIONS:
+            del self._warned[next(iter(self._warned))]
+        self._warned[life] = None
+        return True
 
     def tokenizer(self, name: str | None) -> Tokenizer:
         """The encoding is that of the policy file, else of the public table, else of the settings."""
@@ -108,8 +124,8 @@ class KnownModels:
 @lru_cache(maxsize=1024)
 def known_window(name: str) -> int:
     """The context window of a model in tokens; 0 if unknown. The first call takes 0.25 s: see `load`. Others
-    take 0.4 ms, three times as long as all of a result of 2 KB (bench/README.md)."""
-    return _known(name).context_window
+    take 1 ms, eight times as long as all of a result of 2 KB (bench/README.md)."""
+    return context_window(name)
 
 
 def is_loaded() -> bool:
@@ -143,7 +159,7 @@ def _known(name: str) -> ModelTerms:
         dollars(Usage(output_tokens=_UNIT)),
         dollars(Usage(input_tokens=_UNIT, cache_read_tokens=_UNIT)),
     )
-    return ModelTerms(name, price_of.model.context_window or 0, 0, price, price_of.provider.id)
+    return ModelTerms(name, 0, 0, price, price_of.provider.id)
 
 
 def model_configs(settings: Settings, policies: PolicyBook) -> list[ModelConfig]:

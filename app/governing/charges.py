@@ -12,7 +12,7 @@ from domain.structs import frozen_struct
 @frozen_struct
 class Decision:
     """`text` is what the model reads instead of the result, and `tokens` are those of the text: None and 0 if
-    the result passes. `handle` is set if the whole result is stored."""
+    the result passes. `handle` is set if the whole result is stored, and with `can_ask` the text names it."""
 
     kind: OutcomeKind
     trigger: Trigger | None = None
@@ -23,6 +23,7 @@ class Decision:
     truncated_total: int | None = None
     observed_outcome: OutcomeKind | None = None
     observed_tokens_saved: int = 0
+    can_ask: bool = False
 
 
 PASSED = Decision(OutcomeKind.PASS)

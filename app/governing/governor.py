@@ -5,7 +5,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from app.governing.body import Body, MeasuredResult
-from app.governing.charges import PASSED, charge_of
+from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
@@ -18,7 +18,7 @@ from domain.ports import Call, Receipt
 from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct
 from policies import view
-from policies.decide import decide
+from policies.decide import decide, is_worth
 from policies.facts import OBSERVE, Facts, may_reject
 from policies.tool_calls import pages
 
@@ -76,8 +76,10 @@ async def govern(
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
             if receipt is None:
                 trigger = Trigger.RESERVE_FAILED
+        if receipt is None and observes:
+            receipt = await call.observed(trigger)
         if receipt is None:
-            receipt = await (call.observed(trigger) if observes else call.replaced(trigger))
+            receipt, whole = await call.replaced(trigger)
         return await call.outcome(receipt, whole)
     finally:
         await body.close()
@@ -93,22 +95,30 @@ class _Governing:
     report_warning: ReportWarning | None
     hold: Callable[[int], None] | None
 
-    async def replaced(self, trigger: Trigger | None) -> Receipt:
-        """Replaces the result by the first candidate that fits what remains; `store` always fits. Raises
-        Conflict, StorageError."""
+    async def replaced(self, trigger: Trigger | None) -> tuple[Receipt, bytes | None]:
+        """Replaces the result by the first candidate that fits what remains; `store` always fits. What it
+        would not make smaller passes, and is returned if the caller did not keep it. Raises Conflict,
+        StorageError, Overloaded."""
         rt, result, body = self.rt, self.measured.result, self.measured.body
         stored = self._stored()
         try:
-            receipt = await self._first_fitting(trigger, stored)
+            receipt, whole = await self._first_fitting(trigger, stored)
         except SpillgateError as error:
             # Concurrent retries of a named call share the body: another may have been answered with it.
             if body.is_published and (result.call_id is None or not isinstance(error, StorageError)):
                 await rt.store.delete(stored.tenant, stored.handle)
             raise
         if not body.is_published:
-            return receipt
+            return receipt, whole
         entry = receipt.entry
+<<<<<<< HEAD
         if not receipt.is_retry:
+=======
+        if not receipt.replayed and entry.details.tool_output_handle is None:
+            # A candidate was stored and did not fit, and the next one would not have been smaller.
+            await rt.store.delete(stored.tenant, stored.handle)
+        elif not receipt.replayed:
+>>>>>>> worth33
             log_stored(
                 result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
             )
@@ -118,26 +128,70 @@ class _Governing:
             # A concurrent retry of this call won, and its outcome stored no body.
             await rt.store.delete(stored.tenant, stored.handle)
             raise Conflict("A concurrent retry of this call was answered first. Send the call again.")
-        return receipt
+        return receipt, whole
 
-    async def _first_fitting(self, trigger: Trigger | None, stored: StoredResult) -> Receipt:
+    async def _first_fitting(
+        self, trigger: Trigger | None, stored: StoredResult
+    ) -> tuple[Receipt, bytes | None]:
         """Body, then info, then the ledger: a text names a handle only after its body is durable."""
-        ledger, body = self.rt.ledger, self.measured.body
-        replacing, receipt = Replacing(self.measured, self.rt), None
-        for kind, fired in candidate_outcomes(trigger, self.measured.policy, body.rows):
+        replacing = Replacing(self.measured, self.rt)
+        for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
                 continue
-            if decision.handle is not None:
-                began = perf_counter()
-                await body.publish(stored)
-                self.rt.metrics.published(perf_counter() - began)
-            charge = charge_of(self.measured, decision, self.rt)
-            receipt = await (ledger.settle if kind is OutcomeKind.STORE else ledger.reserve)(charge)
-            if receipt is not None:
-                break
-        assert receipt is not None
-        return receipt
+            stores = kind is OutcomeKind.STORE
+            if not stores or decision.can_ask:
+                # What leaves no room makes the model lose its tools, also if other results took the room.
+                charged = await self._charged(replacing, decision, stored, must_fit=True)
+                if charged is not None:
+                    return charged
+            if stores:
+                if decision.can_ask:
+                    closed = await replacing.decision(kind, fired, stored.handle, can_ask=False)
+                    assert closed is not None
+                    decision = closed
+                charged = await self._charged(replacing, decision, stored, must_fit=False)
+                assert charged is not None
+                return charged
+        raise AssertionError("`store` always has a text")
+
+    async def _charged(
+        self, replacing: Replacing, decision: Decision, stored: StoredResult, *, must_fit: bool
+    ) -> tuple[Receipt, bytes | None] | None:
+        """Stores the body if the decision says so, then asks the ledger. A result that the text would not
+        make smaller passes instead. None if it does not fit."""
+        whole, measured = None, self.measured
+        if decision.trigger is not None and not self._is_worth(decision):
+            # The estimate of a large result's tokens may be wrong by half.
+            measured = await self._exactly()
+        shown = measured.shown.tokens
+        if decision.trigger is not None and not is_worth(decision.kind, decision.tokens, shown):
+            viewed = None
+            if measured.viewed is not None:
+                viewed = await replacing.decision(OutcomeKind.CAP, None, stored.handle)
+            decision = viewed or replace(PASSED, trigger=decision.trigger)
+        if decision.text is None and self.hold is not None:
+            # Before the ledger is written: a request that fails must not be charged.
+            whole = await self.content(self.hold)
+        if decision.handle is not None and not self.measured.body.is_published:
+            began = perf_counter()
+            await self.measured.body.publish(stored)
+            self.rt.metrics.published(perf_counter() - began)
+        charge, ledger = charge_of(measured, decision, self.rt), self.rt.ledger
+        receipt = await (ledger.reserve if must_fit else ledger.settle)(charge)
+        return None if receipt is None else (receipt, whole)
+
+    async def _exactly(self) -> MeasuredResult:
+        """With the exact tokens of a result that has no view."""
+        measured = self.measured
+        if measured.viewed is not None or measured.measure.tokens_exact:
+            return measured
+        text = (await measured.body.content()).decode()
+        tokens = await self.rt.count(text, measured.model.tokenizer)
+        return replace(measured, measure=replace(measured.measure, tokens=tokens, tokens_exact=True))
+
+    def _is_worth(self, decision: Decision) -> bool:
+        return is_worth(decision.kind, decision.tokens, self.measured.shown.tokens)
 
     async def observed(self, trigger: Trigger | None) -> Receipt:
         """Passes the result, charged past the limit. Its entry says what `enforce` would have done."""
@@ -146,6 +200,8 @@ class _Governing:
         would_be = None
         for kind, fired in candidate_outcomes(trigger, measured.policy, measured.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
+            if would_be is not None and fired and not self._is_worth(would_be):
+                would_be = replace(PASSED, trigger=fired, tokens=measured.shown.tokens)
             if would_be is not None and (kind is OutcomeKind.STORE or measured.budget.fits(would_be.tokens)):
                 break
         assert would_be is not None
@@ -218,6 +274,7 @@ class _Governing:
             is_retry=receipt.is_retry,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
             report_warning=self.report_warning,
+            has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
         )
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:

@@ -14,7 +14,7 @@ from domain.results import Measure
 from policies import view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
-from policies.oversized import Ends, Oversized, breach_of
+from policies.oversized import Ends, Oversized, breach_of, has_means
 from policies.tool_calls import first_row, name_of, searches
 
 _AT_ONCE_BYTES = 128 << 10
@@ -43,19 +43,35 @@ class Replacing(NamedTuple):
     measured: MeasuredResult
     rt: Runtime
 
-    async def decision(self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle) -> Decision | None:
+    async def decision(
+        self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle, *, can_ask: bool = True
+    ) -> Decision | None:
         """None if the outcome has nothing to leave out, or no room for its text. The text of an outcome that
-        cuts is within every size cap."""
+        cuts is within every size cap. It names the handle only if the model can ask about it."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
         outcome = OUTCOMES[kind] if trigger is not None else view
         viewed = self.measured.viewed
+<<<<<<< HEAD
         for squeeze in _SQUEEZES if outcome.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
             text = await self._text(outcome, trigger, where, squeeze)
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
             if outcome.CUTS and self._breaks(text, tokens):
+=======
+        can_ask = can_ask and has_means(self.measured.policy, self.measured.result.door)
+        for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
+            text = await self._text(made, trigger, where, squeeze, can_ask)
+            if text is None:
+                return None
+            tokens = await self.rt.count(text, self.measured.model.tokenizer)
+            budget = self.measured.budget
+            if can_ask and where and budget.enforced and tokens >= budget.remaining_tokens:
+                # The budget will be exhausted, and GET /tools then offers nothing.
+                return await self.decision(kind, trigger, handle, can_ask=False)
+            if made.CUTS and self._breaks(text, tokens):
+>>>>>>> worth33
                 continue
             return Decision(
                 kind=kind,
@@ -63,13 +79,28 @@ class Replacing(NamedTuple):
                 text=text,
                 tokens=tokens,
                 handle=where,
+<<<<<<< HEAD
                 truncated_bytes=self.measured.shown.bytes if outcome.CUTS else None,
                 truncated_total=viewed.total if viewed and (outcome.CUTS or trigger is None) else None,
+=======
+                can_ask=can_ask,
+                truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
+                truncated_total=viewed.total if viewed and (made.CUTS or trigger is None) else None,
+>>>>>>> worth33
             )
         return None
 
     async def _text(
+<<<<<<< HEAD
         self, outcome: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
+=======
+        self,
+        made: Replacement,
+        trigger: Trigger | None,
+        handle: Handle | None,
+        squeeze: float,
+        can_ask: bool,
+>>>>>>> worth33
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
         # The handle message names the whole result, and no file.
@@ -98,6 +129,7 @@ class Replacing(NamedTuple):
                     overview=overview,
                     path=None if is_message else self.rt.body_path(result, handle),
                     squeeze=squeeze,
+                    can_ask=can_ask,
                 )
             )
 

@@ -34,12 +34,13 @@ def load_policies(settings: Settings) -> PolicyBook:
 def _window(settings: Settings) -> Window:
     size, buffer, output = settings.context_window, settings.buffer_tokens, settings.max_output_tokens
     declared = settings.model_fields_set
-    return window_of(
+    window = window_of(
         size,
         buffer if "buffer_tokens" in declared else None,
         output if "max_output_tokens" in declared else None,
         Window(size, buffer, output),
     )
+    return replace(window, is_known="context_window" in declared)
 
 
 def _profiles(settings: Settings) -> Profiles:

@@ -16,7 +16,7 @@ from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.budget import Session
-from domain.decisions import Trigger
+from domain.decisions import OutcomeKind, Trigger
 from domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -27,11 +27,13 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION
+from domain.ports import Tokenizer
 from domain.results import Measure, ToolResult
 from policies import reject, view
-from policies.decide import decide
-from policies.facts import Facts, PolicyMode
+from policies.decide import decide, is_worth
+from policies.facts import Facts, Policy, PolicyMode, may_reject
 from policies.oversized import breach_of
+from policies.store import closed_message
 
 router = Router(tags=["results"])
 
@@ -188,6 +190,7 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
     rows = body.rows or 0
+    has_tokens = body.tokens is not None or body.bytes is not None
     if 0 < policy.max_rows < rows:
         # Judged is the view, as in POST /results: here rows of the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
@@ -196,7 +199,17 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     trigger = None if body.paginated else decide(facts, policy)
     if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED
-    if trigger is None or policy.mode is PolicyMode.OBSERVE:
+    is_let_through = trigger is None or policy.mode is PolicyMode.OBSERVE
+    if is_let_through or (has_tokens and not await _may_be_replaced(tokens, policy, rt, model.tokenizer)):
         return CheckOut(allowed=True, trigger=trigger, content=None)
+    assert trigger is not None
     text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
     return CheckOut(allowed=False, trigger=trigger, content=text)
+
+
+async def _may_be_replaced(tokens: int, policy: Policy, rt: Runtime, tokenizer: Tokenizer) -> bool:
+    """False if the shortest text would not make the result smaller, so that it passes."""
+    if may_reject(policy):
+        return True
+    shortest = closed_message(Measure(0, 0, 0, tokens, True))
+    return is_worth(OutcomeKind.STORE, await rt.count(shortest, tokenizer), tokens)

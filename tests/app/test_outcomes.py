@@ -93,7 +93,8 @@ async def test_bypassed_tools_are_never_truncated(serve: Any) -> None:
 
 
 async def test_a_head_that_is_all_of_it_gives_way_to_the_handle_message(client: httpx.AsyncClient) -> None:
-    told = await post(client, "x" * 100, policy={"on_oversize": "truncate", "max_chars": 50})
+    text = "few words " * 100
+    told = await post(client, text, policy={"on_oversize": "truncate", "max_chars": 500})
     assert (told["outcome"], told["trigger"]) == ("store", "size_cap")
     assert told["content"].startswith("Tool output is too large (")
 
@@ -122,7 +123,10 @@ async def test_a_cut_of_fewer_than_80_bytes_is_not_made(client: httpx.AsyncClien
     told = await post(client, "x" * 1010, policy=cap)
     assert (told["outcome"], told["content"], told["complete"]) == ("pass", "x" * 1010, True)
     assert (told["trigger"], told["truncated_bytes"]) == (None, None)
-    assert (await post(client, "x" * 1100, policy=cap))["outcome"] == "cap"
+    # A cut that leaves three quarters of the tokens or more is not made either.
+    passed = await post(client, "x" * 1100, policy=cap)
+    assert (passed["outcome"], passed["trigger"], passed["truncated_bytes"]) == ("pass", "size_cap", None)
+    assert (await post(client, "x" * 1600, policy=cap))["outcome"] == "cap"
 
 
 async def test_rows_are_capped_before_size_is_judged(client: httpx.AsyncClient) -> None:
@@ -428,8 +432,13 @@ async def test_what_gives_way_is_stored_once_and_named_once(client: httpx.AsyncC
         rules = {"on_oversize": "truncate", "keep": keep, "preview": "head", "preview_bytes": 20}
         told = await post(client, LINES, session_id=session, tool_call_id="c", policy=rules)
         assert told["outcome"] == "store"
-        assert told["content"].endswith("\n\nline 1 of the log\nli")
+        # No tool is offered any more, and so none is named.
+        assert told["content"].endswith(
+            "It is not shown, and cannot be asked about here. Go on with what you have."
+        )
+        assert str(told["handle"]) not in told["content"]
         assert told["budget"]["exhausted"] is True
+        assert (await client.get("/tools", params={"session_id": session})).json()["tools"] == []
         assert (await client.get(f"/sessions/{session}")).json()["stored_results"] == 1
         (entry,) = [one for one in await entries(client) if one["session_id"] == session]
         assert (entry["outcome"], entry["details"]["truncated_bytes"]) == ("store", None)
