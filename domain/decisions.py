@@ -25,14 +25,9 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
-<<<<<<< HEAD
     if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
-    as it was before."""
-=======
-    if nothing is stored, or the store cannot tell. `replayed`: the call was a retry, and is answered
     as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
     known, and the caller has not been told so."""
->>>>>>> worth33
 
     kind: OutcomeKind
     text: str | None

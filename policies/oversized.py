@@ -51,14 +51,9 @@ class Oversized:
     """`measure` is the size of the whole result. `shown`, `head` and `tail` are of the text that was judged:
     the result after its view caps. The ends may be cut within a character. `handle` names the stored result,
     None if nothing is kept; `path` is its file if the agent can read it. `structure` and `overview` come from
-<<<<<<< HEAD
     content/describe.py and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
-    that is used, after the conversion to bytes by the text's average.
-=======
-    content/outline and are filled only if `Ends` asks for them. `squeeze` is the share of a cap in tokens
     that is used, after the conversion to bytes by the text's average. Without `can_ask` the model is given no
     tool for stored results, so that the text must name none.
->>>>>>> worth33
     """
 
     result: ToolResult

@@ -111,14 +111,10 @@ class _Governing:
         if not body.is_published:
             return receipt, whole
         entry = receipt.entry
-<<<<<<< HEAD
-        if not receipt.is_retry:
-=======
-        if not receipt.replayed and entry.details.tool_output_handle is None:
+        if not receipt.is_retry and entry.details.tool_output_handle is None:
             # A candidate was stored and did not fit, and the next one would not have been smaller.
             await rt.store.delete(stored.tenant, stored.handle)
-        elif not receipt.replayed:
->>>>>>> worth33
+        elif not receipt.is_retry:
             log_stored(
                 result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
             )

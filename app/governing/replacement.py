@@ -52,17 +52,9 @@ class Replacing(NamedTuple):
         where = handle if stores or self.measured.policy.keep else None
         outcome = OUTCOMES[kind] if trigger is not None else view
         viewed = self.measured.viewed
-<<<<<<< HEAD
-        for squeeze in _SQUEEZES if outcome.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
-            text = await self._text(outcome, trigger, where, squeeze)
-            if text is None:
-                return None
-            tokens = await self.rt.count(text, self.measured.model.tokenizer)
-            if outcome.CUTS and self._breaks(text, tokens):
-=======
         can_ask = can_ask and has_means(self.measured.policy, self.measured.result.door)
-        for squeeze in _SQUEEZES if made.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
-            text = await self._text(made, trigger, where, squeeze, can_ask)
+        for squeeze in _SQUEEZES if outcome.CUTS and self.measured.policy.max_tokens else _SQUEEZES[:1]:
+            text = await self._text(outcome, trigger, where, squeeze, can_ask)
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
@@ -70,8 +62,7 @@ class Replacing(NamedTuple):
             if can_ask and where and budget.enforced and tokens >= budget.remaining_tokens:
                 # The budget will be exhausted, and GET /tools then offers nothing.
                 return await self.decision(kind, trigger, handle, can_ask=False)
-            if made.CUTS and self._breaks(text, tokens):
->>>>>>> worth33
+            if outcome.CUTS and self._breaks(text, tokens):
                 continue
             return Decision(
                 kind=kind,
@@ -79,28 +70,19 @@ class Replacing(NamedTuple):
                 text=text,
                 tokens=tokens,
                 handle=where,
-<<<<<<< HEAD
+                can_ask=can_ask,
                 truncated_bytes=self.measured.shown.bytes if outcome.CUTS else None,
                 truncated_total=viewed.total if viewed and (outcome.CUTS or trigger is None) else None,
-=======
-                can_ask=can_ask,
-                truncated_bytes=self.measured.shown.bytes if made.CUTS else None,
-                truncated_total=viewed.total if viewed and (made.CUTS or trigger is None) else None,
->>>>>>> worth33
             )
         return None
 
     async def _text(
-<<<<<<< HEAD
-        self, outcome: Replacement, trigger: Trigger | None, handle: Handle | None, squeeze: float
-=======
         self,
-        made: Replacement,
+        outcome: Replacement,
         trigger: Trigger | None,
         handle: Handle | None,
         squeeze: float,
         can_ask: bool,
->>>>>>> worth33
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
         # The handle message names the whole result, and no file.

@@ -1,5 +1,6 @@
 """The operator's policies: the packaged ones, the policy file and the settings, read into one book."""
 
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
