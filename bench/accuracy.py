@@ -8,7 +8,7 @@ from bench import corpus
 from bench.ranks import o200k_base
 from content.tokens import Meter, load_encoding
 
-MAX_BYTES = 12_288
+MAX_RESULT_BYTES = 12_288
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     for record in tqdm(records, desc="counting"):
         data = record["text"].encode()
         meter = Meter(ours)
-        if len(data) > MAX_BYTES:
+        if len(data) > MAX_RESULT_BYTES:
             meter.estimate_tokens()
         meter.feed(data)
         measure = meter.finish()
