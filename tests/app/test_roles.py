@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.files import replace_text
 from app.operations.readiness import Readiness
+from command.files import replace_text
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve
 from tests.keys import key_file
