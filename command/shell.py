@@ -3,12 +3,14 @@
 import argparse
 import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import IO
+from functools import partial
+from io import BufferedReader
+from itertools import chain
+from typing import IO, cast
 from urllib.parse import urlencode
 
 from command.commands import COMMANDS
@@ -18,6 +20,8 @@ from domain.errors import ConfigError
 
 _PIECE_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 1 << 20
+_SHOWN_BYTES = 12_288
+"""The most that is shown of an output that cannot be stored: the size cap of the defaults."""
 
 
 _HANDLE = "as the message that replaced the result gave it"
@@ -119,26 +123,52 @@ class Spool:
 
 
 def _pipe(options: argparse.Namespace) -> int:
-    """Governs stdin as the result of a tool, and prints what the model is to read. Whatever fails, stdin is
-    printed unchanged, and the exit status is 0."""
-    source, out, piece, text = sys.stdin.buffer, sys.stdout.buffer, b"", None
+    """Governs stdin as the result of a tool, and prints what the model is to read. Of what cannot be stored,
+    it prints head and tail. The exit status is 0, and 130 after Ctrl-C, which ends the input."""
+    source = cast(BufferedReader, sys.stdin.buffer)
+    out, piece, text, status = sys.stdout.buffer, b"", None, 0
     with closing(Spool()) as spool:
+        why = ""
         try:
-            while piece := source.read(_PIECE_BYTES):
-                spool.add(piece)
+            try:
+                # Not `read`: it would lose what it holds when it is interrupted.
+                while piece := source.read1(_PIECE_BYTES):
+                    spool.add(piece)
+            except KeyboardInterrupt:
+                piece, status = b"", 130
             text = _replacement(spool, options)
         except (ServiceError, ConfigError, OSError) as error:
             why = str(error).rstrip(".")
-            ending = "The output is passed on unchanged. It is not stored."
-            print(f"spillgate pipe: {why}. {ending}", file=sys.stderr)
-        if text is None:
+        except KeyboardInterrupt:
+            why, status = "interrupted", 130
+        if text is not None:
+            print(text)
+        elif why:
+            rest = iter(partial(source.read1, _PIECE_BYTES), b"") if not status else ()
+            is_cut = _write_ends(chain(spool, [piece], rest), out)
+            ending = "Its head and tail are shown." if is_cut else "The output is passed on unchanged."
+            print(f"spillgate pipe: {why}. {ending} It is not stored.", file=sys.stderr)
+        else:
             for held in spool:
                 out.write(held)
-            out.write(piece)
-            shutil.copyfileobj(source, out)
-        else:
-            print(text)
-    return 0
+    return status
+
+
+def _write_ends(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
+    """Writes the pieces, of more than _SHOWN_BYTES only the ends; whether something was left out."""
+    head, tail, size = bytearray(), b"", 0
+    for piece in pieces:
+        size += len(piece)
+        missing = _SHOWN_BYTES - len(head)
+        head += piece[:missing]
+        tail = (tail + piece)[-_SHOWN_BYTES // 2 :]
+    is_cut = size > _SHOWN_BYTES
+    if is_cut:
+        del head[_SHOWN_BYTES // 2 :]
+        gone = size - len(head) - len(tail)
+        head += f"\n[{gone} bytes not shown: the output could not be stored]\n".encode() + tail
+    out.write(head)
+    return is_cut
 
 
 def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:

@@ -52,6 +52,8 @@ MOST_NAME = 256
 
 INVALID_REQUEST = -32600
 
+_PICTURES = ("image", "audio")
+
 _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 """Claude Code would put a larger result into a file before the relay's message could say what to do."""
 
@@ -115,6 +117,13 @@ def blocks_of(content: Json | None) -> Blocks:
     return blocks
 
 
+def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
+    """Whether structured content repeats a picture or sound that stays in the content."""
+    pictures = (block.members.get("data") for block in blocks.others if block.inner("type") in _PICTURES)
+    text = structured.text
+    return any(data is not None and data.is_string and data.text in text for data in pictures)
+
+
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
@@ -140,17 +149,18 @@ class ResultReplacer:
         instead = data = None
         if blocks.texts:
             instead = self._governed(TextBody(blocks.parts), call, is_error)
-        if structured is not None and is_other:
+        is_copy = structured is not None and _holds_a_picture(structured, blocks)
+        if structured is not None and is_other and not is_copy:
             of_data = call._replace(id=f"{call.id[: MOST_NAME - 11]}-structured")
             text = structured.text
             data = self._governed(TextBody(lambda: [text]), of_data, is_error)
         if instead is None and data is None:
-            return None
+            return result.replaced({"structuredContent": None}) if is_copy else None
         content = [block.text for block in blocks.governed] if instead is None else []
         content += [json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None]
         content += [block.text for block in blocks.others]
         changes: dict[str, str | None] = {"content": f"[{','.join(content)}]"}
-        if not (is_other and data is None):
+        if is_copy or not (is_other and data is None):
             # Structured content that was governed by itself, and passed, stays: nothing else holds it.
             changes["structuredContent"] = None
         return result.replaced(changes)

@@ -190,7 +190,6 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     size = body.bytes or 0
     tokens = size // _BYTES_PER_TOKEN if body.tokens is None else body.tokens
     rows = body.rows or 0
-    has_tokens = body.tokens is not None or body.bytes is not None
     if 0 < policy.max_rows < rows:
         # Judged is the view, as in POST /results: here rows of the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
@@ -200,7 +199,9 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
     if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED
     is_let_through = trigger is None or policy.mode is PolicyMode.OBSERVE
-    if is_let_through or (has_tokens and not await _may_be_replaced(tokens, policy, rt, model.tokenizer)):
+    if is_let_through or (
+        body.tokens is not None and not await _may_be_replaced(tokens, policy, rt, model.tokenizer)
+    ):
         return CheckOut(allowed=True, trigger=trigger, content=None)
     assert trigger is not None
     text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)

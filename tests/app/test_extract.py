@@ -180,8 +180,8 @@ async def test_binary_data_of_nearly_the_size_cap_is_not_cut_unsaid(client: http
     sent = {
         "session_id": "s",
         "tool_name": "journal",
-        "content": f"\0{'x1 ' * 300}"[:900],
-        "policy": {"max_bytes": 9},
+        "content": f"\0{'x' * 899}",
+        "policy": {"max_bytes": 9, "preview": "none"},
     }
     handle = (await client.post("/results", json=sent)).json()["handle"]
     await client.put("/sessions/s", json={"policy": {"max_bytes": 1024}})

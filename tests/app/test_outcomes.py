@@ -426,7 +426,7 @@ async def test_a_replacement_is_charged_and_gives_way_to_store_where_it_does_not
 
 
 async def test_what_gives_way_is_stored_once_and_named_once(client: httpx.AsyncClient) -> None:
-    window = {"context_window": 60, "buffer_tokens": 0, "max_output_tokens": 0}
+    window = {"context_window": 30, "buffer_tokens": 0, "max_output_tokens": 0}
     for session, keep in (("kept", True), ("not-kept", False)):
         await client.put(f"/sessions/{session}", json=window)
         rules = {"on_oversize": "truncate", "keep": keep, "preview": "head", "preview_bytes": 20}

@@ -107,10 +107,13 @@ async def test_a_bad_file_keeps_the_old_one_and_says_so_until_it_is_mended(
 
 
 async def test_no_request_is_dropped_and_each_sees_one_policy_whole(serve: Serve, tmp_path: Path) -> None:
-    """Two policies take turns; under the one a result of 1500 bytes passes, under the other its handle
-    message carries a preview. A mixture would store without one."""
+    """Two policies take turns. Under the one a result of 1500 bytes passes, under the other its message
+    carries a preview. A mixture would store without one."""
     policy = tmp_path / "policy.toml"
-    versions = ("[defaults]\nmax_bytes = 2000\n", '[defaults]\nmax_bytes = 1000\npreview = "head"\n')
+    versions = (
+        "[defaults]\nmax_bytes = 2000\n",
+        '[defaults]\nmax_bytes = 1000\npreview = "head"\npreview_bytes = 99\n',
+    )
     policy.write_text(versions[0])
     stop = asyncio.Event()
     seen: list[str] = []

@@ -245,6 +245,14 @@ def test_what_of_a_result_passes(shared: RelayClient) -> None:
         assert shared.call("result", result=result) == result
 
 
+def test_the_copy_of_a_picture_in_structured_content_is_dropped_in_silence(shared: RelayClient) -> None:
+    for content in ([PICTURE], [said("small"), PICTURE]):
+        copy = {"images": [{"base64": PICTURE["data"]}]}
+        assert shared.call("result", result={"content": content, "structuredContent": copy}) == {
+            "content": content
+        }
+
+
 def test_structured_content_that_passes_by_itself_stays_beside_a_cut_text(
     service: Service, tmp_path: Path
 ) -> None:
