@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from domain.doors import Door
+from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door
 
 Answer = dict[str, Any]
 
@@ -371,11 +371,23 @@ def _spilled(response: Any) -> str | None:
 
 
 CLIENTS = {
-    "claude-code": Client(claude_code, Door("mcp__spillgate__", has_shell=True)),
-    "claude-code-plugin": Client(claude_code, Door("mcp__plugin_spillgate_spillgate__", has_shell=True)),
+    "claude-code": Client(
+        claude_code, Door("mcp__spillgate__", has_shell=True, own_limit_bytes=CLAUDE_CODE_CHARS)
+    ),
+    "claude-code-plugin": Client(
+        claude_code,
+        Door("mcp__plugin_spillgate_spillgate__", has_shell=True, own_limit_bytes=CLAUDE_CODE_CHARS),
+    ),
     # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
     "codex": Client(
-        codex, Door("mcp__spillgate__", has_shell=True, most_bytes=8000, needs_search="tool_search")
+        codex,
+        Door(
+            "mcp__spillgate__",
+            has_shell=True,
+            most_bytes=8000,
+            needs_search="tool_search",
+            own_limit_bytes=CODEX_BYTES,
+        ),
     ),
     "copilot": Client(
         copilot,
@@ -385,9 +397,15 @@ CLIENTS = {
     "cursor": Client(cursor, Door(has_shell=True), inner_json="tool_output"),
     "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True)),
     "opencode": Client(
-        opencode, Door("spillgate_", has_shell=True), outputs=re.compile(r"/.*/tool-output/[^/]+")
+        opencode,
+        Door("spillgate_", has_shell=True, own_limit_bytes=OPENCODE_BYTES),
+        outputs=re.compile(r"/.*/tool-output/[^/]+"),
     ),
-    "pi": Client(pi, Door(has_shell=True), outputs=re.compile(r"/.*/pi-bash-[^/]+\.log")),
+    "pi": Client(
+        pi,
+        Door(has_shell=True, own_limit_bytes=PI_BYTES),
+        outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
+    ),
 }
 
 DOORS = {name: client.door for name, client in CLIENTS.items()} | {

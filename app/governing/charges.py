@@ -23,6 +23,7 @@ class Decision:
     truncated_total: int | None = None
     observed_outcome: OutcomeKind | None = None
     observed_tokens_saved: int = 0
+    tokens_saved: int = 0
 
 
 PASSED = Decision(OutcomeKind.PASS)
@@ -50,7 +51,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         charactersOut=measure.chars if text is None else len(text),
         tokens_in=measure.tokens,
         tokens_out=tokens,
-        tokens_saved=measure.tokens - tokens,
+        tokens_saved=decision.tokens_saved,
         trigger=decision.trigger,
         outcome=decision.kind,
         model=result.model or session.model,

@@ -71,8 +71,8 @@ _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
 _SUMS = (
     "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
-    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved), sum(stored),"
-    " sum(asked_back), sum(found_nothing), sum(costs_more) FROM "
+    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved),"
+    " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more) FROM "
 )
 _ADDED = (
     "sum(bytes) AS bytes, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,"
