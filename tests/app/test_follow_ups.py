@@ -1,5 +1,4 @@
-"""What the summary says of stored results: asked about, found nothing, cost more than they saved; and the bound
-of what was kept out."""
+"""What the summary says of stored results, and the bound of what was kept out."""
 
 import asyncio
 import base64
