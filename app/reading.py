@@ -1,7 +1,7 @@
 """Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 
 from app.extracting.known_models import SessionModel
@@ -13,7 +13,7 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_to
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call, Charge, given_name
+from domain.ports import Call, Charge, Receipt, given_name
 from domain.results import StoredResult, ToolResult
 from policies.facts import Policy
 from policies.tool_calls import name_of
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 14
 _UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
+NO_VALUE = ("null", "[]")
+"""What a query answers that selects nothing."""
+
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
 
@@ -128,6 +131,18 @@ class Subject:
             ),
         )
 
+    async def reserve(self, rt: Runtime, entry: AccountingEntry, text: str) -> Receipt | None:
+        def write(marked: AccountingEntry) -> Awaitable[Receipt | None]:
+            return rt.ledger.reserve(self.charge(marked, text))
+
+        return await rt.follow_ups.write(rt.ledger, self.stored, entry, write)
+
+    async def settle(self, rt: Runtime, entry: AccountingEntry, text: str | None = None) -> Receipt:
+        def write(marked: AccountingEntry) -> Awaitable[Receipt]:
+            return rt.ledger.settle(self.charge(marked, text))
+
+        return await rt.follow_ups.write(rt.ledger, self.stored, entry, write)
+
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
         return Charge(
@@ -174,12 +189,16 @@ async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, gr
     return scanning.finish() if is_small else await rt.scanning.run(scanning.finish)
 
 
-async def account_texts(rt: Runtime, stored: StoredResult, texts: Iterable[str]) -> None:
+async def account_texts(
+    rt: Runtime, stored: StoredResult, texts: Iterable[str], *, found_nothing: bool = False
+) -> None:
     shown = "".join(texts)
-    await account_read(rt, stored, len(shown.encode()), len(shown))
+    await account_read(rt, stored, len(shown.encode()), len(shown), found_nothing=found_nothing or not shown)
 
 
-async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int) -> None:
+async def account_read(
+    rt: Runtime, stored: StoredResult, size: int, chars: int, *, found_nothing: bool = False
+) -> None:
     """Accounts what was read back, so that savings are net. Estimates its tokens by its share of the bytes.
 
     Reading continues while the ledger's disk is full: an entry that cannot be written is logged instead.
@@ -194,10 +213,10 @@ async def account_read(rt: Runtime, stored: StoredResult, size: int, chars: int)
         charactersOut=chars,
         tokens_out=tokens,
         tokens_saved=-tokens,
-        details=replace(entry.details, bytes=size, tokens=tokens),
+        details=replace(entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing),
     )
     try:
-        await rt.ledger.append(read)
+        await rt.follow_ups.append(rt.ledger, stored, read)
     except StorageError as error:
         rt.metrics.refused(error.code)
         rt.readiness.invalidate()

@@ -46,7 +46,11 @@ class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
     rows. In mode `observe`, `observed_outcome` is the outcome that `enforce` would have had, and
-    `observed_tokens_saved` the tokens that it would have saved."""
+    `observed_tokens_saved` the tokens that it would have saved.
+
+    Of a question about a stored result, or a reading back: `first_question`, it is the first about this
+    result; `found_nothing`, its answer holds nothing of the result; `costs_more`, with it the result has
+    cost more tokens than storing it saved."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -58,6 +62,9 @@ class EntryDetails:
     truncated_total: int | None = None
     observed_outcome: OutcomeKind | None = None
     observed_tokens_saved: int = 0
+    first_question: bool = False
+    found_nothing: bool = False
+    costs_more: bool = False
 
 
 _NO_DETAILS = EntryDetails()
@@ -108,6 +115,10 @@ class AccountingEntry:
     error: str | None = None
     details: EntryDetails = _NO_DETAILS
 
+    @property
+    def is_stored(self) -> bool:
+        return self.type is EntryType.TOOL and self.details.tool_output_handle is not None
+
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
@@ -138,7 +149,9 @@ class EntryPage:
 class SummaryRow:
     """Sums over the entries of one group. `groups` has the value of each key, None for entries without that
     property; `group` is that of the first key. `tokens_saved_observed` is what mode `observe` would have
-    saved; `tokens_saved` does not include it."""
+    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` of them got a first
+    question or were read; `found_nothing` answers held nothing; `costs_more` results cost more than they
+    saved."""
 
     group: str | None
     entries: int
@@ -151,6 +164,10 @@ class SummaryRow:
     latency_ms_max: float
     cost_usd: float
     tokens_saved_observed: int = 0
+    stored: int = 0
+    asked_back: int = 0
+    found_nothing: int = 0
+    costs_more: int = 0
     groups: dict[str, str | None] = field(default_factory=dict)
 
     def plus(self, other: "SummaryRow") -> "SummaryRow":
@@ -169,6 +186,10 @@ class SummaryRow:
             latency_ms_max=max(self.latency_ms_max, other.latency_ms_max),
             cost_usd=self.cost_usd + other.cost_usd,
             tokens_saved_observed=self.tokens_saved_observed + other.tokens_saved_observed,
+            stored=self.stored + other.stored,
+            asked_back=self.asked_back + other.asked_back,
+            found_nothing=self.found_nothing + other.found_nothing,
+            costs_more=self.costs_more + other.costs_more,
             groups=self.groups,
         )
 

@@ -7,8 +7,9 @@ class Door(NamedTuple):
     """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
     `needs_search` names the tool that the model must call first to find them. Without `has_tools` the model
     has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a replacement are shown whole,
-    0 for any number. `call`: what the model calls instead of our tools, as the texts are to say it. `reads`
-    are the client's own tools that read a file to edit it: their results pass."""
+    0 for any number. `own_limit_bytes`: what the client itself shows of a larger result, 0 if that is not
+    known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
+    client's own tools that read a file to edit it: their results pass."""
 
     tool_prefix: str = ""
     call: str = ""
@@ -17,6 +18,13 @@ class Door(NamedTuple):
     has_shell: bool = False
     most_bytes: int = 0
     reads: frozenset[str] = frozenset()
+    own_limit_bytes: int = 0
+
+
+CLAUDE_CODE_CHARS = 30_000
+CODEX_BYTES = 40_000
+"""Codex counts 10,000 tokens as four bytes each."""
+OPENCODE_BYTES = PI_BYTES = 50 << 10
 
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

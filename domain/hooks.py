@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from domain.doors import Door
+from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door
 
 HookAnswer = dict[str, Any]
 
@@ -410,9 +410,23 @@ def _spilled(response: Any) -> str | None:
 _CLAUDE_CODE_READS = frozenset({"Read", "NotebookRead"})
 
 CLIENTS = {
-    "claude-code": Client(claude_code, Door("mcp__spillgate__", has_shell=True, reads=_CLAUDE_CODE_READS)),
+    "claude-code": Client(
+        claude_code,
+        Door(
+            "mcp__spillgate__",
+            has_shell=True,
+            reads=_CLAUDE_CODE_READS,
+            own_limit_bytes=CLAUDE_CODE_CHARS,
+        ),
+    ),
     "claude-code-plugin": Client(
-        claude_code, Door("mcp__plugin_spillgate_spillgate__", has_shell=True, reads=_CLAUDE_CODE_READS)
+        claude_code,
+        Door(
+            "mcp__plugin_spillgate_spillgate__",
+            has_shell=True,
+            reads=_CLAUDE_CODE_READS,
+            own_limit_bytes=CLAUDE_CODE_CHARS,
+        ),
     ),
     # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
     "codex": Client(
@@ -423,6 +437,7 @@ CLIENTS = {
             most_bytes=8000,
             needs_search="tool_search",
             reads=frozenset({"read_file"}),
+            own_limit_bytes=CODEX_BYTES,
         ),
     ),
     "copilot": Client(
@@ -436,12 +451,12 @@ CLIENTS = {
     "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True, reads=frozenset({"read_file"}))),
     "opencode": Client(
         opencode,
-        Door("spillgate_", has_shell=True, reads=frozenset({"read"})),
+        Door("spillgate_", has_shell=True, reads=frozenset({"read"}), own_limit_bytes=OPENCODE_BYTES),
         outputs=re.compile(r"/.*/tool-output/[^/]+"),
     ),
     "pi": Client(
         pi,
-        Door(has_shell=True, reads=frozenset({"read"})),
+        Door(has_shell=True, reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
         outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
     ),
 }

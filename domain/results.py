@@ -66,7 +66,7 @@ class ToolResult:
 class StoredResult:
     """The record of a stored result. Times are Unix ms; every use moves `expires_at`. `epoch` is the
     session's epoch when it was stored: ending the session deletes results of that epoch and earlier ones
-    only."""
+    only. `tokens_saved`: what storing it saved, before anything was asked about it."""
 
     tenant: str
     handle: Handle
@@ -81,6 +81,7 @@ class StoredResult:
     expires_at: int
     epoch: int
     tool_namespace: str | None = None
+    tokens_saved: int = 0
 
     @property
     def key(self) -> SessionKey:

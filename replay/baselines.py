@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from content.text import cut_head, cut_tail
+from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES
 
-CLAUDE_CODE_CHARS = 30_000
 CLAUDE_CODE_PREVIEW_BYTES = 2048
-CODEX_BYTES = 40_000
-"""Codex counts 10,000 tokens as four bytes each."""
 TRUNCATION_BYTES = 12_288
 KEPT_RESULTS = 3
 """The number of results that Anthropic's clearing of tool results keeps by default."""

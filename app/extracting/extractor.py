@@ -16,9 +16,10 @@ from domain.errors import Conflict, Incomplete, SessionEnded, SpendReached
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
-from domain.ports import Charge, Ledger, Receipt
+from domain.ports import Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
+from extraction.prompts import NOTHING_FOUND
 from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
 
@@ -184,17 +185,16 @@ class _Extraction:
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
-        charge = subject.charge(entry, text)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
-        receipt = await asyncio.shield(self._rt.background.start(self._reserve(charge)))
+        receipt = await asyncio.shield(self._rt.background.start(self._reserve(subject, entry, text)))
         extracted, self._reserving = self._reserving, None
         return None if receipt is None else extracted
 
-    async def _reserve(self, charge: Charge) -> Receipt | None:
-        receipt = await self._rt.ledger.reserve(charge)
+    async def _reserve(self, subject: Subject, entry: AccountingEntry, text: str) -> Receipt | None:
+        receipt = await subject.reserve(self._rt, entry, text)
         if receipt is None and self._is_sent:
-            return await self._rt.ledger.settle(charge)
+            return await subject.settle(self._rt, entry, text)
         return receipt
 
     async def _exhausted(self, subject: Subject, answer: Answer) -> Extracted:
@@ -214,7 +214,7 @@ class _Extraction:
         text = cut_head(text.encode(), subject.most_bytes).decode()
         entry = self._entry(subject, answer, text, subject.model.tokenizer.count(text))
         entry = replace(entry, status=EntryStatus.FAILED, error=code)
-        settling = self._rt.background.start(self._rt.ledger.settle(subject.charge(entry)))
+        settling = self._rt.background.start(subject.settle(self._rt, entry))
         return self._extracted(subject, answer, text, entry), settling
 
     async def _late(self) -> Extracted:
@@ -274,6 +274,7 @@ class _Extraction:
 
     def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
         entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started)
+        found_nothing = NOTHING_FOUND in answer.body.partition("\n")[0]
         return replace(
             entry,
             id=self._entry_id,
@@ -282,7 +283,7 @@ class _Extraction:
             strategy=answer.strategy,
             fallback_reason=answer.fallback_reason,
             coverage=answer.coverage.ratio,
-            details=replace(entry.details, truncated=answer.coverage.ratio < 1),
+            details=replace(entry.details, truncated=answer.coverage.ratio < 1, found_nothing=found_nothing),
         )
 
 
@@ -302,7 +303,9 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
     tokens = call.tokens.input + call.tokens.output
     rt.metrics.called(call)
     note_model_call(call, embeds=call.model == rt.model_pool.embedding_model)
-    await rt.ledger.append(
+    await rt.follow_ups.append(
+        rt.ledger,
+        stored,
         replace(
             entry_about(rt, stored, EntryType.LLM, call.timestamp),
             status=EntryStatus.OK if call.error is None else EntryStatus.FAILED,
@@ -317,7 +320,7 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
             cost_usd=call.cost_usd,
             error=call.error,
             extract_id=extract_id,
-        )
+        ),
     )
 
 

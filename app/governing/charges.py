@@ -24,6 +24,7 @@ class Decision:
     observed_outcome: OutcomeKind | None = None
     observed_tokens_saved: int = 0
     can_ask: bool = False
+    tokens_saved: int = 0
 
 
 PASSED = Decision(OutcomeKind.PASS)
@@ -51,7 +52,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         charactersOut=measure.chars if text is None else len(text),
         tokens_in=measure.tokens,
         tokens_out=tokens,
-        tokens_saved=measure.tokens - tokens,
+        tokens_saved=decision.tokens_saved,
         trigger=decision.trigger,
         outcome=decision.kind,
         model=result.model or session.model,

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
+from app.governing.kept_out import tokens_otherwise
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
@@ -169,9 +170,11 @@ class _Governing:
         if decision.text is None and self.hold is not None:
             # Before the ledger is written: a request that fails must not be charged.
             whole = await self.content(self.hold)
+        if decision.text is not None:
+            decision = replace(decision, tokens_saved=await tokens_otherwise(measured) - decision.tokens)
         if decision.handle is not None and not self.measured.body.is_published:
             began = perf_counter()
-            await self.measured.body.publish(stored)
+            await self.measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
             self.rt.metrics.published(perf_counter() - began)
         charge, ledger = charge_of(measured, decision, self.rt), self.rt.ledger
         receipt = await (ledger.reserve if must_fit else ledger.settle)(charge)
@@ -205,7 +208,7 @@ class _Governing:
             PASSED,
             trigger=would_be.trigger,
             observed_outcome=would_be.kind,
-            observed_tokens_saved=measured.measure.tokens - would_be.tokens,
+            observed_tokens_saved=await tokens_otherwise(measured) - would_be.tokens,
         )
         return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
 
@@ -215,13 +218,14 @@ class _Governing:
             raise IdempotencyKeyReused
         handle = receipt.entry.details.tool_output_handle
         if handle is not None:
-            await self._ensure_stored(parse_handle(handle))
+            await self._ensure_stored(parse_handle(handle), receipt.entry.tokens_saved)
         return await self.outcome(replace(receipt, budget=self.measured.budget))
 
-    async def _ensure_stored(self, handle: Handle) -> None:
+    async def _ensure_stored(self, handle: Handle, tokens_saved: int) -> None:
         """Stores the body again if it was deleted, was lost or has expired since the first answer."""
         if not await self._is_readable(handle):
-            await self.measured.body.publish(replace(self._stored(), handle=handle))
+            stored = replace(self._stored(), handle=handle, tokens_saved=tokens_saved)
+            await self.measured.body.publish(stored)
             await self._confirm_alive(handle)
 
     async def _is_readable(self, handle: Handle) -> bool:

@@ -15,7 +15,7 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import account_read, account_texts, given_text, look_up, path_of, scan
+from app.reading import NO_VALUE, account_read, account_texts, given_text, look_up, path_of, scan
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
@@ -269,7 +269,8 @@ async def get_query(
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     selected = await cancel_on_disconnect(request, running)
     if accounted:
-        await account_texts(rt, stored, [bytes(selected.slice.result).decode()])
+        text = bytes(selected.slice.result).decode()
+        await account_texts(rt, stored, [text], found_nothing=text in NO_VALUE)
     if wants_text(request):
         text = model_text.value_text(bytes(selected.slice.result))
         return Response(f"{text}\n[{selected.hint}]" if selected.hint else text, media_type=PLAIN)

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import Subject, open_subject, path_of, scan, session_in_any_case
+from app.reading import NO_VALUE, Subject, open_subject, path_of, scan, session_in_any_case
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -90,6 +90,7 @@ class _Reading:
         self._cap = subject.most_bytes
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
+        self.found_nothing = False
 
     @property
     def greppable(self) -> bool:
@@ -119,7 +120,7 @@ class _Reading:
         """The model reads this text too: it is charged in any case."""
         text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
-        await self.rt.ledger.settle(self._subject.charge(entry))
+        await self._subject.settle(self.rt, entry)
         self.rt.metrics.spent(entry.tokens_out)
         return ToolText(text, is_error=True, entry_id=entry.id)
 
@@ -130,7 +131,7 @@ class _Reading:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
         entry = await self._entry(text)
         tokens = entry.tokens_out
-        if await self.rt.ledger.reserve(self._subject.charge(entry, text)) is None:
+        if await self._subject.reserve(self.rt, entry, text) is None:
             return None, tokens
         self.rt.metrics.spent(tokens)
         note_read(len(text.encode()), tokens)
@@ -138,7 +139,8 @@ class _Reading:
 
     async def _entry(self, text: str) -> AccountingEntry:
         tokens = await self.rt.count(text, self._subject.model.tokenizer)
-        return self._subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
+        entry = self._subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
+        return replace(entry, details=replace(entry.details, found_nothing=self.found_nothing))
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
@@ -258,6 +260,7 @@ async def _grep(reading: _Reading, arguments: GrepArguments, max_bytes: int) -> 
         page = await _page(reading, arguments, first, ignore_case=True)
         notes.append("Upper and lower case is ignored: nothing matches exactly.")
     if not page.total_matches:
+        reading.found_nothing = True
         return await _nothing(reading, arguments.pattern)
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, ignore_case):
         notes.append(note)
@@ -324,6 +327,7 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
     answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = answer.slice
+    reading.found_nothing = bytes(part.result).decode() in NO_VALUE
     if answer.hint:
         return f"{bytes(part.result).decode()}\n[Nothing is selected. {answer.hint}]"
     text = model_text.value_text(bytes(part.result))

@@ -50,6 +50,10 @@ function summed(rows, key) {
     sums.tokens_saved += row.tokens_saved;
     sums.tokens_saved_observed += row.tokens_saved_observed;
     sums.cost_usd += row.cost_usd;
+    sums.stored += row.stored;
+    sums.asked_back += row.asked_back;
+    sums.found_nothing += row.found_nothing;
+    sums.costs_more += row.costs_more;
   }
   return [...groups.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
 }
@@ -102,11 +106,11 @@ export async function show(root, { signal }) {
     performance.mark("first-view");
     if (until - detailed < (isWhole ? LOOKED_AT_MS : DETAILS_MS)) return;
     const [tools, kinds, questions, large] = await Promise.all([
-      sum("tool_name", { type: "tool" }), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
+      sum("tool_name,type"), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
     ]);
     detailed = until;
     const results = kinds.rows.filter((row) => row.groups.type === "tool");
-    const rows = { tool_name: tools.rows, outcome: summed(results, "outcome"), trigger: summed(results, "trigger") };
+    const rows = { tool_name: byTool(tools.rows), outcome: summed(results, "outcome"), trigger: summed(results, "trigger") };
     parts.groups.replaceChildren(...GROUPS.map(([name, title, head]) => card(title, group(name, head, rows[name], range, filter))));
     extraction(parts.extraction, kinds.rows.filter((row) => row.groups.type === "extract"), questions.entries, sums.total);
     largest(parts.largest, large.entries);
@@ -164,7 +168,25 @@ function group(name, head, rows, range, filter) {
     ["Results", "number", (row) => whole(row.entries)],
     ["Kept out", "number", (row) => short(row.tokens_saved)],
     ["", "share", (row) => bar(row.tokens_saved / most, `${whole(row.tokens_saved)} tokens`)],
+    ...(name === "tool_name" && !filter.outcome && !filter.trigger ? [["Asked back", "number", askedBack]] : []),
   ], rows.slice(0, 12));
+}
+
+/** One row for each tool: the sums of its results, and in `all` those of its results and of what was asked about them. */
+function byTool(rows) {
+  const all = new Map(summed(rows, "tool_name").map((row) => [row.group, row]));
+  return summed(rows.filter((row) => row.groups.type === "tool"), "tool_name").map((row) => ({ ...row, all: all.get(row.group) }));
+}
+
+/** The share of a tool's stored results that were asked about, and a hint if storing them costs more than it saves. */
+function askedBack({ all }) {
+  if (all.stored === 0) return "–";
+  const net = Math.round(all.tokens_saved / all.stored);
+  const title = `${whole(all.asked_back)} of ${plural(all.stored, "stored result")}; ${plural(all.found_nothing, "answer")} found nothing; `
+    + `${whole(net)} tokens a stored result kept out, net; ${whole(all.costs_more)} cost more than they saved`;
+  const pays = net > 0 && 2 * all.costs_more <= all.stored;
+  return [h("span", { title }, percent(all.asked_back / all.stored)),
+    pays ? null : h("div", { class: "minus", title: "Storing these results costs more tokens than it saves: raise max_bytes for this tool." }, "cap does not pay")];
 }
 
 /** `strategies`: rows of a summary, one for each strategy. */

@@ -29,6 +29,9 @@ class SummedDetails(msgspec.Struct, gc=False, frozen=True):
     tool_output_handle: str | None = None
     bytes: int = 0
     observed_tokens_saved: int = 0
+    first_question: bool = False
+    found_nothing: bool = False
+    costs_more: bool = False
 
 
 class SummedEntry(msgspec.Struct, gc=False, frozen=True):
@@ -52,6 +55,10 @@ class SummedEntry(msgspec.Struct, gc=False, frozen=True):
     cost_usd: float = 0.0
     details: SummedDetails = SummedDetails()
 
+    @property
+    def is_stored(self) -> bool:
+        return self.type is EntryType.TOOL and self.details.tool_output_handle is not None
+
 
 class Sums(msgspec.Struct, array_like=True):
     """Sums over entries; `latency` in ms. `latency_max`, the only field that is not added up, is last."""
@@ -65,6 +72,10 @@ class Sums(msgspec.Struct, array_like=True):
     latency: float
     cost_usd: float
     observed: int
+    stored: int
+    asked_back: int
+    found_nothing: int
+    costs_more: int
     latency_max: float
 
     def add(self, other: "Sums") -> None:
@@ -77,6 +88,10 @@ class Sums(msgspec.Struct, array_like=True):
         self.latency += other.latency
         self.cost_usd += other.cost_usd
         self.observed += other.observed
+        self.stored += other.stored
+        self.asked_back += other.asked_back
+        self.found_nothing += other.found_nothing
+        self.costs_more += other.costs_more
         self.latency_max = max(self.latency_max, other.latency_max)
 
     def row(self, keys: tuple[GroupBy, ...] = (), group: Group = ()) -> SummaryRow:
@@ -93,6 +108,10 @@ class Sums(msgspec.Struct, array_like=True):
             latency_ms_max=self.latency_max,
             cost_usd=self.cost_usd,
             tokens_saved_observed=self.observed,
+            stored=self.stored,
+            asked_back=self.asked_back,
+            found_nothing=self.found_nothing,
+            costs_more=self.costs_more,
             groups=dict(zip(map(str, keys), group, strict=True)),
         )
 
@@ -109,6 +128,10 @@ def sums_of(entry: AccountingEntry | SummedEntry) -> Sums:
         entry.latency,
         entry.cost_usd,
         details.observed_tokens_saved,
+        int(entry.is_stored),
+        int(details.first_question),
+        int(details.found_nothing),
+        int(details.costs_more),
         entry.latency,
     )
 

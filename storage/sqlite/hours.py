@@ -43,7 +43,8 @@ _ADD = (
     f"INSERT INTO hour_sums SELECT tenant, timestamp / {HOUR_MS}, type, tool_name, ifnull(trigger, x''),"  # noqa: S608
     " ifnull(outcome, x''), status, ifnull(model, x''), ifnull(strategy, x''), ifnull(tool_kind, x''),"
     " min(seq), count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
-    " sum(tokens_saved), sum(latency), max(latency), total(cost_usd), sum(observed_tokens_saved)"
+    " sum(tokens_saved), sum(latency), max(latency), total(cost_usd), sum(observed_tokens_saved),"
+    " sum(stored), sum(first_question), sum(found_nothing), sum(costs_more)"
     " FROM entries {} WHERE {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
 )
 _ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
@@ -53,7 +54,9 @@ _ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
     " tokens_out = tokens_out + excluded.tokens_out, tokens_saved = tokens_saved + excluded.tokens_saved,"
     " latency = latency + excluded.latency, latency_max = max(latency_max, excluded.latency_max),"
     " cost_usd = cost_usd + excluded.cost_usd,"
-    " observed_tokens_saved = observed_tokens_saved + excluded.observed_tokens_saved"
+    " observed_tokens_saved = observed_tokens_saved + excluded.observed_tokens_saved,"
+    " stored = stored + excluded.stored, asked_back = asked_back + excluded.asked_back,"
+    " found_nothing = found_nothing + excluded.found_nothing, costs_more = costs_more + excluded.costs_more"
 )
 _MARK = "UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)"
 _ADD_HOUR = _ADD.format("", f"tenant = ? AND timestamp >= ? AND timestamp < ? AND seq <= ({SUMMED_SEQ})")

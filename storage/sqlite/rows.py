@@ -71,19 +71,23 @@ _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
 _SUMS = (
     "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
-    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved) FROM "
+    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved),"
+    " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more) FROM "
 )
 _ADDED = (
     "sum(bytes) AS bytes, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,"
     " sum(tokens_saved) AS tokens_saved, sum(latency) AS latency, total(cost_usd) AS cost_usd,"
-    " sum(observed_tokens_saved) AS observed_tokens_saved"
+    " sum(observed_tokens_saved) AS observed_tokens_saved, sum(stored) AS stored,"
+    " sum(found_nothing) AS found_nothing, sum(costs_more) AS costs_more"
 )
 _OF_ENTRIES = (
-    f"count(*) AS entries, sum(status = 'failed') AS failed, {_ADDED}, max(latency) AS latency_max"
+    f"count(*) AS entries, sum(status = 'failed') AS failed, {_ADDED}, sum(first_question) AS asked_back,"
+    " max(latency) AS latency_max"
     " FROM entries"
 )
 _OF_HOURS = (
-    f"sum(entries) AS entries, sum(failed) AS failed, {_ADDED}, max(latency_max) AS latency_max"
+    f"sum(entries) AS entries, sum(failed) AS failed, {_ADDED}, sum(asked_back) AS asked_back,"
+    " max(latency_max) AS latency_max"
     " FROM hour_sums"
 )
 

@@ -14,7 +14,9 @@ from storage.sqlite.hours import sum_up_new
 
 log = logging.getLogger("spillgate.storage")
 
-VERSION = 8
+VERSION = 9
+
+_COUNTED = "INTEGER NOT NULL DEFAULT 0"
 
 OF_ENTRY = {
     "id": ("TEXT NOT NULL", "id"),
@@ -37,6 +39,10 @@ OF_ENTRY = {
     "observed_tokens_saved": ("INTEGER NOT NULL", "details.observed_tokens_saved"),
     "strategy": ("TEXT", "strategy"),
     "tool_kind": ("TEXT", "tool_kind"),
+    "stored": (_COUNTED, "is_stored"),
+    "first_question": (_COUNTED, "details.first_question"),
+    "found_nothing": (_COUNTED, "details.found_nothing"),
+    "costs_more": (_COUNTED, "details.costs_more"),
 }
 """The columns that repeat an attribute of the entry, for queries: each with its type and that attribute. The
 table, its rows and their insertion follow from it; one more needs a migration, too."""
@@ -51,6 +57,11 @@ OF_CHARGE = {
 """The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
 
 _SUMS = """
+CREATE INDEX sums_of_time ON entries (
+  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
+  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
+  costs_more
+);
 CREATE TABLE hour_sums (
   tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT NOT NULL, tool_name TEXT NOT NULL,
   trigger TEXT NOT NULL, outcome TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
@@ -58,7 +69,8 @@ CREATE TABLE hour_sums (
   entries INTEGER NOT NULL, failed INTEGER NOT NULL, bytes INTEGER NOT NULL,
   tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
   latency REAL NOT NULL, latency_max REAL NOT NULL, cost_usd REAL NOT NULL,
-  observed_tokens_saved INTEGER NOT NULL,
+  observed_tokens_saved INTEGER NOT NULL, stored INTEGER NOT NULL, asked_back INTEGER NOT NULL,
+  found_nothing INTEGER NOT NULL, costs_more INTEGER NOT NULL,
   PRIMARY KEY (tenant, hour, type, tool_name, trigger, outcome, status, model, strategy, tool_kind)
 ) WITHOUT ROWID;
 CREATE TABLE summed (one INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
@@ -81,10 +93,6 @@ CREATE TABLE sessions (
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE entries (seq INTEGER PRIMARY KEY, {columns});
-CREATE INDEX sums_of_time ON entries (
-  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
-  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved
-);
 {sums}CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
@@ -102,7 +110,14 @@ CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 _COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
 _MIGRATIONS = {
     6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);",
-    7: f"DROP TRIGGER added; DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours;{_SUMS}",
+    7: "DROP TRIGGER added; CREATE TABLE summed (one INTEGER);",
+    8: f"""
+DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABLE summed;
+DROP INDEX sums_of_time;
+ALTER TABLE entries ADD COLUMN stored {_COUNTED};
+ALTER TABLE entries ADD COLUMN first_question {_COUNTED};
+ALTER TABLE entries ADD COLUMN found_nothing {_COUNTED};
+ALTER TABLE entries ADD COLUMN costs_more {_COUNTED};{_SUMS}""",
 }
 """The statements that follow each older version, up to the next."""
 

@@ -73,6 +73,26 @@ def test_the_overview_sums_up_a_week_and_filters_by_what_is_clicked(
     expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
 
 
+def test_the_overview_says_which_tools_are_asked_back_and_where_a_cap_does_not_pay(
+    page: Page, watch: Watch, service: Service, log: str
+) -> None:
+    text = log_of(400)
+    handles = [
+        service.handle(text, session_id=f"asked-{number}", tool_name="asked_tool") for number in range(2)
+    ]
+    service.handle(text, session_id="kept", tool_name="kept_tool")
+    for handle in handles:
+        assert service.http.get(f"/results/{handle}/content").status_code == 200
+    opened(page, service, "/")
+    tools = page.locator(".card", has_text="By tool").locator("tbody tr")
+    asked, kept = tools.filter(has_text="asked_tool"), tools.filter(has_text="kept_tool")
+    expect(asked).to_contain_text("100 %")
+    expect(asked).to_contain_text("cap does not pay")
+    expect(kept).to_contain_text("0 %")
+    expect(kept).not_to_contain_text("cap does not pay")
+    assert axe(page) == []
+
+
 def test_a_refused_refresh_is_shown_and_then_the_whole_view_again(
     page: Page, watch: Watch, service: Service, log: str
 ) -> None:

@@ -190,6 +190,29 @@ async def test_a_summary_adds_up(ledger: Ledger) -> None:
     assert await ledger.summary(EntryFilter("unknown"), GroupBy.TYPE) == Summary([])
 
 
+@pytest.mark.parametrize("key", [GroupBy.TOOL_NAME, GroupBy.DAY, GroupBy.SESSION_ID])
+async def test_a_summary_counts_stored_results_and_what_became_of_them(
+    ledger: Ledger, clock: FakeClock, key: GroupBy
+) -> None:
+    stored = [handle() for _ in range(3)]
+    for one in stored:
+        await ledger.settle(charge(1, entry=stored_entry(one)))
+    about = EntryDetails(tool_output_handle=str(stored[0]))
+    for details in (
+        replace(about, first_question=True, found_nothing=True),
+        replace(about, found_nothing=True),
+        replace(about, costs_more=True),
+        replace(about, tool_output_handle=str(stored[1]), first_question=True),
+    ):
+        await ledger.append(entry(type=EntryType.READ, details=details))
+    await ledger.append(entry())
+    await ledger.sweep()
+    (row,) = (found := await ledger.summary(EntryFilter(TENANT), key)).rows
+    assert (row.stored, row.asked_back, row.found_nothing, row.costs_more) == (3, 2, 2, 1)
+    assert (found.total.stored, found.total.asked_back) == (3, 2)
+    assert (found.total.found_nothing, found.total.costs_more) == (2, 1)
+
+
 async def test_a_summary_adds_up_what_observing_policies_would_have_saved(ledger: Ledger) -> None:
     for saved, tool in ((700, "a"), (-20, "a"), (5, "b")):
         observed = EntryDetails(observed_outcome=OutcomeKind.STORE, observed_tokens_saved=saved)

@@ -138,7 +138,13 @@ def over_days(count: int, hours: int) -> list[AccountingEntry]:
             latency=order.choice([0.0, 0.5, 12.25]),
             cost_usd=order.choice([0.0, 0.125]),
             tokens_saved=order.randrange(-9, 9),
-            details=EntryDetails(bytes=order.randrange(9), observed_tokens_saved=order.randrange(3)),
+            details=EntryDetails(
+                bytes=order.randrange(9),
+                observed_tokens_saved=order.randrange(3),
+                first_question=order.random() < 0.5,
+                found_nothing=order.random() < 0.5,
+                costs_more=order.random() < 0.5,
+            ),
         )
         for number in range(1, count)
     ]

@@ -7,9 +7,9 @@ from operator import methodcaller
 from pathlib import Path
 
 import pytest
-from samples import KEY, TENANT, FakeClock, charge, entry
+from samples import KEY, TENANT, FakeClock, charge, entry, handle
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import SessionKey
 from domain.ports import Ledger
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.repeated]
 
 HOUR = hours.HOUR_MS
 RETENTION_HOURS = 30
+HANDLE = handle("s1")
 
 
 def any_entry(dice: random.Random, now: int) -> AccountingEntry:
@@ -37,6 +38,12 @@ def any_entry(dice: random.Random, now: int) -> AccountingEntry:
         latency=float(dice.randrange(50)),
         tokens_saved=dice.randrange(-50, 500),
         cost_usd=dice.randrange(8) / 4,
+        details=EntryDetails(
+            dice.choice([None, str(HANDLE)]),
+            first_question=dice.random() < 0.5,
+            found_nothing=dice.random() < 0.5,
+            costs_more=dice.random() < 0.5,
+        ),
     )
 
 
