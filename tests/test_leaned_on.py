@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 LEANED_ON = {
     "uvicorn": "app/edge/deadlines.py, app/edge/request_body.py, app/edge/server.py",
-    "google-re2": "content/patterns.py, content/outline/languages.py",
+    "google-re2": "content/patterns.py",
     "redis": "storage/redis/connection.py",
     "fastapi": "app/api/routing.py, app/api/problems.py",
 }
@@ -66,7 +66,9 @@ async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
         def _start_asgi_task(self, cycle: Any, app: Any) -> None:
             started.append(cycle)
 
-    protocol = Protocol(uvicorn.Config(lambda *_: None), ServerState(), {}, asyncio.get_running_loop())
+    protocol = Protocol(
+        uvicorn.Config(lambda *_: None, log_config=None), ServerState(), {}, asyncio.get_running_loop()
+    )
     transport = _Transport()
     assert (protocol.server_state.total_requests, protocol.timeout_keep_alive) == (0, 5)
     protocol.connection_made(transport)

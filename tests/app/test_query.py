@@ -18,6 +18,8 @@ from tests.conftest import Serve, StillClock
 from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
+NUMBERS = json.dumps([1] * 1000)
+"""More than the message that replaces it."""
 
 ROWS = [
     {"id": n, "level": "ERROR" if n % 50 == 0 else "ok", "ms": n * 1.5, "host": f"web-{n % 3}"}
@@ -192,7 +194,7 @@ def test_who_hangs_up_ends_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyP
     app = create_app(settings)
     app.state.codes = []
     with served(app, settings) as service:
-        content = {"tool_name": "t", "content": "[1]", "policy": {"max_bytes": 1}}
+        content = {"tool_name": "t", "content": NUMBERS, "policy": {"max_bytes": 1}}
         handle = httpx.post(f"{service.url}/results", json=content, trust_env=False).json()["handle"]
         with service.connect() as sock:
             sock.sendall(head("GET", f"/results/{handle}/query?expression=@"))
@@ -217,7 +219,7 @@ async def test_a_tenant_that_queries_without_end_holds_up_no_other(
     keys = key_file(tmp_path / "keys", "one:key of one", "two:key of two")
     async with serve(api_keys_file=keys) as client:
         headers = [{"Authorization": f"Bearer key of {tenant}"} for tenant in ("one", "two")]
-        sent = {"tool_name": "t", "content": "[1]", "policy": {"max_bytes": 1}}
+        sent = {"tool_name": "t", "content": NUMBERS, "policy": {"max_bytes": 1}}
         answers = [await client.post("/results", json=sent, headers=each) for each in headers]
         paths = [f"/results/{answer.json()['handle']}/query?expression=@" for answer in answers]
         started = anyio.Event()
@@ -242,7 +244,7 @@ async def test_a_tenant_that_queries_without_end_holds_up_no_other(
 async def test_a_query_that_the_wall_clock_ends_may_be_tried_again(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle = await keep(client, "[1]", policy={"max_bytes": 1})
+    handle = await keep(client, NUMBERS, policy={"max_bytes": 1})
     monkeypatch.setattr(queries, "RUN_SECONDS", 0.05)
     monkeypatch.setattr(queries, "_COMMAND", SLEEP)
     answer = await client.get(f"/results/{handle}/query", params={"expression": "@"})
@@ -252,8 +254,8 @@ async def test_a_query_that_the_wall_clock_ends_may_be_tried_again(
 
 
 async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncClient) -> None:
-    text = '\ufeff{"a": "\\ud83d", "n": 12345678901234567890123, "x": NaN, "y": 1e999, "a b": 1, "a b": 2}'
-    handle = await keep(client, text, policy={"max_bytes": 50})
+    text = '\ufeff{"a": "\\ud83d", "n": 12345678901234567890123, "x": NaN, "y": 1e999, "a b": 1, "a b": 2,'
+    handle = await keep(client, f'{text} "rest": {NUMBERS}}}', policy={"max_bytes": 50})
     told = await asked(client, handle, '{s: a, n: n, x: x, y: y, d: "a b"}')
     assert told["result"] == {"s": "\ufffd", "n": 12345678901234567890123, "x": None, "y": None, "d": 2}
 

@@ -308,8 +308,8 @@ async def test_connections_in_use_and_operations_that_wait_for_one_are_shown(
         f'spillgate_{name}{{backend="ledger"}}' for name in ("connections", "connections_cap", "waiting")
     ]
     (_, most, _), (in_use, _, waiting) = [[value_of(scrape, name) for name in names] for scrape in scrapes]
-    # The sweeper may wait, too.
-    assert (in_use, most) == (2, 2)
+    # An operation that was given up has left its connection. The sweeper may wait, too.
+    assert 1 <= in_use <= most == 2
     assert waiting >= 3
     assert value_of(scrapes[0], 'spillgate_waiting{backend="store"}') == 0
     assert value_of(scrapes[0], "spillgate_ledger_entries") == 1

@@ -187,13 +187,13 @@ async def test_a_call_whose_session_ended_after_its_body_was_kept_leaves_nothing
 ) -> None:
     async with served(storage_url=storage_url) as (runtime, client):
         await client.put(f"/sessions/{session_id}", json={})
-        settling = runtime.ledger.settle
+        reserving = runtime.ledger.reserve
 
-        async def settle_late(charge: Charge) -> Receipt:
+        async def reserve_late(charge: Charge) -> Receipt | None:
             assert (await client.delete(f"/sessions/{session_id}")).status_code == 204
-            return await settling(charge)
+            return await reserving(charge)
 
-        monkeypatch.setattr(runtime.ledger, "settle", settle_late)
+        monkeypatch.setattr(runtime.ledger, "reserve", reserve_late)
         call = Call(session_id, text_of("late", 20_000), call_id)
         assert (await call.send(client)).status_code == (409 if session_id == DEFAULT else 410)
         assert await runtime.store.stored_bytes() == 0
@@ -207,18 +207,19 @@ async def test_a_call_whose_session_ended_after_its_body_was_kept_leaves_nothing
 async def test_a_twin_that_is_answered_from_a_life_that_is_over_keeps_nothing_in_it(
     storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both send one named call; the first is answered, and the session emptied, before the other settles."""
+    """Both send one named call; the first is answered, and the session emptied, before the other is
+    charged."""
     async with served(storage_url=storage_url) as (runtime, client):
         call = Call(DEFAULT, text_of("twin", 20_000), "call")
-        settling = runtime.ledger.settle
+        reserving = runtime.ledger.reserve
 
-        async def settle_late(charge: Charge) -> Receipt:
-            monkeypatch.setattr(runtime.ledger, "settle", settling)
+        async def reserve_late(charge: Charge) -> Receipt | None:
+            monkeypatch.setattr(runtime.ledger, "reserve", reserving)
             assert await kept_once(client, call) is not None
             assert (await client.delete(f"/sessions/{DEFAULT}")).status_code == 204
-            return await settling(charge)
+            return await reserving(charge)
 
-        monkeypatch.setattr(runtime.ledger, "settle", settle_late)
+        monkeypatch.setattr(runtime.ledger, "reserve", reserve_late)
         assert (await call.send(client)).status_code == 409
         assert await runtime.store.stored_bytes() == 0
 
@@ -276,7 +277,7 @@ async def test_in_any_order_of_steps_what_is_found_is_what_the_session_is_charge
                 assert (await client.delete(f"/results/{handle[0]}")).status_code == 204
             with monkeypatch.context() as patched:
                 for owner, names in (
-                    (runtime.ledger, "enter settle session end put_session"),
+                    (runtime.ledger, "enter reserve settle session end put_session"),
                     (runtime.store, "find delete delete_session"),
                     (Body, "publish"),
                 ):
