@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.formats import OF_KIND
@@ -73,9 +73,11 @@ CUT_ANYWHERE = st.tuples(JSON_LIKE.map(json.dumps), st.integers(0, 4000)).map(
     | LINES
     | CUT_ANYWHERE
 )
+@example("\r0")
 def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
-    data = text.encode()
-    passages = list(split(data))
+    source = Source(text.encode())
+    data = source.data
+    passages = list(split_source(source))
     assert [one.start for one in passages] == [0, *(one.end for one in passages)][: len(passages)]
     assert b"".join(data[one.start : one.end] for one in passages) == data
     for one in passages:
