@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED
+from content.text import BOM, DOUBLE_QUOTED, TERMINAL_CODE
 
 if TYPE_CHECKING:
     from content.formats.format import Format
@@ -54,10 +54,6 @@ _FILE_END = re.compile(
     rb"\s{0,20}(?:\((?:End of file|File has more lines)[^\n]{0,200}\)\s{0,20})?</(?:file|content)>\s{0,20}\Z"
 )
 
-# Colours and movements of a terminal. A pattern that begins with a literal is looked for 20 times as fast.
-_CODE = re.compile(
-    rb"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\^_=>78])"
-)
 # A carriage return that no newline follows, as a progress bar writes it.
 _RETURN = re.compile(rb"\r(?!\n)")
 
@@ -176,7 +172,7 @@ class Source:
         if (blocks := _text_blocks(data, self.is_whole)) is not None:
             data = self._edited(blocks)
         if b"\x1b" in data:
-            data = self._edited(_Edit(data, 0, len(data), _CODE))
+            data = self._edited(_Edit(data, 0, len(data), TERMINAL_CODE))
         if b"\r" in data and _RETURN.search(data):
             data = self._edited(_Edit(data, 0, len(data), _RETURN, b"\n"))
         if opening := _FILE.match(data, 0, _LOOKED_AT):
@@ -220,7 +216,9 @@ class Source:
     @property
     def is_verbatim(self) -> bool:
         """True if lines of the data are lines of the stored bytes, with no more than numbers before them."""
-        return all(isinstance(edit, _Edit) and edit._pattern not in (_CODE, _RETURN) for edit in self._edits)
+        return all(
+            isinstance(edit, _Edit) and edit._pattern not in (TERMINAL_CODE, _RETURN) for edit in self._edits
+        )
 
     def stored_at(self, at: int) -> int:
         """Where the byte at `at` begins in the stored bytes, with what was taken off before it, such as the

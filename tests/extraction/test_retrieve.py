@@ -208,7 +208,19 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     assert body.startswith("[Weak match: ")
     assert f"The data is mostly {said}" in body.splitlines()[0]
     nothing = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodiles")).body
-    assert nothing.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\nThe data is mostly ")
+    language = said.split(":")[0]
+    assert nothing == (
+        "NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\n"
+        f"The data is mostly {language}: ask in {language}."
+    )
+    long = (
+        await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodile " * 3 + "z" * 900)
+    ).body
+    assert len(long.encode()) < 400
+    assert long.endswith(f"ask in {language}.")
+    counted = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "how many lines")).body
+    assert "lines" in counted
+    assert "900" in counted or "901" in counted
 
 
 async def test_what_only_resembles_a_quoted_phrase_or_an_identifier_is_left_out() -> None:
