@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from content.formats.cuts import LEAST, REACH, Find, cut, cut_passage
+from content.formats.cuts import AIM, LEAST, REACH, Find, cut, cut_passage
 from content.kind import Kind
 from content.source import Source
 from content.text import cut_head
@@ -140,7 +140,8 @@ class Format:
             # A section that is too short is joined with the next.
             while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
                 yield Place(at, _path(around))
-                at = min(self.next_place(data, at), mark)
+                is_short = mark < len(data) and mark - at <= AIM + LEAST
+                at = mark if is_short else min(self.next_place(data, at), mark)
             around = [*(outer for outer in around if outer[0] < level), (level, title)]
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:

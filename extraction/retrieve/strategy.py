@@ -20,7 +20,7 @@ from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
-from extraction.retrieve.ranking import Ranked, rank
+from extraction.retrieve.ranking import Ranked, rank, stem
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -155,7 +155,7 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> 
     if text.format.kind is Kind.CSV:
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
-        words = [word for word in words if word not in header]
+        words = [word for word in words if stem(word) not in header]
     found = index.at_end(words, is_last=is_last)
     if found is None and len(words) < 2:
         return len(index.passages) - 1 if is_last else 0

@@ -64,7 +64,8 @@ async def test_a_terminals_codes_are_matched_through_and_kept_in_the_content(
 ) -> None:
     line = "\x1b[31merror\x1b[0m: disk \x1b[1mfull\x1b[0m\n"
     text = "\x1b[32mok\x1b[0m: all is well\n" * 100 + line
-    kept = (await client.post("/results", json={"session_id": "formats", "content": text})).json()
+    sent = {"session_id": "formats", "tool_name": "bash", "content": text}
+    kept = (await client.post("/results", json=sent)).json()
     for pattern in (r"\berror\b", "error: disk full$"):
         found = await client.get(f"/results/{kept['handle']}/grep", params={"pattern": pattern})
         assert [(one["line"], one["text"]) for one in found.json()["matches"]] == [(101, "error: disk full")]

@@ -272,3 +272,11 @@ def test_documents_one_to_a_line_are_not_mixed() -> None:
     data = "".join(json.dumps({"id": n, "text": "t" * 150}) + "\n" for n in range(40))
     for one in split(data.encode()):
         assert data[one.start : one.end].startswith('{"id"')
+
+
+def test_the_end_of_a_section_is_no_passage_of_a_few_words() -> None:
+    line = "A line of the section that says " + "a little " * 6 + ".\n"
+    data = "".join(f"## Part {n}\n\n{line * (2 + n % 3)}\nThe end of it.\n\n" for n in range(20))
+    passages = list(split(data.encode()))
+    assert all(one.end - one.start >= 120 for one in passages)
+    assert len({one.path for one in passages}) == 20

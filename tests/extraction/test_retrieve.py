@@ -494,3 +494,10 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
     await store.delete(stored.tenant, stored.handle)
     await few.sweep(store)
     assert few.size == 0
+
+
+async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_the_same() -> None:
+    rows = "".join(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02},{n}.5,{n}.75\n" for n in range(300))
+    body = (await asked("date,open,close\n" + rows, "latest closing")).body
+    first = body.split("\n[lines")[1]
+    assert "299.75" in first
