@@ -29,7 +29,6 @@ _DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d
 # looked for ten times as fast.
 _CLOCK, _BEFORE_CLOCK = re.compile(rb":\d\d"), 14
 _END = 4096
-_FIRST_TIMES = 40
 
 _WORDS = rb"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL"
 # No pattern here begins with an optional group: one such costs more than all of these.

@@ -275,8 +275,9 @@ def test_documents_one_to_a_line_are_not_mixed() -> None:
 
 
 def test_the_end_of_a_section_is_no_passage_of_a_few_words() -> None:
-    line = "A line of the section that says " + "a little " * 6 + ".\n"
-    data = "".join(f"## Part {n}\n\n{line * (2 + n % 3)}\nThe end of it.\n\n" for n in range(20))
+    text = "It says a little. " * 14
+    end = "The end of it has a few words more, in a paragraph of its own, not in the next."
+    data = "".join(f"## Part {n}\n\n{text}\n\n{end}\n" for n in range(20))
     passages = list(split(data.encode()))
     assert all(one.end - one.start >= 120 for one in passages)
     assert len({one.path for one in passages}) == 20
