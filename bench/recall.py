@@ -17,7 +17,11 @@ from bench.servers import running
 
 CAPS = (12_288, 2_048)
 STRATEGIES = ("truncate", "retrieve")
-_FIRST = re.compile(r"^\[[^\n]* words\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
+# An excerpt ends where the next place begins; a line of a log may begin with a bracket too.
+_FIRST = re.compile(
+    r"^\[[^\n]* words(?:, by meaning)?\]\n(.*?)(?=^\[(?:lines? |bytes |Best first)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 
 

@@ -28,7 +28,7 @@ _EXTENT_NAMES = 40
 _EXTENT_BYTES = 2000
 _BLOCK = 256 << 10
 
-_PROSE = 3 * 1024
+_PROSE = 2 * 1024
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _FEW_WORDS = 40
 # Fails at once where no tag ends.

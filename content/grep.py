@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from content.text import cut_head
+from content.text import TERMINAL_CODE, cut_head
 
 LINE_BYTES = 2000
 _SIDE_CHARS = 400
@@ -16,6 +16,7 @@ _BLOCK = 64 * 1024
 # A longer line is searched in pieces, which overlap so that a match of up to 64 KiB is found.
 _PIECE = 1024 * 1024
 _STEP = _PIECE - 64 * 1024
+_LONGEST_CODE = 410
 
 
 @dataclass(slots=True)
@@ -129,11 +130,12 @@ class GrepPage:
 
 class Grep:
     """Collects matching lines `offset` (0-based) to before `offset + limit` while they and their context fit
-    `max_bytes`, and counts all. As in grep, no line follows a final newline."""
+    `max_bytes`, and counts all. As in grep, no line follows a final newline. Colours and movements of a
+    terminal are neither seen nor shown."""
 
     __slots__ = (
-        "_buffer", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern", "_searched",
-        "_step", "_total",
+        "_buffer", "_code", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern",
+        "_searched", "_step", "_total",
     )  # fmt: skip
 
     def __init__(
@@ -159,18 +161,31 @@ class Grep:
         self._total = 0
         self._line = 1
         self._buffer = bytearray()
+        self._code = b""
         self._long = self._long_found = False
         self._head = b""
         self._searched = 0
 
     def feed(self, chunk: bytes) -> None:
         for start in range(0, len(chunk), _SLICE):
-            piece = chunk[start : start + _SLICE]
+            piece = self._without_codes(chunk[start : start + _SLICE])
             self._buffer += piece
             if len(self._buffer) > _PIECE or (len(self._buffer) >= _BLOCK and b"\n" in piece):
                 self._drain()
 
+    def _without_codes(self, piece: bytes) -> bytes:
+        """Without terminal codes; one that may go on in the next piece is kept until then."""
+        if self._code:
+            piece, self._code = self._code + piece, b""
+        last = piece.rfind(b"\x1b")
+        if last < 0:
+            return piece
+        if len(piece) - last < _LONGEST_CODE and not TERMINAL_CODE.match(piece, last):
+            piece, self._code = piece[:last], piece[last:]
+        return TERMINAL_CODE.sub(b"", piece)
+
     def finish(self) -> GrepPage:
+        self._buffer += self._code
         self._drain()
         if self._long:
             self._end_long(len(self._buffer))

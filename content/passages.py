@@ -6,16 +6,19 @@ from itertools import chain, pairwise
 from content.formats.format import Passage, Place, Whole
 from content.source import Source
 
+_NEWLINE = ord("\n")
+
 
 def split(source: Source) -> Iterator[Passage]:
     """Yields passages in order. Every byte of the data is in exactly one passage, and no valid character is
     cut. Linear in the size of any data."""
     data, line = source.data, 1
     for place, following in pairwise(chain(source.format.places(data), (Place(len(data), ""),))):
-        if place.at < following.at:
-            breaks = data.count(b"\n", place.at, following.at - 1)
-            yield Passage(place.at, following.at, line, line + breaks, place.path, place.opened)
-            line += breaks + data.endswith(b"\n", place.at, following.at)
+        start, end = place.at, following.at
+        if start < end:
+            following_line = line + data.count(b"\n", start, end)
+            yield Passage(start, end, line, following_line - (data[end - 1] == _NEWLINE), *place[1:])
+            line = following_line
 
 
 def whole(source: Source, passage: Passage, *, has_sentences: bool = True) -> Whole:

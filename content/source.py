@@ -7,12 +7,13 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED
+from content.text import BOM, DOUBLE_QUOTED, TERMINAL_CODE
 
 if TYPE_CHECKING:
     from content.formats.format import Format
 
 _LOOKED_AT = 16 << 10
+_HEAD = 8 << 10
 _BLOCK = 64 << 10
 _LINES = 60
 
@@ -53,10 +54,8 @@ _FILE_END = re.compile(
     rb"\s{0,20}(?:\((?:End of file|File has more lines)[^\n]{0,200}\)\s{0,20})?</(?:file|content)>\s{0,20}\Z"
 )
 
-# Colours and movements of a terminal, and a carriage return that no newline follows.
-_CODE = re.compile(
-    rb"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\^_=>78])|\r(?!\n)"
-)
+# A carriage return that no newline follows, as a progress bar writes it.
+_RETURN = re.compile(rb"\r(?!\n)")
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
@@ -161,6 +160,8 @@ class Source:
         if b"\0" not in data[:_LOOKED_AT]:
             data = self._bare(data)
         self.data = data
+        self.head = data[:_HEAD]
+        """What a format is recognised by."""
         self._tail = stored[-_LOOKED_AT:] if tail is None else tail
 
     def _edited(self, edit: "_Edit | _Joined") -> bytes:
@@ -170,8 +171,10 @@ class Source:
     def _bare(self, data: bytes) -> bytes:
         if (blocks := _text_blocks(data, self.is_whole)) is not None:
             data = self._edited(blocks)
-        if b"\x1b" in data or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
-            data = self._edited(_Edit(data, 0, len(data), _CODE, _line_end))
+        if b"\x1b" in data:
+            data = self._edited(_Edit(data, 0, len(data), TERMINAL_CODE))
+        if b"\r" in data and _RETURN.search(data):
+            data = self._edited(_Edit(data, 0, len(data), _RETURN, b"\n"))
         if opening := _FILE.match(data, 0, _LOOKED_AT):
             closing = _FILE_END.search(data, max(opening.end(), len(data) - 400))
             data = self._edited(_Edit(data, opening.end(), closing.start() if closing else len(data)))
@@ -187,11 +190,6 @@ class Source:
         from content.formats import identify
 
         return identify(self)
-
-    @property
-    def head(self) -> bytes:
-        """What a format is recognised by."""
-        return self.data[:8192]
 
     @property
     def tail(self) -> bytes:
@@ -218,9 +216,13 @@ class Source:
     @property
     def is_verbatim(self) -> bool:
         """True if lines of the data are lines of the stored bytes, with no more than numbers before them."""
-        return all(isinstance(edit, _Edit) and edit._pattern is not _CODE for edit in self._edits)
+        return all(
+            isinstance(edit, _Edit) and edit._pattern not in (TERMINAL_CODE, _RETURN) for edit in self._edits
+        )
 
     def stored_at(self, at: int) -> int:
+        """Where the byte at `at` begins in the stored bytes, with what was taken off before it, such as the
+        number of its line: a place to cut."""
         for edit in reversed(self._edits):
             at = edit.back(at)
         return at
@@ -261,10 +263,6 @@ class Source:
             number = _NUMBER.match(line)
             found.append(int(number[1]) if number and pattern.match(line) else (found[-1] if found else 0))
         return found
-
-
-def _line_end(found: re.Match[bytes]) -> bytes:
-    return b"\n" if found[0] == b"\r" else b""
 
 
 def _text_blocks(data: bytes, is_whole: bool) -> "_Joined | None":

@@ -1,6 +1,7 @@
 """UTF-8 text: decoding in chunks, cutting between characters, previews, line numbers that a tool wrote."""
 
 import codecs
+import re
 from enum import StrEnum
 
 from domain.errors import InvalidUtf8
@@ -11,6 +12,12 @@ SINGLE_QUOTED = rb"'[^'\\]*+(?>(?:\\.[^'\\]*+)*)(?:'|\\?\Z)"
 
 
 BOM = b"\xef\xbb\xbf"
+
+TERMINAL_CODE = re.compile(
+    rb"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)|[@-Z\\^_=>78])"
+)
+"""A colour or movement of a terminal. It begins with a literal, which is looked for 20 times as fast as a
+choice."""
 
 
 def cut_head(data: bytes, max_bytes: int) -> bytes:

@@ -48,13 +48,17 @@ class Code(Format):
     def matches(self, sample: Sample) -> bool:
         """By its language, if that has a share of the lines that are no comments; else by its lines. Source
         quoted in Markdown is not the file."""
-        lines = sample.lines
-        if not any(map(_MAY_BE_CODE.match, lines)):
+        likely = [*filter(_MAY_BE_CODE.match, sample.lines)]
+        if not likely:
             return False
         levels = heading_levels(sample)
         if 0 in levels or len(levels) > 1:
             return False
-        return sample.reaches(_CODE, _SHARE) or language_in(sample.head, lines) is not None
+        if len([*filter(_CODE.match, likely)]) >= _SHARE * len(sample.lines):
+            return True
+        # One such line is the first, or words of a text.
+        may_be = len(likely) > 1 or likely[0] is sample.lines[0]
+        return may_be and language_in(sample.head, sample.lines) is not None
 
     def shape(self, source: Source) -> Shape:
         language = language_of(source.path, source.data)

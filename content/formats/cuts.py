@@ -20,19 +20,27 @@ _SLICE = 1 << 16
 # More marks are not headings, and would take too long.
 _MOST_MARKS = 100_000
 
-# Not an escaped backslash and an `n`.
-_ESCAPED_LINE = re.compile(rb"\\(?<!\\\\)n")
 # A long line is cut after one of these, the best first: records, tags, sentences, words.
-_INSIDE_LINE = (b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", ", b",", b" ", b"\t")
+_MARKS = (b"}, ", b"},", b"><", b". ", b"; ", "。".encode(), b", ", b",", b" ", b"\t")
+_INSIDE_LINE = [(mark, 1 if mark == b"><" else len(mark)) for mark in _MARKS]
+_BACKSLASH = ord("\\")
 
 
 def at_ends(pattern: re.Pattern[bytes]) -> Find:
     """Cuts at the end of a match."""
+    return _at(pattern, re.Match.end)
 
+
+def at_starts(pattern: re.Pattern[bytes]) -> Find:
+    """Cuts at the start of a match."""
+    return _at(pattern, re.Match.start)
+
+
+def _at(pattern: re.Pattern[bytes], edge: Callable[[re.Match[bytes]], int]) -> Find:
     def find(data: bytes, low: int, wished: int, high: int) -> int:
         best = 0
-        for found in pattern.finditer(data, max(0, low - _GAP), min(len(data), high + _GAP)):
-            place = found.end()
+        for found in pattern.finditer(data, max(0, low - _GAP), high + _GAP):
+            place = edge(found)
             if place > high:
                 break
             if place >= low:
@@ -44,58 +52,47 @@ def at_ends(pattern: re.Pattern[bytes]) -> Find:
     return find
 
 
-def after(mark: bytes) -> Find:
-    """Cuts behind `mark`."""
-    size = len(mark)
-
-    def find(data: bytes, low: int, wished: int, high: int) -> int:
-        place = data.rfind(mark, max(0, low - size), wished)
-        # What is nearer than that.
-        until = min(high, 2 * wished - place - size) if place >= 0 else high
-        behind = data.find(mark, max(0, wished - size), until)
-        places = [one + size for one in (place, behind) if one >= 0 and low <= one + size <= high]
-        return min(places, key=lambda one: abs(one - wished), default=0)
-
-    return find
+def line_end(data: bytes, low: int, wished: int, high: int) -> int:
+    before = data.rfind(b"\n", max(0, low - 1), wished) + 1
+    until = min(high, 2 * wished - before) if before else high
+    return data.find(b"\n", wished, until) + 1 or before
 
 
-def before(mark: bytes, length: int) -> Find:
-    """Cuts `length` bytes behind the beginning of the last `mark` up to the wished place."""
-
-    def find(data: bytes, low: int, wished: int, high: int) -> int:
-        place = data.rfind(mark, max(0, low - length), wished)
-        return place + length if place >= 0 and place + length <= high else 0
-
-    return find
-
-
-line_end = after(b"\n")
-_inside_line: list[Find] = [
-    at_ends(_ESCAPED_LINE),
-    *(before(mark, 1 if mark == b"><" else len(mark)) for mark in _INSIDE_LINE),
-    after(b" "),
-]
+def _inside_line(data: bytes, low: int, wished: int, high: int) -> int:
+    place = data.rfind(b"\\n", low, wished)
+    while place > 0 and data[place - 1] == _BACKSLASH:
+        # An escaped backslash and an `n`.
+        place = data.rfind(b"\\n", low, place)
+    if place >= 0:
+        return place + 2
+    for mark, length in _INSIDE_LINE:
+        place = data.rfind(mark, low, wished)
+        if place >= 0:
+            return place + length
+    return data.find(b" ", wished, high) + 1
 
 
 def cut(data: bytes, low: int, wished: int, high: int, finds: tuple[Find, ...] = ()) -> int:
     """The place where the first of `finds` that has one cuts; else between lines, within a long line, between
     characters."""
-    for find in (*finds, line_end, *_inside_line):
-        if place := find(data, low, wished, high):
-            return place
-    return between_characters(data, wished)
+    return _place(data, low, wished, high, finds) or between_characters(data, wished)
 
 
 def cut_passage(data: bytes, start: int, finds: tuple[Find, ...] = ()) -> int:
     """Where the passage that begins at `start` ends."""
-    if len(data) - start <= AIM + LEAST:
-        return len(data)
-    low, wished, high = start + LEAST, start + AIM, min(start + MOST, len(data))
-    for find in (*finds, line_end, *_inside_line):
+    size = len(data)
+    if size - start <= AIM + LEAST:
+        return size
+    high = min(start + MOST, size)
+    # A text without any such place is cut into fewer pieces.
+    return _place(data, start + LEAST, start + AIM, high, finds) or between_characters(data, high)
+
+
+def _place(data: bytes, low: int, wished: int, high: int, finds: tuple[Find, ...]) -> int:
+    for find in finds:
         if place := find(data, low, wished, high):
             return place
-    # A text without any such place is cut into fewer pieces.
-    return between_characters(data, high)
+    return line_end(data, low, wished, high) or _inside_line(data, low, wished, high)
 
 
 def between_characters(data: bytes, place: int) -> int:

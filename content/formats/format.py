@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from content.formats.cuts import LEAST, REACH, Find, cut, cut_passage
+from content.formats.cuts import AIM, LEAST, REACH, Find, cut, cut_passage
 from content.kind import Kind
 from content.source import Source
 from content.text import cut_head
@@ -27,8 +27,7 @@ class Shape:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(NamedTuple):
     """Bytes `start` to before `end` of the data, on its lines `line` to `last_line` (1-based). `path` is the
     place in the structure, or "". `opened` is a place from which its brackets can be matched, -1 if
     unknown."""
@@ -135,15 +134,15 @@ class Format:
 
     def places(self, data: bytes) -> Iterator[Place]:
         """Where passages begin."""
-        at, path = 0, ""
+        at = 0
         around: list[tuple[int, str]] = []
         for mark, level, title in chain(self.marks(data), ((len(data), 0, ""),)):
             # A section that is too short is joined with the next.
             while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
-                yield Place(at, path)
-                at = min(self.next_place(data, at), mark)
+                yield Place(at, _path(around))
+                is_short = mark < len(data) and mark - at <= AIM + LEAST
+                at = mark if is_short else min(self.next_place(data, at), mark)
             around = [*(outer for outer in around if outer[0] < level), (level, title)]
-            path = ("#" * level + " " if level > 0 else "") + " › ".join(name for _, name in around if name)
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         """What the passage is shown with, at most REACH bytes: its record or row, and the sentences around it
@@ -162,6 +161,14 @@ class Format:
     def is_ascending(self, source: Source) -> bool | None:
         """True if the oldest or first is at the beginning, False if it is at the end, None if unknown."""
         return None
+
+
+def _path(around: list[tuple[int, str]]) -> str:
+    """The titles around a place; the marks of a heading before them."""
+    if not around:
+        return ""
+    level = around[-1][0]
+    return ("#" * level + " " if level > 0 else "") + " › ".join(title for _, title in around if title)
 
 
 def by_row(data: bytes, found: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:

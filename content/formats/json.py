@@ -472,6 +472,8 @@ class Records(Json):
             if adjacent := _ADJACENT.search(bare):
                 return bare.count(b"{", 0, adjacent.start() + 1) == bare.count(b"}", 0, adjacent.start() + 1)
         if not _JSON.match(sample.head):
+            if b"\n{" not in sample.head:
+                return False
             first = next((line for line in sample.lines if line[:1] == b"{"), b"")
             if not _RECORD.match(first):
                 return False

@@ -7,7 +7,6 @@ from content.kind import Kind
 from content.source import Source
 
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
-_ENTRY = re.compile(rb"^[-dlbcps][-rwxsStT]{9}[ .+@]", re.MULTILINE)
 _PATH = re.compile(
     rb"\s*+[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+)\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z"
 )
@@ -27,9 +26,9 @@ class Listing(Format):
         )
 
     def shape(self, source: Source) -> Shape:
-        if not _ENTRY.search(source.head):
+        if not any(map(_PERMISSIONS.match, source.head.split(b"\n"))):
             return Shape("list of paths")
         if not source.is_whole:
             return Shape("directory listing")
-        entries = sum(1 for _ in _ENTRY.finditer(source.data))
+        entries = len([*filter(_PERMISSIONS.match, source.data.split(b"\n"))])
         return Shape("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from content.formats.cuts import MOST, at_ends, found_in_slices
+from content.formats.cuts import MOST, at_ends, at_starts, found_in_slices
 from content.formats.format import (
     Format,
     Mark,
@@ -31,7 +31,7 @@ _HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
 # The number of an item is a part of it.
 _BLOCK_TAG = re.compile(
-    rb"(?=<(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b)(?<!\d[.)] )",
+    rb"<(?<!\d[.)] <)(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b",
     re.IGNORECASE,
 )
 _TAG_END = re.compile(rb">(?=<)")
@@ -56,7 +56,7 @@ _TAGS_BETWEEN = re.compile(
 class Html(Format):
     kind = Kind.HTML
     noun = "an HTML page"
-    finds = (at_ends(_BLOCK_TAG),)
+    finds = (at_starts(_BLOCK_TAG),)
 
     def matches(self, sample: Sample) -> bool:
         return _HTML.match(sample.head) is not None

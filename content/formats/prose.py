@@ -23,7 +23,6 @@ from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 
-_BLOCK = 256 << 10
 _TITLE = 80
 _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
 _MARKDOWN = re.compile(
@@ -37,7 +36,6 @@ _SETTING = re.compile(
     rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]* \S+\s*\Z"
 )
 _FIRST = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
-_TUPLES = re.compile(rb"\s*\[\(")
 
 _PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
 _UNINDENTED = re.compile(rb"\n(?=\S)")

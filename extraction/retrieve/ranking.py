@@ -97,10 +97,10 @@ def rank(
     for number, score in _matching(index, instruction, data):
         scores[number] += score
     _spread(scores, len(index.passages))
-    asked = {word: _stem(word) for word in instruction.words if instruction.needs(word.lower())}
+    asked = {word: stem(word) for word in instruction.words if instruction.needs(word.lower())}
     instead = synonyms(word for word in instruction.words if word not in counts)
     counts |= {other: count for other in instead if (count := index.count(other))}
-    stands_for = asked | {found: _stem(word) for word, founds in near.items() for found in founds}
+    stands_for = asked | {found: stem(word) for word, founds in near.items() for found in founds}
     look = _look(index, data, instruction, counts, stands_for)
     hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
@@ -195,25 +195,26 @@ def _worth(line: str, words: list[_Form]) -> float:
     """Sums the weights of the words in a line. A word that labels the value behind it counts twice."""
     found = sum(
         weight * (2 if label.search(line) else 1)
-        for stem, form, label, weight in words
-        if stem in line and form.search(line)
+        for bare, form, label, weight in words
+        if bare in line and form.search(line)
     )
     return found / (1 + len(line) / _LINE_BYTES)
 
 
-def _stem(word: str) -> str:
-    stem = _SUFFIX.sub("", word.lower())
-    return stem if len(stem) >= _SHORT else word.lower()
+def stem(word: str) -> str:
+    """The word in lower case without an English ending."""
+    bare = _SUFFIX.sub("", word.lower())
+    return bare if len(bare) >= _SHORT else word.lower()
 
 
 def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     """The stem of a word, a pattern for its forms, and a pattern for a form used as a label: `stems: 3`,
     `"stem" = 3`. All three are for text in lower case."""
-    stem = _stem(word)
-    form = re.escape(stem)
-    if len(stem) < _SHORT and stem.isascii():
+    bare = stem(word)
+    form = re.escape(bare)
+    if len(bare) < _SHORT and bare.isascii():
         form = rf"(?<![^\W_]){form}(?![^\W_])"
-    return stem, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
+    return bare, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
 
 
 def _seen(hits: list[Hit], data: bytes, kind: Kind) -> list[Hit]:
@@ -306,8 +307,8 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     if len(word) > _SHORTEST:
         found += [other for other in sorted(_mistyped(word)) if index.count(other)]
         near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _NEAR_WORDS)
-        stem = _SUFFIX.sub("", word)
-        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(stem, other)]
+        bare = _SUFFIX.sub("", word)
+        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(bare, other)]
     found += index.words_from(word, word + _LAST, _MOST)
     return tuple(dict.fromkeys(found))[:_MOST]
 

@@ -20,7 +20,7 @@ from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
-from extraction.retrieve.ranking import Ranked, rank
+from extraction.retrieve.ranking import Ranked, rank, stem
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -30,6 +30,7 @@ MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
 
 _MOST_ABSENT = 12
+_ABSENT_BYTES = 300
 _EXTENT_BYTES = 400
 OUTLINE_BYTES = 2000
 OUTLINED = 256 * 1024
@@ -92,6 +93,8 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
+    if other := _ask_in(instruction, ranked, data):
+        return _complete(other, total, max_bytes)
     if not ranked.hits:
         return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
     head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
@@ -152,7 +155,7 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> 
     if text.format.kind is Kind.CSV:
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
-        words = [word for word in words if word not in header]
+        words = [word for word in words if stem(word) not in header]
     found = index.at_end(words, is_last=is_last)
     if found is None and len(words) < 2:
         return len(index.passages) - 1 if is_last else 0
@@ -164,10 +167,29 @@ def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> st
     return f"{said} {other}" if (other := _other_language(instruction, data)) else said
 
 
+def _ask_in(instruction: ParsedInstruction, ranked: Ranked, data: bytes) -> str:
+    """What is answered alone, in under 400 bytes, where no word of the question is in the data because it is
+    in another language; "" where the language of the data is unknown, and for what needs no word."""
+    if ranked.hits and (ranked.hits[0].words or ranked.is_by_meaning):
+        return ""
+    needs_none = instruction.about_extent or instruction.about_first or instruction.about_last
+    is_ordered = instruction.about_oldest or instruction.about_newest
+    language = "" if needs_none or is_ordered else _language(data)
+    if not language or may_be_in(instruction.text, language):
+        return ""
+    absent = f"Nowhere in the data: {_listed(ranked.absent)}.\n" if ranked.absent else ""
+    absent = absent if len(absent.encode()) <= _ABSENT_BYTES else ""
+    return f"{NOTHING_FOUND}\n{absent}The data is mostly {language}: ask in {language}."
+
+
+def _language(data: bytes) -> str:
+    return language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
+
+
 def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
     """Names the language of the data if the instruction is not in it, else "". That data is in English cannot
     be told from data without a language: then the language of the instruction is named."""
-    language = language_of_text(data[:_LANGUAGE_BYTES].decode("utf-8", "ignore"))
+    language = _language(data)
     if not language:
         asked = language_of_text(instruction.text)
         return f"The data is mostly not {asked}: ask in its language." if asked else ""

@@ -57,3 +57,18 @@ async def test_a_path_that_decides_the_format_decides_it_for_all(client: httpx.A
         extent = EXTENT.search((await client.post("/extract", json=asked)).json()["body"])
         assert extent is not None
         assert extent[1].startswith(said)
+
+
+async def test_a_terminals_codes_are_matched_through_and_kept_in_the_content(
+    client: httpx.AsyncClient,
+) -> None:
+    line = "\x1b[31merror\x1b[0m: disk \x1b[1mfull\x1b[0m\n"
+    text = "\x1b[32mok\x1b[0m: all is well\n" * 100 + line
+    sent = {"session_id": "formats", "tool_name": "bash", "content": text}
+    kept = (await client.post("/results", json=sent)).json()
+    for pattern in (r"\berror\b", "error: disk full$"):
+        found = await client.get(f"/results/{kept['handle']}/grep", params={"pattern": pattern})
+        assert [(one["line"], one["text"]) for one in found.json()["matches"]] == [(101, "error: disk full")]
+    assert (await client.get(f"/results/{kept['handle']}/content")).text == text
+    lines = await client.get(f"/results/{kept['handle']}/lines", params={"offset": 101, "limit": 1})
+    assert lines.json()["lines"][0]["text"] == line.rstrip("\n")

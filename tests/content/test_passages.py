@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.formats import OF_KIND
@@ -73,9 +73,11 @@ CUT_ANYWHERE = st.tuples(JSON_LIKE.map(json.dumps), st.integers(0, 4000)).map(
     | LINES
     | CUT_ANYWHERE
 )
+@example("\r0")
 def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
-    data = text.encode()
-    passages = list(split(data))
+    source = Source(text.encode())
+    data = source.data
+    passages = list(split_source(source))
     assert [one.start for one in passages] == [0, *(one.end for one in passages)][: len(passages)]
     assert b"".join(data[one.start : one.end] for one in passages) == data
     for one in passages:
@@ -270,3 +272,12 @@ def test_documents_one_to_a_line_are_not_mixed() -> None:
     data = "".join(json.dumps({"id": n, "text": "t" * 150}) + "\n" for n in range(40))
     for one in split(data.encode()):
         assert data[one.start : one.end].startswith('{"id"')
+
+
+def test_the_end_of_a_section_is_no_passage_of_a_few_words() -> None:
+    text = "It says a little. " * 14
+    end = "The end of it has a few words more, in a paragraph of its own, not in the next."
+    data = "".join(f"## Part {n}\n\n{text}\n\n{end}\n" for n in range(20))
+    passages = list(split(data.encode()))
+    assert all(one.end - one.start >= 120 for one in passages)
+    assert len({one.path for one in passages}) == 20

@@ -126,3 +126,20 @@ def test_a_bad_pattern_is_refused_with_its_reason_and_not_echoed(pattern: str, r
     with pytest.raises(BadPattern, match=reason) as caught:
         Grep(pattern)
     assert "secret" not in caught.value.detail
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 7])
+def test_terminal_codes_are_neither_seen_nor_shown(size: int) -> None:
+    data = b"\x1b[1;32mok\x1b[0m\n\x1b]0;title\x07\x1b[31merror\x1b[0m: disk\nerr\x1b[4mor\x1b[0ms\n"
+    found = grep(r"\berror\b", data, size, context=1)
+    assert [(one.line, one.text, one.before, one.after) for one in found.matches] == [
+        (2, "error: disk", ["ok"], ["errors"])
+    ]
+    assert grep("errors", data, size).total_matches == 1
+    assert grep(r"\x1b|31m|title", data, size).total_matches == 0
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_escape_that_begins_no_code_is_a_character(size: int) -> None:
+    assert lines(grep("b", b"a\n\x1b{b\n\x1b", size)) == [2]
+    assert lines(grep(r"\x1b", b"a\n\x1b{b\n\x1b", size)) == [2, 3]

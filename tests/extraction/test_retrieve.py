@@ -194,7 +194,19 @@ async def test_a_weak_match_names_the_language_of_the_data(data: str, extract: s
     assert body.startswith("[Weak match: ")
     assert f"The data is mostly {said}" in body.splitlines()[0]
     nothing = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodiles")).body
-    assert nothing.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\nThe data is mostly ")
+    language = said.split(":")[0]
+    assert nothing == (
+        "NO RELEVANT DATA FOUND\nNowhere in the data: crocodiles.\n"
+        f"The data is mostly {language}: ask in {language}."
+    )
+    long = (
+        await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "crocodile " * 3 + "z" * 900)
+    ).body
+    assert len(long.encode()) < 400
+    assert long.endswith(f"ask in {language}.")
+    counted = (await asked("".join(data.replace("{n}", str(n)) for n in range(900)), "how many lines")).body
+    assert "lines" in counted
+    assert "900" in counted or "901" in counted
 
 
 async def test_what_only_resembles_a_quoted_phrase_or_an_identifier_is_left_out() -> None:
@@ -448,3 +460,10 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
     await store.delete(stored.tenant, stored.handle)
     await few.sweep(store)
     assert few.size == 0
+
+
+async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_the_same() -> None:
+    rows = "".join(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02},{n}.5,{n}.75\n" for n in range(300))
+    body = (await asked("date,open,close\n" + rows, "latest closing")).body
+    first = body.split("\n[lines")[1]
+    assert "299.75" in first
