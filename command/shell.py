@@ -154,8 +154,14 @@ def _pipe(options: argparse.Namespace) -> int:
     return status
 
 
+def _continuing(data: bytes | bytearray) -> int:
+    """The number of bytes before one that begins a character of UTF-8."""
+    return next((at for at, byte in enumerate(data) if byte & 0xC0 != 0x80), 0)
+
+
 def _write_ends(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
-    """Writes the pieces, of more than _SHOWN_BYTES only the ends; whether something was left out."""
+    """Writes the pieces, of more than _SHOWN_BYTES only the ends, cut between characters of UTF-8. Returns
+    whether something was left out."""
     head, tail, size = bytearray(), b"", 0
     for piece in pieces:
         size += len(piece)
@@ -164,7 +170,9 @@ def _write_ends(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
         tail = (tail + piece)[-_SHOWN_BYTES // 2 :]
     is_cut = size > _SHOWN_BYTES
     if is_cut:
-        del head[_SHOWN_BYTES // 2 :]
+        end = _SHOWN_BYTES // 2
+        del head[end - _continuing(head[end - 3 : end + 1][::-1]) :]
+        tail = tail[_continuing(tail[:3]) :]
         gone = size - len(head) - len(tail)
         head += f"\n[{gone} bytes not shown: the output could not be stored]\n".encode() + tail
     out.write(head)

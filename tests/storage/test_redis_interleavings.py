@@ -364,7 +364,7 @@ class Replica:
         sent = {
             "tool_name": "t",
             "tool_call_id": call_id,
-            "content": "line\n" * 50,
+            "content": "line\n" * 500,
             "policy": {"max_bytes": 99},
         }
         return (await self.client.post("/results", json=sent)).status_code
