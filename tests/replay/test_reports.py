@@ -139,6 +139,8 @@ def test_the_advice_saves_in_the_unit_that_is_printed() -> None:
     assert [found.plan for found in advice(total, plans[:1])] == [None]
     total.priced_runs = 5
     assert advice(total, plans)[0].plan == capped(2048)
+    total.policies["cap 2,048"].tools["list"].quotes_broken = 1
+    assert advice(total, plans)[0].plan == capped(4096)
 
 
 def test_what_the_client_reads_to_edit_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
