@@ -32,7 +32,8 @@ class Advice:
 
 def advice(total: Outcomes, plans: Iterable[Plan]) -> list[Advice]:
     """The tools of which the smallest cap replaced some results, what saves most first. Of two plans that
-    cost the same, the one with the larger cap; none that hides a text that was edited."""
+    cost the same, the one with the larger cap; none that hides a text that was edited. Costs are in the unit
+    that is printed."""
     plans = sorted(plans, key=cap_of, reverse=True)
     by_label = {
         plan.label: total.policies[plan.label].tools for plan in plans if plan.label in total.policies
@@ -49,18 +50,18 @@ def advice(total: Outcomes, plans: Iterable[Plan]) -> list[Advice]:
         )
         for tool in tools
     ]
-    return sorted(found, key=lambda one: (-one.saved.relative, one.tool))
+    return sorted(found, key=lambda one: (-total.amount(one.saved), one.tool))
 
 
 def _best(tool: str, tried: Sequence[tuple[Plan, ToolFigures | None]], total: Outcomes) -> Advice:
     costs = [
         (plan, figures)
         for plan, figures in tried
-        if figures is not None and figures.replaced >= LEAST_REPLACED
+        if figures is not None and figures.replaced >= LEAST_REPLACED and not figures.quotes_broken
     ]
     if costs:
-        plan, figures = min(costs, key=lambda one: one[1].cost.relative)
-        if -figures.cost.relative > LEAST_SHARE * total.recorded.relative:
+        plan, figures = min(costs, key=lambda one: total.amount(one[1].cost))
+        if -total.amount(figures.cost) > LEAST_SHARE * total.amount(total.recorded):
             saved = Money(-figures.cost.relative, -figures.cost.dollars)
             return Advice(tool, plan, saved, figures.replaced, figures.follow_ups)
     return Advice(tool, None, Money(), 0, 0)

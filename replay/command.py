@@ -19,7 +19,8 @@ from replay.runs import Notes
 from replay.sources import found_files, size_of
 from replay.work import replay_all
 
-_MOST_CAP = 1_000_000
+_LEAST_CAP, _MOST_CAP = 256, 1_000_000
+_NONE_READ = "no transcript could be read."
 _WRITERS = {".html": html.text, ".htm": html.text, ".json": json_report.text}
 
 
@@ -48,7 +49,11 @@ def run(options: argparse.Namespace) -> int:
     if summary is None:
         for line in faults(notes):
             print(f"spillgate: {line}", file=sys.stderr)
-        print("spillgate: no transcript could be read.", file=sys.stderr)
+        paths = ", ".join(map(str, options.paths))
+        print(
+            f"spillgate: {_NONE_READ if faults(notes) else f'no transcript found in {paths}.'}",
+            file=sys.stderr,
+        )
         return 2
     if writer is not None:
         try:
@@ -66,8 +71,8 @@ def _caps(text: str | None) -> list[int]:
         caps = sorted({int(one.replace("_", "")) for one in text.split(",")})
     except ValueError:
         caps = [0]
-    if not 0 < caps[0] <= caps[-1] <= _MOST_CAP:
-        raise ConfigError(f"--max-bytes: whole numbers from 1 to {_MOST_CAP:,}, with commas between them.")
+    if not _LEAST_CAP <= caps[0] <= caps[-1] <= _MOST_CAP:
+        raise ConfigError(f"--max-bytes: whole numbers from {_LEAST_CAP} to {_MOST_CAP}, as in 4096,8192.")
     return caps
 
 
@@ -91,4 +96,4 @@ def _summary(
     rows = [label for label in (WHOLE, *baselines) if label in whole.policies]
     rows += [IN_FORCE.label, *(capped(cap).label for cap in caps)]
     advised = advice(whole, [*plans, *(plan for each in candidates for plan in each)])
-    return Summary(figures, whole, notes, rows, plans, advised, options.show)
+    return Summary(figures, whole, notes, rows, plans, advised, options.show, options.model)

@@ -75,17 +75,28 @@ class Outcomes(Sums):
     recorded: Money = field(default_factory=Money)
     policies: dict[str, PolicyFigures] = field(default_factory=dict)
 
+    @property
+    def is_priced(self) -> bool:
+        """True if every run's model has a known price: then bills are in dollars."""
+        return self.runs > 0 and self.priced_runs == self.runs
+
+    def amount(self, money: Money) -> float:
+        """In the unit that is printed: dollars, or tokens of fresh input."""
+        return money.dollars if self.is_priced else money.relative
+
 
 MOST_LARGEST = 5
 
 
 @dataclass(slots=True)
 class ToolSizes(Sums):
-    """The results of one tool. `uses` are those of its results, `largest` the bytes of the largest."""
+    """The results of one tool. `uses` are those of its results, `largest` the bytes of the largest. Of
+    `bypassed` results the size does not matter: the policy in force passes them."""
 
     results: int = 0
     bytes: int = 0
     uses: int = 0
+    bypassed: int = 0
     largest: list[int] = field(default_factory=list)
 
     def __iadd__(self, other: Self) -> Self:

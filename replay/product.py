@@ -127,6 +127,15 @@ class Product:
             self._definitions[plan.label] = found
         return found
 
+    def bypasses(self, subject: Subject, plan: Plan) -> bool:
+        """True if the result passes whatever its size: the client reads such files to edit them, the policy
+        says so, or it is an answer of the product's own tool."""
+        tool, door = subject.result.tool, DOORS.get(subject.client)
+        if OWN_TOOL.fullmatch(tool):
+            return True
+        name = tool[:_MAX_NAME] or "tool"
+        return self._rt.policies.policy(name, plan.policy, door=door).bypass
+
     async def shown(self, subject: Subject, plan: Plan) -> Text | None:
         """What the model reads instead of the result; None if it passes."""
         key = (plan.label, subject.digest)

@@ -134,6 +134,8 @@ class _OneRun:
             size = len(result.text.encode())
             sizes.results += 1
             sizes.bytes += size
+            subject = self._subjects[number]
+            sizes.bypassed += self._product.bypasses(subject, self._replaying.in_force)
             sizes.largest = sorted((*sizes.largest, size), reverse=True)[:MOST_LARGEST]
             sizes.uses += sum(
                 use.result == number and not use.is_quote
@@ -302,16 +304,16 @@ class _OneRun:
     ) -> None:
         view = way.views[use.result]
         if _in_any(use, answers.get(use.result, ())):
-            where = "one call"
+            where = "1 call"
         elif view.plan and await self._product.holds(
             self._subjects[use.result], use.literal, view.plan, is_quote=use.is_quote
         ):
-            where = "findable"
+            where = "found"
         else:
             where = "lost"
         if not use.is_quote:
-            found.one_call += where == "one call"
-            found.findable += where == "findable"
+            found.one_call += where == "1 call"
+            found.findable += where == "found"
             found.lost += where == "lost"
         shown = self._figures.literals
         if (

@@ -40,6 +40,18 @@ EMPTY = "empty files"
 LINK_CYCLE = "links to a folder that was seen before"
 NO_RUN = "files without a turn of a model"
 
+SINGULAR = {
+    NOT_A_TRANSCRIPT: "file of no known format",
+    UNREADABLE: "file that cannot be read",
+    NOT_JSON: "line that is not JSON",
+    CUT_LINE: "last line that is incomplete",
+    TOO_LARGE: "document, line or run larger than 256 MB",
+    EMPTY: "empty file",
+    LINK_CYCLE: "link to a folder that was seen before",
+    NO_RUN: "file without a turn of a model",
+}
+"""What each reason is called of one file or line."""
+
 
 def found_files(paths: list[Path], notes: Notes) -> Iterator[Path]:
     """The files given, and those below the folders given that may hold a transcript. Follows links, and

@@ -7,7 +7,22 @@ from replay.advice import policy_file
 from replay.bill import Offer
 from replay.figures import FAILED, PASSED
 from replay.plans import cap_of, preview_of
-from replay.reports.summary import CAVEAT, RECORDED, Summary, billed_line, faults, heads, tokens
+from replay.reports.summary import (
+    BILL_COLUMNS,
+    BILL_LEGENDS,
+    CAVEAT,
+    RECORDED,
+    TOOL_LEGEND,
+    USE_COLUMNS,
+    USE_LEGENDS,
+    Summary,
+    billed_line,
+    cap_text,
+    faults,
+    heads,
+    to_do,
+    tokens,
+)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d5dae0; --soft: #5b6672;
@@ -59,11 +74,9 @@ def _sections(summary: Summary) -> Iterator[str]:
     yield "<h2>Tools</h2>"
     yield _tools(summary)
     yield "<h2>What to do</h2>"
-    toml = policy_file(summary.advised)
+    yield f"<p>{escape(to_do(summary))}</p>"
     if any(one.plan is not None for one in summary.advised):
-        yield f"<pre>{escape(toml)}</pre>"
-    else:
-        yield "<p>Leave it alone: no cap pays for any tool of these runs.</p>"
+        yield f"<pre>{escape(policy_file(summary.advised))}</pre>"
     if lines := faults(summary.notes):
         yield "<h2>What could not be read</h2>"
         yield "".join(f"<p>{escape(line)}</p>" for line in lines)
@@ -83,7 +96,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], note: str = CAVE
 
 def _uses(summary: Summary) -> str:
     total = summary.total
-    names = ("policy", "replaced", "MB shown", "visible", "one call", "findable", "lost", "quotes broken")
+    names = ("policy", USE_COLUMNS[0], "MB shown", *USE_COLUMNS[1:])
     uses = f"{total.uses:,}"
     size = f"{total.bytes / 1e6:,.2f}"
     rows: list[Sequence[str]] = [(RECORDED, "0", size, uses, *("0" for _ in range(5)))]
@@ -92,7 +105,7 @@ def _uses(summary: Summary) -> str:
         counts = (one.visible, one.one_call, one.findable, one.lost, one.quotes_broken, one.follow_ups)
         shown = f"{one.bytes_shown / 1e6:,.2f}"
         rows.append((label, f"{one.replaced:,}", shown, *(f"{count:,}" for count in counts)))
-    return _table((*names, "follow-ups"), rows)
+    return _table(names, rows, " ".join((CAVEAT, *USE_LEGENDS)))
 
 
 def _bills(summary: Summary) -> str:
@@ -104,8 +117,8 @@ def _bills(summary: Summary) -> str:
             cells += [summary.money(money), summary.saved(money, summary.total.recorded)]
             cells.append(summary.dearer(label, offer))
         rows.append(cells)
-    names = [f"{offer}: {name}" for offer in Offer for name in ("bill", "saved", "runs that cost more")]
-    return _table(("policy", *names), rows)
+    names = [f"{offer}: {name}" for offer in Offer for name in BILL_COLUMNS]
+    return _table(("policy", *names), rows, " ".join((CAVEAT, *BILL_LEGENDS)))
 
 
 def _by_end(summary: Summary) -> str:
@@ -127,18 +140,16 @@ def _tools(summary: Summary) -> str:
     best = {one.tool: one for one in summary.advised}
     rows = []
     for tool, size in sorted(summary.figures.tools.items(), key=lambda one: -one[1].bytes):
-        one, cells = best.get(tool), ("", "", "", "")
+        one, cells = best.get(tool), (cap_text(summary, tool), "", "", "")
         if one is not None and one.plan is not None:
             preview = preview_of(one.plan) or "as now"
-            cells = (f"{cap_of(one.plan):,}", preview, summary.money(one.saved), f"{one.follow_ups:,}")
-        elif one is not None:
-            cells = ("leave it alone", "", "", "")
+            cells = (cells[0], preview, summary.money(one.saved), f"{one.follow_ups:,}")
         largest = ", ".join(f"{each / 1000:,.1f}" for each in size.largest)
         rows.append(
             (tool, f"{size.results:,}", f"{size.bytes / 1000:,.0f}", largest, f"{size.uses:,}", *cells)
         )
     names = ("tool", "results", "KB", "largest (KB)", "uses", "best cap", "preview", "saved", "follow-ups")
-    return _table(names, rows)
+    return _table(names, rows, f"{CAVEAT} {TOOL_LEGEND}")
 
 
 def _key(names: Sequence[str]) -> str:
@@ -163,7 +174,7 @@ def _plot_of_uses(summary: Summary) -> str:
                 f"<title>{count:,}</title></rect>"
             )
             x += width
-    names = ("visible", "one call", "findable", "lost")
+    names = USE_COLUMNS[1:5]
     return _svg(len(summary.rows) * height, parts, "Where uses were found, by policy") + _key(names)
 
 

@@ -6,8 +6,23 @@ from textwrap import wrap
 from replay.advice import policy_file
 from replay.bill import Offer
 from replay.figures import FAILED, PASSED, Outcomes
-from replay.plans import IN_FORCE, cap_of, preview_of
-from replay.reports.summary import CAVEAT, RECORDED, Summary, billed_line, faults, heads
+from replay.plans import IN_FORCE, preview_of
+from replay.reports.summary import (
+    BILL_COLUMNS,
+    BILL_LEGENDS,
+    CAVEAT,
+    RECORDED,
+    TOOL_LEGEND,
+    USE_COLUMNS,
+    USE_LEGENDS,
+    Summary,
+    billed_line,
+    cap_text,
+    faults,
+    heads,
+    plural,
+    to_do,
+)
 
 WIDTH = 100
 _LABEL = 24
@@ -33,11 +48,23 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from wrap(line, WIDTH)
     yield ""
     yield from _tools(summary)
-    for line in faults(summary.notes):
+    if lines := faults(summary.notes):
+        yield ""
+    for line in lines:
         yield from wrap(line, WIDTH, break_long_words=True)
     if summary.shows:
         yield ""
         yield from _literals(summary)
+
+
+def _rows(rows: Sequence[tuple[str, Sequence[str]]], least: Sequence[int]) -> Iterator[str]:
+    """The rows with a space at least between cells. `least` are the narrowest columns."""
+    columns = zip(*(cells for _, cells in rows), strict=True)
+    widths = [
+        max(width, *(len(cell) + 1 for cell in column)) for width, column in zip(least, columns, strict=True)
+    ]
+    for label, cells in rows:
+        yield _row(label, cells, widths)
 
 
 def _row(label: str, cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -55,13 +82,10 @@ _USES = (10, 10, 9, 9, 8, 9, 13)
 
 def _uses(summary: Summary) -> Iterator[str]:
     total = summary.total
-    yield _row(
-        "where uses were found",
-        ("replaced", "visible", "1 call", "found", "lost", "quotes", "follow-ups"),
-        _USES,
-    )
-    uses = f"{total.uses:,}"
-    yield _row(RECORDED, ("0", uses, "0", "0", "0", "0", "0"), _USES)
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("where uses were found", USE_COLUMNS),
+        (RECORDED, ("0", f"{total.uses:,}", "0", "0", "0", "0", "0")),
+    ]
     for label in summary.rows:
         one = total.policies[label]
         numbers = (
@@ -75,18 +99,22 @@ def _uses(summary: Summary) -> Iterator[str]:
                 one.follow_ups,
             ),
         )
-        yield _row(label, [f"{number:,}" for number in numbers], _USES)
+        rows.append((label, [f"{number:,}" for number in numbers]))
+    yield from _rows(rows, _USES)
     yield CAVEAT
-    yield "found: in the stored bytes alone; quotes: texts to edit that are no longer seen."
+    for legend in USE_LEGENDS:
+        yield from wrap(legend, WIDTH)
 
 
-_BILLS = (10, 8, 6) * 3
+_BILLS = (10, 9, 6) * 3
 
 
 def _bills(summary: Summary) -> Iterator[str]:
     total = summary.total
-    yield _row("", ("always", "", "", "late", "", "", "hook", "", ""), _BILLS)
-    yield _row("tools offered", ("bill", "saved", "more") * 3, _BILLS)
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("", [cell for offer in Offer for cell in (str(offer), "", "")]),
+        ("tools offered", BILL_COLUMNS * len(Offer)),
+    ]
     for label in summary.rows:
         one = total.policies[label]
         cells = []
@@ -97,20 +125,21 @@ def _bills(summary: Summary) -> Iterator[str]:
                 summary.saved(money, total.recorded),
                 summary.dearer(label, offer),
             ]
-        yield _row(label, cells, _BILLS)
-    yield f"{CAVEAT} more: runs that cost more."
+        rows.append((label, cells))
+    yield from _rows(rows, _BILLS)
+    yield CAVEAT
+    for legend in BILL_LEGENDS:
+        yield from wrap(legend, WIDTH)
 
 
 _ENDS = (8, 10, 8, 12)
 
 
 def _by_end(summary: Summary, ends: Sequence[str]) -> Iterator[str]:
-    yield _row("", [cell for end in ends for cell in (end, "", "", "")], _ENDS * len(ends))
-    yield _row(
-        "tools late",
-        [cell for _ in ends for cell in ("runs", "saved", "lost", "follow-ups")],
-        _ENDS * len(ends),
-    )
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("", [cell for end in ends for cell in (end, "", "", "")]),
+        ("tools late", [cell for _ in ends for cell in ("runs", "saved", "lost", "follow-ups")]),
+    ]
     for label in summary.rows:
         cells: list[str] = []
         for end in ends:
@@ -118,56 +147,39 @@ def _by_end(summary: Summary, ends: Sequence[str]) -> Iterator[str]:
             one = outcomes.policies[label]
             saved = summary.saved(one.bills[Offer.LATE], outcomes.recorded)
             cells += [f"{outcomes.runs:,}", saved, f"{one.lost:,}", f"{one.follow_ups:,}"]
-        yield _row(label, cells, _ENDS * len(ends))
+        rows.append((label, cells))
+    yield from _rows(rows, _ENDS * len(ends))
     yield CAVEAT
 
 
-_TOOLS = (9, 10, 10, 8, 9, 12, 10, 8)
+_TOOLS = (8, 9, 9, 8, 9, 11, 10, 12)
 
 
 def _tools(summary: Summary) -> Iterator[str]:
     """The tools by bytes, with the cap that would have cost least; then the policy file."""
     sizes = sorted(summary.figures.tools.items(), key=lambda one: -one[1].bytes)
     best = {one.tool: one for one in summary.advised}
-    yield _row("tool", ("results", "KB", "largest", "uses", "best cap", "preview", "saved", "asked"), _TOOLS)
+    names = ("results", "KB", "largest", "uses", "best cap", "preview", "saved", "follow-ups")
+    rows: list[tuple[str, Sequence[str]]] = [("tool", names)]
     for tool, size in sizes[:_MOST_TOOLS]:
         advised = best.get(tool)
-        cap, preview, saved, asked = "-", "", "", ""
+        preview, saved, asked = "", "", ""
         if advised is not None and advised.plan is not None:
-            cap, preview = f"{cap_of(advised.plan):,}", preview_of(advised.plan) or "as now"
+            preview = preview_of(advised.plan) or "as now"
             saved, asked = summary.money(advised.saved), f"{advised.follow_ups:,}"
-        elif advised is not None:
-            cap = "none"
         largest = f"{max(size.largest, default=0) / 1000:,.1f}"
-        yield _row(
-            tool,
-            (
-                f"{size.results:,}",
-                f"{size.bytes / 1000:,.0f}",
-                largest,
-                f"{size.uses:,}",
-                cap,
-                preview,
-                saved,
-                asked,
-            ),
-            _TOOLS,
-        )
-    if len(sizes) > _MOST_TOOLS:
-        yield f"… and {len(sizes) - _MOST_TOOLS:,} tools with fewer bytes."
-    yield f"{CAVEAT} none: leave it alone; -: too small."
+        counts = (f"{size.results:,}", f"{size.bytes / 1000:,.0f}", largest, f"{size.uses:,}")
+        rows.append((tool, (*counts, cap_text(summary, tool), preview, saved, asked)))
+    yield from _rows(rows, _TOOLS)
+    if (more := len(sizes) - _MOST_TOOLS) > 0:
+        yield f"… and {plural(more, 'tool')} with fewer bytes."
+    yield CAVEAT
+    yield from wrap(TOOL_LEGEND, WIDTH)
     yield ""
-    yield from advice_lines(summary)
-
-
-def advice_lines(summary: Summary) -> Iterator[str]:
-    paying = [one for one in summary.advised if one.plan is not None]
-    if not paying:
-        yield "Leave it alone: no cap pays for any tool of these runs."
-        return
-    yield "What to do: a policy file with the caps that would have cost least for each tool."
-    yield ""
-    yield policy_file(summary.advised)
+    yield from wrap(to_do(summary), WIDTH)
+    if any(one.plan is not None for one in summary.advised):
+        yield ""
+        yield policy_file(summary.advised)
 
 
 def _literals(summary: Summary) -> Iterator[str]:

@@ -115,12 +115,18 @@ def test_where_nothing_could_be_read_the_status_is_2(
     assert str(path) in shown.err
 
 
+def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"spillgate: no transcript found in {tmp_path}.\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["/nowhere/at/all"], "PATH: "),
         (["RUNS", "--max-bytes", "0"], "--max-bytes: "),
         (["RUNS", "--max-bytes", "4k"], "--max-bytes: "),
+        (["RUNS", "--max-bytes", "4,096"], "--max-bytes: whole numbers from 256 "),
         (["RUNS", "--report", "report.pdf"], "--report: "),
         (["RUNS", "--report", "/nowhere/report.json"], "--report: "),
         (["RUNS", "--policy", "/nowhere.toml"], "--policy"),

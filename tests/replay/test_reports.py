@@ -9,7 +9,12 @@ import pytest
 
 from app.cli.main import main
 from policies.documents import from_toml
+from replay.advice import advice
+from replay.bill import Money
+from replay.figures import Outcomes, PolicyFigures, ToolFigures
+from replay.plans import capped
 from replay.progress import Progress
+from replay.reports.summary import BILL_LEGENDS, TOOL_LEGEND, USE_COLUMNS, USE_LEGENDS, dollars, tokens
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -115,13 +120,74 @@ def test_the_policy_file_saves_what_it_says(runs: Path, tmp_path: Path) -> None:
     assert second["bill_as_recorded"]["tokens"] - advised == pytest.approx(saved, rel=0.05)
 
 
-def test_where_nothing_pays_the_advice_is_to_leave_it_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_of_few_large_results_there_is_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, transcripts.openai_lines(tmp_path))
+    assert "No advice: too few large results (under 5) of every tool." in text
+    assert "Leave it alone" not in text
+    assert re.search(r"\nshell .* -\n", text)
+
+
+def test_the_advice_saves_in_the_unit_that_is_printed() -> None:
+    """A cap that is cheaper in tokens and dearer in dollars, since the dear model has to ask."""
+    plans = [capped(2048), capped(4096)]
+    costs = {"cap 2,048": Money(-5000.0, 0.03), "cap 4,096": Money(-1000.0, -0.02)}
+    total = Outcomes(runs=6, priced_runs=6, recorded=Money(100_000.0, 1.0))
+    for label, cost in costs.items():
+        total.policies[label] = PolicyFigures(tools={"list": ToolFigures(replaced=6, cost=cost)})
+    (one,) = advice(total, plans)
+    assert (one.plan, one.saved.dollars) == (capped(4096), 0.02)
+    assert [found.plan for found in advice(total, plans[:1])] == [None]
+    total.priced_runs = 5
+    assert advice(total, plans)[0].plan == capped(2048)
+    total.policies["cap 2,048"].tools["list"].quotes_broken = 1
+    assert advice(total, plans)[0].plan == capped(4096)
+
+
+def test_what_the_client_reads_to_edit_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = transcripts.claude_code(tmp_path)
+    path.write_text(path.read_text().replace('"Bash"', '"Read"'))
+    assert re.search(r"\nRead .* passes\n", printed(capsys, path))
+
+
+def test_cells_stand_apart_and_no_zero_is_negative(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = transcripts.lines(
-        tmp_path / "a.jsonl", [{"messages": [{"role": "assistant", "content": "Hello."}]}]
-    )
-    assert "Leave it alone" in printed(capsys, path)
+    for model in ("claude-opus-4-8", "claude-3-haiku-20240307"):
+        few = tmp_path / "few.jsonl"
+        few.write_text("".join(runs.read_text().splitlines(keepends=True)[:12]))
+        text = printed(capsys, few, "--model", model)
+        assert "$" in text
+        assert not re.search(r"\d-?\$", text)
+    assert dollars(-0.00001) == "$0.0000"
+    assert tokens(-0.2) == "0"
+
+
+def test_the_terms_are_those_of_the_page(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "report.html"
+    text, page = printed(capsys, runs, "--report", target), target.read_text()
+    flat = text.replace("\n", " ")
+    for legend in (*USE_LEGENDS, *BILL_LEGENDS, TOOL_LEGEND):
+        assert legend in flat
+        assert legend in page
+    for name in USE_COLUMNS:
+        assert f"<th>{name}</th>" in page
+    assert "SPILLGATE_POLICY_FILE=policy.toml" in text
+    assert "SPILLGATE_POLICY_FILE=policy.toml" in page
+
+
+def test_a_model_without_a_price_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No price is known for nosuch." in printed(capsys, runs, "--model", "nosuch")
+    assert "No price" not in printed(capsys, runs)
+
+
+def test_one_is_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transcripts.openai_lines(tmp_path)
+    (tmp_path / "settings.json").write_text('{"theme": "dark"}')
+    text = printed(capsys, tmp_path)
+    assert text.startswith("1 run in 1 file (messages): ")
+    assert "\n1 file of no known format: " in text
 
 
 def test_the_settings_of_a_service_are_left_alone(
