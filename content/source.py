@@ -21,6 +21,9 @@ _NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(\t|\xe2\x86\x92|\||:(?!\d))")
 _SHARE = 0.5
 _RESTARTS = 0.1
 _REMARK_BYTES = 400
+_REMARK = re.compile(rb"\s*(?:[(<\[]|Here's the result|\Z)|[^\n]{0,200}:\s*\Z")
+"""A line that a tool adds above or below the lines that it numbered. Any other line is a part of the data."""
+
 _JSON_BEGINS = re.compile(rb" ?[\[{]")
 
 # A block of text as MCP and other APIs return it, alone, in a list, or in the list of a member `content`.
@@ -289,14 +292,18 @@ def _text_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
 
 
 def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]:
-    """From where to where the numbered lines are: a tool may say something above and below them."""
+    """From where to where the data is: a tool may add remarks above and below the lines that it numbered."""
     first = pattern.search(data, 0, _REMARK_BYTES)
     start, end = first.start() if first else 0, len(data)
+    if not all(map(_REMARK.match, data[:start].splitlines())):
+        start = 0
     at = end
     while at > max(start, end - _REMARK_BYTES):
         line = data.rfind(b"\n", start, at - 1) + 1
         if line <= start or pattern.match(data, line):
             return start, at
+        if not _REMARK.match(data[line:at]):
+            break
         at = line
     return start, end
 

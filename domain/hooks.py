@@ -83,11 +83,12 @@ class HookCall(NamedTuple):
     @property
     def _may_pay(self) -> bool:
         """False if the agent has cut the result, and its model loses more by a message than it is spared. A
-        part no larger than a message costs the model nothing to lose: the whole output is then stored."""
+        notice or preview of up to two messages costs the model little to lose: the whole output is then
+        stored."""
         if not (self.is_cut or self.spilled):
             return True
         shown = self._shown_bytes
-        return shown >= PAYING_BYTES or (self.spilled is not None and shown <= _MESSAGE_BYTES)
+        return shown >= PAYING_BYTES or (self.spilled is not None and shown <= 2 * _MESSAGE_BYTES)
 
     def pays(self, replacement: str) -> bool:
         """False for a replacement that is too large beside what the agent shows of a result that it has cut.

@@ -57,7 +57,7 @@ CASES = [
     Case(
         "codex",
         Codex,
-        [Call("exec_command", {"cmd": "seq 1 9000"}), Call("blob", {"n": 600}), Call("blob", {"n": 200_000})],
+        [Call("blob", {"n": 600}), Call("blob", {"n": 200_000})],
         "tool_output",
         (Call("tool_search", {"query": "blob tool_output", "limit": 9}),),
         ("--dangerously-bypass-hook-trust",),

@@ -64,12 +64,13 @@ ANY = st.text(max_size=300) | st.lists(
 @given(ANY, st.sampled_from(sorted(WRAPS)), st.sampled_from(["", "grep"]))
 @example("a\x1b[0mb\rc\n" * 9, "blocks", "")
 @example("\n0", "arrow", "")
+@example("", "plain", "")
 def test_whatever_the_text_each_offset_leads_back_to_its_own_byte(text: str, wrap: str, tool: str) -> None:
     source = Source(WRAPS[wrap](text).encode(), tool)
     data = source.data
     places = [source.stored_at(at) for at in range(len(data))]
     assert places == sorted(places)
-    if source.is_verbatim:
+    if source.is_verbatim and places:
         ends = [*places[1:], len(source.stored)]
         pieces = [source.stored[start:end] for start, end in zip(places, ends, strict=True)]
         assert all(data[at : at + 1] in piece for at, piece in enumerate(pieces))
@@ -87,6 +88,15 @@ def test_an_offset_of_the_stored_bytes_is_found_in_the_data(text: str, wrap: str
     place = source.data_at(at)
     assert place == len(source.data) or source.stored_at(place) >= at
     assert place == 0 or source.stored_at(place - 1) < at
+
+
+def test_a_line_without_a_number_is_data_unless_a_tool_says_it_around_the_lines() -> None:
+    lines = "".join(f"{n}: a line of the file\n" for n in range(1, 90))
+    fact = "The tulip is kept in drawer 4711.\n"
+    assert fact.encode() in Source(f"{lines}{fact}".encode()).data
+    assert fact.encode() in Source(f"{fact}{lines}".encode()).data
+    around = f"Here's the result of running `cat -n` on a.txt:\n{lines}(End of file - total 89 lines)\n"
+    assert Source(around.encode()).data == b"a line of the file\n" * 89
 
 
 def test_lines_of_answers_are_stored_ones_and_lines_of_a_structure_those_of_the_file() -> None:
