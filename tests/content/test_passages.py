@@ -88,8 +88,11 @@ def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
 
 
 @given(st.binary(max_size=4000))
-def test_bytes_that_are_no_text_get_through_too(data: bytes) -> None:
-    assert b"".join(data[one.start : one.end] for one in split(data)) == data
+@example(b"\x1b=")
+def test_bytes_that_are_no_text_get_through_too(stored: bytes) -> None:
+    source = Source(stored)
+    data = source.data
+    assert b"".join(data[one.start : one.end] for one in split_source(source)) == data
 
 
 DUMPS: list[Callable[[object], str]] = [json.dumps, lambda value: json.dumps(value, indent=4)]

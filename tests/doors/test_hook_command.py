@@ -230,7 +230,7 @@ async def test_the_file_with_the_whole_output_is_kept_and_not_the_agents_cut(
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_replaced"), [(900, True), (1100, False), (10_100, False), (11_500, True), (30_000, True)]
+    ("shown", "is_replaced"), [(1900, True), (2100, False), (10_100, False), (11_500, True), (30_000, True)]
 )
 async def test_what_the_agent_has_cut_is_replaced_where_that_pays_and_then_kept_whole(
     shown: int, is_replaced: bool, shell: Shell, client: httpx.AsyncClient
