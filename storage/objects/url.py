@@ -4,7 +4,7 @@ s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
 gs://bucket[/prefix]         Google Cloud Storage
 az://container[/prefix]      Azure Blob Storage
 
-After `?`, for all: `timeout` (2.2; seconds for a request with its retries) and `cache_bytes` (67108864;
+After `?`, for all: `timeout` (1.9; seconds for a request with its retries) and `cache_bytes` (67108864;
 bytes of bodies that are kept in memory for reading); for s3: `region`, `endpoint`; for az: `account_name`,
 `endpoint`. Credentials are never in the URL: obstore takes them from the environment.
 """
@@ -28,7 +28,7 @@ from storage.objects.bucket import Bucket
 from storage.objects.layout import SCHEMA
 from storage.objects.store import ObjectStore
 
-TIMEOUT_SECONDS = 2.2
+TIMEOUT_SECONDS = 1.9
 CACHE_BYTES = 1 << 26
 _COMMON = {"timeout", "cache_bytes"}
 _OPTIONS = {
