@@ -224,10 +224,10 @@ def _seen(hits: list[Hit], data: bytes, kind: Kind) -> list[Hit]:
 
 
 def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) -> list[Hit]:
-    """The hits that hold all quoted phrases, identifiers and numbers of the instruction as they are written,
-    and no longer ones: `test-2` is not in `test-20`. If no hit holds all that occur, those that hold any; all
-    of them if none does. A hit without them stays if it holds more words than any hit with them: an
-    instruction may ask for two things. So do the neighbours of the best: the answer may be next to it."""
+    """Returns the hits that hold every quoted phrase, identifier and number of the instruction as a whole
+    word: `test-20` does not hold `test-2`. If no hit holds all of them, returns the hits that hold one; if
+    none holds one, returns all hits. Also keeps a hit that holds more words than any of these, since an
+    instruction may ask for two things, and the neighbours of the best hit, which may hold the answer."""
     if not hits or not instruction.exact:
         return hits
     exact = {one: _as_written(one) for one in instruction.exact}

@@ -174,9 +174,9 @@ class _Adding:
 
 @dataclass(slots=True)
 class _EntryReader(Generic[E]):
-    """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. Entries up to the id
-    `read_id` were taken or do not match: those from it on, if the newest come first. `read_id` is ""
-    before the newest."""
+    """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. `read_id` is the cursor:
+    in the order of reading, every entry up to that id was taken or does not match. "" is the start if the
+    newest entries come first."""
 
     decode: Callable[[bytes], E]
     shard: Shard

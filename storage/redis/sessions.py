@@ -53,9 +53,9 @@ class SessionState:
 
 
 class Step(NamedTuple):
-    """What is to be written: the session after the change, None if it ends up without one, and what belongs
-    to the change. `text` is a receipt, which counts for `text_bytes`, or the text of a finding. `ends`: the
-    findings of the session are deleted."""
+    """What `change` writes: the session after the change, or None to delete it, and the records that belong
+    to the change. `text` is a receipt or the text of a finding, and takes `text_bytes` of the session's
+    bytes. `ends`: also deletes the findings of the session."""
 
     session: Session | None
     entry: AccountingEntry | None = None
@@ -116,9 +116,9 @@ class Sessions:
     async def change(
         self, key: SessionKey, decide: Decide, call_id: str | None = None, epoch: int | None = None
     ) -> tuple[SessionState, Step | None]:
-        """Writes what `decide` returns for the session as this process knows it. If that is nothing or an
-        error, or if the session is another one in Redis, `decide` gets it as it is there, with the receipt of
-        the call. Returns the session afterwards, and what was written."""
+        """Calls `decide` with the session as this process last saw it, and writes the step that it returns.
+        If it returns None or raises, or if Redis holds another state, reads the session and the receipt of
+        the call from Redis and calls `decide` again. Returns the session afterwards, and the step written."""
         if self._known_step(key, decide) is None:
             # Without the lock: most calls that only read the session end here.
             state = await self.read(key, call_id, epoch)

@@ -12,7 +12,7 @@ from domain.quotas import LedgerUsage, Purged, QuotaOf
 from storage.base import session_rules
 from storage.sqlite import hours, rows
 
-KEPT = 1_000
+KEPT_SESSIONS = 1_000
 """Number of cached sessions. A read of another one from the database takes 20 microseconds."""
 MOST = 500
 """The most rows that one transaction deletes, so that no request waits long for it."""
@@ -234,7 +234,7 @@ class SqliteState:
         self._committed.update(self._changed)
         for key in self._forgotten:
             self._committed.pop(key, None)
-        while len(self._committed) > KEPT:
+        while len(self._committed) > KEPT_SESSIONS:
             del self._committed[next(iter(self._committed))]
 
     def reset(self) -> None:
