@@ -11,7 +11,7 @@ class Command(NamedTuple):
     module: str
 
 
-SERVICE, SHELL = "app.cli.main", "command.shell"
+SERVICE, SHELL, LISTING = "app.cli.main", "command.shell", "command.listing"
 
 COMMANDS = {
     "serve": Command("serve until stopped", SERVICE),
@@ -26,6 +26,9 @@ COMMANDS = {
     "grep": Command("search the lines of a stored result", SHELL),
     "lines": Command("print lines of a stored result", SHELL),
     "query": Command("evaluate a JMESPath expression over a stored result", SHELL),
+    "ls": Command("list the stored results, newest first", LISTING),
+    "cat": Command("write the bytes of a stored result", LISTING),
+    "stats": Command("show by tool what was kept out of the context", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
     "mcp": Command("govern the results of an MCP server's tools", "relay.main"),
 }

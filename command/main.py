@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from command.commands import COMMANDS, SERVICE, SHELL
+from command.commands import COMMANDS, LISTING, SERVICE, SHELL
 from domain import __version__
 from domain.errors import ConfigError
 
@@ -21,17 +21,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that is not valid."""
     name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
     rest = rest[:-1]
-    if name in ("-h", "--help", "--version"):
+    if name in ("", "-h", "--help", "--version"):
         print(f"spillgate {__version__}" if name == "--version" else usage())
         return 0
     if name not in COMMANDS:
-        why = f"there is no command {name!a}" if name else "name a command"
-        print(f"{usage()}\n\nspillgate: {why}.", file=sys.stderr)
+        print(f"{usage()}\n\nspillgate: there is no command {name!a}.", file=sys.stderr)
         return 2
     module = COMMANDS[name].module
     if name == "hook" and (not rest or rest[0] in _SETS_A_HOOK_UP):
         module = "command.hook_install"
-    if module in (SERVICE, SHELL):
+    if module in (SERVICE, SHELL, LISTING):
         rest.insert(0, name)
     _print_anything()
     try:

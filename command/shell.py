@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import IO, cast
 from urllib.parse import urlencode
 
 from command.commands import COMMANDS
+from command.listing import LAST, handle_of
 from command.service import TOOL_SECONDS, Service, ServiceError, ServiceRequest, session_in
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
@@ -23,8 +25,10 @@ _IN_MEMORY_BYTES = 1 << 20
 _SHOWN_BYTES = 12_288
 """The most that is shown of an output that cannot be stored: the size cap of the defaults."""
 
+_LINE = re.compile(r"\d+[:-]")
+"""How a line begins in an answer of `grep` and `lines`."""
 
-_HANDLE = "as the message that replaced the result gave it"
+_HANDLE = f"as the message that replaced the result gave it, or {LAST}"
 _WHERE = (
     f"Asks the service at SPILLGATE_URL ({DEFAULT_URL}), with the key SPILLGATE_KEY if that is set. "
     "`spillgate serve` starts one."
@@ -71,20 +75,24 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def _ask(command: str, options: argparse.Namespace) -> int:
-    """Prints what the model's tool answers. Exit status 1 if that says why there is no answer."""
+    """Prints what the model's tool answers. Exit status 1 if that says why there is no answer, or if `grep`
+    or `lines` found no line."""
     arguments = {name: value for name, value in vars(options).items() if value is not None}
-    session = session_in(options.handle) or os.environ.get("SPILLGATE_SESSION")
     name = "tool_output" if command == "ask" else f"tool_output_{command}"
-    call = {"name": name, "arguments": arguments} | ({"session_id": session} if session else {})
-    request = ServiceRequest("POST", "/tools/call", json.dumps(call).encode(), seconds=TOOL_SECONDS)
     try:
         with closing(Service.from_environment()) as service:
+            handle = arguments["handle"] = handle_of(service, options.handle)
+            session = session_in(handle) or os.environ.get("SPILLGATE_SESSION")
+            call = {"name": name, "arguments": arguments} | ({"session_id": session} if session else {})
+            body = json.dumps(call).encode()
+            request = ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
             text, is_error = service.request(request).text()
     except ServiceError as error:
         print(f"spillgate {command}: {error}", file=sys.stderr)
         return 1
     print(text)
-    return int(is_error)
+    has_lines = command not in ("grep", "lines") or _LINE.match(text)
+    return int(is_error or not has_lines)
 
 
 class Spool:

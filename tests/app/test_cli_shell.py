@@ -253,6 +253,62 @@ def test_a_text_that_says_why_there_is_no_answer_is_status_1(url: str) -> None:
     assert b"handle" in asked.stdout
 
 
+def test_the_newest_stored_result_is_named_last(url: str) -> None:
+    given = {"url": url, "key": KEY, "session": "newest"}
+    asked = spillgate("ask", "@last", "Which disk is full?", **given)
+    assert (asked.returncode, asked.stdout) == (1, b"")
+    assert b"Nothing is stored" in asked.stderr
+    assert spillgate("ls", **given).stdout == b"Nothing is stored.\n"
+    for number in (1, 2):
+        spillgate("pipe", "--tool", f"tool-{number}", stdin=f"{LOG}end {number}\n".encode(), **given)
+    shown = spillgate("cat", "@last", **given)
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout == f"{LOG}end 2\n".encode()
+    for command, *arguments in (("ask", "Which disk is full?"), ("grep", "disk"), ("lines", "4712", "1")):
+        answer = spillgate(command, "@last", *arguments, **given)
+        assert (answer.returncode, answer.stderr) == (0, b"")
+        assert b"4711 ERROR disk /dev/sdb1 is full" in answer.stdout
+
+
+def test_stored_results_are_listed_newest_first(url: str) -> None:
+    given = {"url": url, "key": KEY, "session": "listed"}
+    for number in range(3):
+        spillgate("pipe", "--tool", f"tool-{number}", stdin=LOG.encode(), **given)
+    head, *rows = spillgate("ls", "--limit", "2", **given).stdout.decode().splitlines()
+    assert head.split() == ["STORED", "BYTES", "TOOL", "COMMAND", "HANDLE"]
+    assert [row.split()[2:4] for row in rows] == [[f"{len(LOG):,}", f"tool-{n}"] for n in (2, 1)]
+    handle = rows[0].split()[-1]
+    assert spillgate("cat", handle, **given).stdout == LOG.encode()
+    wrong = spillgate("ls", "--limit", "0", **given)
+    assert (wrong.returncode, wrong.stdout) == (2, b"")
+
+
+def test_what_was_kept_out_is_shown_by_tool(url: str) -> None:
+    given = {"url": url, "key": KEY, "session": "counted"}
+    spillgate("pipe", "--tool", "journal", stdin=LOG.encode(), **given)
+    spillgate("grep", "@last", "nowhere", **given)
+    head, row, total = spillgate("stats", **given).stdout.decode().splitlines()
+    assert head.split("  ")[-1] == "NET TOKENS KEPT OUT"
+    assert row.split()[:-1] == ["journal", "1", "1", "1", "0"]
+    assert int(row.split()[-1].replace(",", "")) > 100_000
+    assert total.split()[1:] == row.split()[1:]
+
+
+def test_no_line_found_is_status_1(url: str) -> None:
+    given = {"url": url, "key": KEY, "session": "nothing"}
+    spillgate("pipe", stdin=LOG.encode(), **given)
+    for arguments in (("grep", "@last", "nowhere"), ("lines", "@last", "99999")):
+        answer = spillgate(*arguments, **given)
+        assert (answer.returncode, answer.stderr) == (1, b"")
+        assert answer.stdout != b""
+
+
+def test_the_program_alone_prints_its_help() -> None:
+    alone = spillgate()
+    assert (alone.returncode, alone.stderr) == (0, b"")
+    assert alone.stdout.startswith(b"usage: spillgate COMMAND ...")
+
+
 def test_the_commands_import_nothing_heavy() -> None:
     asked = python("-X", "importtime", "-m", "command.main", "pipe", stdin=b"x", url="http://127.0.0.1:1")
     imported = {line.rpartition(b"|")[2].strip().decode() for line in asked.stderr.splitlines()}

@@ -1,0 +1,148 @@
+"""`ls`, `cat` and `stats`: what is stored, one stored result whole, and what was kept out of the context."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from command.commands import COMMANDS
+from command.service import Refused, Service, ServiceError, ServiceRequest
+from domain.errors import ConfigError
+
+LAST = "@last"
+"""In place of a handle: the newest result that is stored."""
+
+_PAGE = 100
+_GONE = (404, 410)
+
+
+class Stored(NamedTuple):
+    """A stored result, as its accounting entry has it. `stored_at` is milliseconds since 1970."""
+
+    handle: str
+    stored_at: int
+    bytes: int
+    tool_name: str
+    command: str
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The first argument is the command."""
+    name = arguments[0]
+    about = COMMANDS[name].help
+    parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.")
+    if name == "cat":
+        parser.add_argument("handle", help=f"that of the result, or {LAST}")
+    else:
+        parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
+    if name == "ls":
+        parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
+    options = parser.parse_args(arguments[1:])
+    try:
+        with closing(Service.from_environment()) as service:
+            return {"ls": _ls, "cat": _cat, "stats": _stats}[name](service, options)
+    except ServiceError as error:
+        print(f"spillgate {name}: {error}", file=sys.stderr)
+        return 1
+
+
+def handle_of(service: Service, handle: str) -> str:
+    """The handle, for LAST that of the newest stored result of SPILLGATE_SESSION, or of all sessions. Raises
+    ServiceError, also if nothing is stored."""
+    if handle != LAST:
+        return handle
+    for stored in _stored(service, os.environ.get("SPILLGATE_SESSION")):
+        return stored.handle
+    raise ServiceError("Nothing is stored. `spillgate ls` lists what is.")
+
+
+def _ls(service: Service, options: argparse.Namespace) -> int:
+    if options.limit < 1:
+        raise ConfigError("--limit must be at least 1.")
+    rows = [("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")]
+    for stored, _ in zip(_stored(service, _session(options)), range(options.limit), strict=False):
+        moment = datetime.fromtimestamp(stored.stored_at / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        command = stored.command if stored.command != stored.tool_name else ""
+        rows.append((moment, f"{stored.bytes:,}", stored.tool_name, _short(command), stored.handle))
+    if len(rows) == 1:
+        print("Nothing is stored.")
+    else:
+        _print_table(rows, right=(1,))
+    return 0
+
+
+def _cat(service: Service, options: argparse.Namespace) -> int:
+    route = f"/results/{quote(handle_of(service, options.handle))}/content"
+    sys.stdout.buffer.write(service.request(ServiceRequest("GET", route)).body)
+    return 0
+
+
+def _stats(service: Service, options: argparse.Namespace) -> int:
+    session = _session(options)
+    fields = {"group_by": "tool_name"} | ({"session_id": session} if session else {})
+    summary = _fields(service, f"/accounting/summary?{urlencode(fields)}")
+    rows = [("TOOL", "STORED", "ASKED ABOUT", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")]
+    named = [(str(row["group"]), row) for row in summary["rows"]]
+    for name, row in [*named, ("all", summary["total"])]:
+        counts = (row[key] for key in ("stored", "asked_back", "found_nothing", "costs_more", "tokens_saved"))
+        rows.append((_short(name), *(f"{count:,}" for count in counts)))  # type: ignore[arg-type]
+    _print_table(rows, right=range(1, 6))
+    return 0
+
+
+def _session(options: argparse.Namespace) -> str | None:
+    return options.session or os.environ.get("SPILLGATE_SESSION")
+
+
+def _stored(service: Service, session: str | None) -> Iterator[Stored]:
+    """Those that are still stored, newest first."""
+    fields = {"order": "newest", "type": "tool", "outcome": "store", "limit": str(_PAGE)}
+    if session:
+        fields["session_id"] = session
+    cursor: str | None = ""
+    while cursor is not None:
+        page = _fields(
+            service, f"/accounting/entries?{urlencode(fields | ({'cursor': cursor} if cursor else {}))}"
+        )
+        for entry in page["entries"]:
+            details = entry["details"]
+            handle = details["tool_output_handle"]
+            if handle and _is_stored(service, handle):
+                yield Stored(
+                    handle, entry["timestamp"], details["bytes"], entry["tool_name"], entry["command"]
+                )
+        cursor = page["next_cursor"]
+
+
+def _is_stored(service: Service, handle: str) -> bool:
+    try:
+        service.request(ServiceRequest("GET", f"/results/{quote(handle)}"))
+    except Refused as error:
+        if error.status in _GONE:
+            return False
+        raise
+    return True
+
+
+def _fields(service: Service, route: str) -> dict[str, Any]:
+    answer: dict[str, Any] = service.request(ServiceRequest("GET", route)).json()
+    return answer
+
+
+def _short(text: str) -> str:
+    line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return line if len(line) <= 40 else f"{line[:39]}…"
+
+
+def _print_table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
