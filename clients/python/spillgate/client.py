@@ -14,6 +14,8 @@ import httpx
 
 from spillgate.async_http1 import AsyncConnections
 from spillgate.exchange import (
+    Check,
+    CheckFields,
     ClientOptions,
     Exchange,
     Flow,
@@ -133,6 +135,11 @@ class Spillgate(_Client[httpx.BaseTransport]):
         once."""
         return self._run(self._exchange.govern(tool_name, call_id, content, self._in_session(fields)))
 
+    def check(self, tool_name: str, **fields: Unpack[CheckFields]) -> Check:
+        """Whether a result of that size would pass, before the tool is called. Nothing is stored or charged.
+        If the service cannot be reached, it is allowed."""
+        return self._run(self._exchange.check(tool_name, self._in_session(fields)))
+
     def tools(self, format: str = "openai", *, session_id: str | None = None) -> Tools:
         """The tools to offer the model now, as `openai`, `anthropic` or `mcp` have them: none while
         nothing is stored, and once the window is spent."""
@@ -219,6 +226,10 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     ) -> Governed:
         """See Spillgate.govern."""
         return await self._run(self._exchange.govern(tool_name, call_id, content, self._in_session(fields)))
+
+    async def check(self, tool_name: str, **fields: Unpack[CheckFields]) -> Check:
+        """See Spillgate.check."""
+        return await self._run(self._exchange.check(tool_name, self._in_session(fields)))
 
     async def tools(self, format: str = "openai", *, session_id: str | None = None) -> Tools:
         """See Spillgate.tools."""

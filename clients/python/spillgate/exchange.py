@@ -94,6 +94,16 @@ class Governed:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a result of some size would pass. If not, `trigger` says why, and `content` is what the model
+    may be told instead of calling the tool."""
+
+    allowed: bool
+    trigger: str | None = None
+    content: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     """The definitions of the tools to offer now, and their part of the system prompt. Both may be empty."""
 
@@ -155,6 +165,26 @@ class SessionFields(TypedDict, total=False):
     policy: Mapping[str, Any] | None
 
 
+class CheckFields(TypedDict, total=False):
+    """The size of a result before there is one: at least one of `bytes`, `tokens` and `rows`. `limit` is the
+    limit of a read that gets a part, which may go ahead."""
+
+    bytes: int | None
+    tokens: int | None
+    rows: int | None
+    limit: int | None
+    model: str | None
+    session_id: str | None
+
+
+def refuse_unknown(given: Mapping[str, object], kind: type) -> None:
+    """Raises TypeError if `given` has a name that `kind`, a TypedDict, does not have."""
+    known: frozenset[str] = kind.__optional_keys__  # type: ignore[attr-defined]
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise TypeError(f"Spillgate has no option {unknown[0]!r}. Known are {', '.join(sorted(known))}.")
+
+
 def text_of(value: object) -> str:
     """A tool's result as the text that a model would read: JSON for what is neither text nor bytes, or, where
     JSON cannot hold it, what `str` makes of it."""
@@ -200,6 +230,7 @@ class Exchange:
     """The flows of one client. `monotonic` is the clock, in seconds."""
 
     def __init__(self, options: ClientOptions, monotonic: Callable[[], float]) -> None:
+        refuse_unknown(options, ClientOptions)
         self.away = False
         self._monotonic = monotonic
         self._timeout = options.get("timeout", 10.0)
@@ -225,6 +256,7 @@ class Exchange:
     def govern(
         self, tool_name: str, call_id: str | None, content: object, fields: ResultFields
     ) -> Flow[Governed]:
+        refuse_unknown(fields, ResultFields)
         sent = content if is_blocks(content) else text_of(content)
         if is_own_tool(tool_name):
             return Governed(sent, "pass", complete=True)  # It is governed and charged already.
@@ -240,6 +272,18 @@ class Exchange:
             body["tool_call_id"] = _own_call_id(body, sent)
             answer = yield from self.ask(self._result(body, sent))
         return _governed(answer, sent) or self._cut(sent)
+
+    def check(self, tool_name: str, fields: CheckFields) -> Flow[Check]:
+        """What is asked of a service that is away, or refuses, is allowed."""
+        refuse_unknown(fields, CheckFields)
+        body: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+        body["paginated"] = body.pop("limit", None) is not None
+        body["session_id"] = self.session_id(fields.get("session_id"))
+        body["tool_name"] = tool_name[:256] or "tool"
+        answer = yield from self.ask(self.request("POST", "/check", body))
+        if answer is None or answer.get("allowed") is not False:
+            return Check(allowed=True)
+        return Check(False, _text(answer, "trigger") or None, _text(answer, "content") or None)
 
     def _result(self, fields: dict[str, Any], content: str | Blocks) -> Request:
         headers = {"Prefer": "return=minimal"}
@@ -260,6 +304,7 @@ class Exchange:
         return Tools(definitions, instructions)
 
     def call(self, name: str, arguments: Mapping[str, Any] | str, fields: UsageFields) -> Flow[str]:
+        refuse_unknown(fields, UsageFields)
         session_id, used_tokens = fields.get("session_id"), fields.get("used_tokens")
         if used_tokens is not None:
             yield from self.report(used_tokens, fields.get("turn"), session_id)
@@ -283,6 +328,7 @@ class Exchange:
         return response.body if response is not None and response.status == 200 else None
 
     def open(self, session_id: str, fields: SessionFields) -> Flow[None]:
+        refuse_unknown(fields, SessionFields)
         yield from self.ask(self.request("PUT", self._path(session_id), fields))
 
     def end(self, session_id: str) -> Flow[None]:

@@ -37,6 +37,16 @@ import { inspect } from "node:util";
  * @typedef {Record<SymbolConstructor[keyof SymbolConstructor & "asyncDispose"], () => Promise<void>>} Disposed
  */
 
+/**
+ * @typedef {object} Size At least one of `bytes`, `tokens` and `rows`.
+ * @property {number} [bytes]
+ * @property {number} [tokens]
+ * @property {number} [rows]
+ * @property {number} [limit] The limit of a read that gets a part, which may go ahead.
+ * @property {string} [model]
+ * @property {string} [sessionId] Not the client's own.
+ */
+
 /** @typedef {Usage & { arguments?: unknown, isError?: boolean, fields?: Partial<ResultIn> }} ResultOptions */
 
 /**
@@ -54,6 +64,12 @@ import { inspect } from "node:util";
 
 /** The tools that a service may offer. `tools()` says which it offers now. */
 export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
+
+const OPTIONS = ["baseUrl", "apiKey", "sessionId", "timeout", "patience", "cutChars", "headers", "fetch", "sleep"];
+const USAGE = ["usedTokens", "turn", "sessionId"];
+const RESULT = [...USAGE, "arguments", "isError", "fields"];
+const SIZE = ["bytes", "tokens", "rows", "limit", "model", "sessionId"];
+const SESSION = ["context_window", "buffer_tokens", "max_output_tokens", "model", "policy"];
 
 const WAITS = [500, 1000, 2000];
 const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
@@ -150,6 +166,13 @@ const isBudget = (value) => typeof value?.exhausted === "boolean";
 const areDefinitions = (value) =>
   Array.isArray(value) && value.every((one) => typeof (one?.function ?? one)?.name === "string");
 
+/** Throws a TypeError if `given` has another name than these. @param {object} given @param {string[]} known */
+const refuseUnknown = (given, known) => {
+  const unknown = Object.keys(given).find((name) => !known.includes(name));
+  if (unknown !== undefined)
+    throw new TypeError(`Spillgate has no option ${JSON.stringify(unknown)}. Known are ${known.join(", ")}.`);
+};
+
 /** A field of an answer; "" if it is no text. @param {any} answer @param {string} name @returns {string} */
 const textIn = (answer, name) => (typeof answer?.[name] === "string" ? answer[name] : "");
 
@@ -175,6 +198,7 @@ export class Spillgate {
 
   /** @param {Options} [options] */
   constructor(options = {}) {
+    refuseUnknown(options, OPTIONS);
     const url = options.baseUrl || process.env.SPILLGATE_URL || "http://127.0.0.1:8377";
     if (url.startsWith("unix:") && !options.fetch) throw new TypeError("Give a `fetch` that speaks to the Unix socket.");
     const baseUrl = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
@@ -204,6 +228,7 @@ export class Spillgate {
    * @returns {Promise<Governed>}
    */
   async govern(toolName, callId, content, options = {}) {
+    refuseUnknown(options, RESULT);
     const sent = isBlocks(content) ? content : textOf(content);
     if (isOwnTool(toolName)) return { content: sent, outcome: "pass", complete: true, handle: null, exhausted: false };
     const body = {
@@ -229,13 +254,31 @@ export class Spillgate {
   }
 
   /**
+   * Whether a result of that size would pass, before the tool is called. Nothing is stored or charged. If not, `content`
+   * is what the model may be told instead. If the service cannot be reached, it is allowed.
+   * @param {string} toolName
+   * @param {Size} size
+   * @returns {Promise<{ allowed: boolean, trigger: string | null, content: string | null }>}
+   */
+  async check(toolName, size) {
+    refuseUnknown(size, SIZE);
+    const { limit, sessionId, ...given } = size;
+    const body = { ...given, paginated: limit != null, session_id: sessionId || this.sessionFor(), tool_name: toolName.slice(0, 256) || "tool" };
+    const answer = await this.#ask("POST", "/check", body);
+    if (answer?.allowed !== false) return { allowed: true, trigger: null, content: null };
+    return { allowed: false, trigger: textIn(answer, "trigger") || null, content: textIn(answer, "content") || null };
+  }
+
+  /**
    * The tools to offer the model now, and their part of the system prompt: both empty while nothing is stored, and once
    * the window is spent.
    * @param {"openai" | "anthropic" | "mcp"} [format]
    * @param {{ sessionId?: string }} [options]
    * @returns {Promise<{ definitions: Definition[], instructions: string }>}
    */
-  async tools(format = "openai", { sessionId } = {}) {
+  async tools(format = "openai", options = {}) {
+    refuseUnknown(options, ["sessionId"]);
+    const { sessionId } = options;
     const query = new URLSearchParams({ session_id: sessionId || this.sessionFor(), format });
     const response = await this.#send("GET", `/tools?${query}`);
     const { tools, instructions } = response?.answer ?? {};
@@ -251,8 +294,10 @@ export class Spillgate {
    * @returns {Promise<string>}
    */
   async call(name, args, options = {}) {
-    if (options.usedTokens != null) await this.report(options.usedTokens, options.turn, options);
-    const body = { session_id: options.sessionId || this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
+    refuseUnknown(options, USAGE);
+    const { usedTokens, turn, sessionId } = options;
+    if (usedTokens != null) await this.report(usedTokens, turn, { sessionId });
+    const body = { session_id: sessionId || this.sessionFor(), name: name.slice(0, 128), arguments: args || {} };
     const answer = await this.#ask("POST", "/tools/call", body, {}, CALL_TIMEOUT);
     if (!answer) return "Stored outputs cannot be reached now. Go on without them, or try once more later.";
     return textIn(answer, "text") || textIn(answer, "detail") || "The stored output could not be read.";
@@ -265,7 +310,9 @@ export class Spillgate {
    * @param {{ sessionId?: string }} [options]
    * @returns {Promise<BudgetOut | undefined>}
    */
-  async report(usedTokens, turn, { sessionId } = {}) {
+  async report(usedTokens, turn, options = {}) {
+    refuseUnknown(options, ["sessionId"]);
+    const { sessionId } = options;
     const answer = await this.#ask("POST", `${this.#path(sessionId)}/usage`, { used_tokens: usedTokens, turn });
     return isBudget(answer?.budget) ? answer.budget : undefined;
   }
@@ -278,6 +325,7 @@ export class Spillgate {
    * @returns {Promise<Spillgate & { end: () => Promise<void> } & Disposed>}
    */
   async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
+    refuseUnknown(fields, SESSION);
     await this.#ask("PUT", this.#path(sessionId), fields);
     const client = new Spillgate({ ...this.#options, sessionId });
     const end = async () => {

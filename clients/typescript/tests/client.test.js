@@ -50,6 +50,34 @@ test("a run governs, offers, calls, reports and ends", async () => {
   }
 });
 
+test("an option that no method knows is an error", async () => {
+  const unknown = (name) => ({ name: "TypeError", message: new RegExp(`no option "${name}"`) });
+  assert.throws(() => new Spillgate({ baseURL: "http://127.0.0.1:1" }), unknown("baseURL"));
+  const client = new Spillgate({ baseUrl: "http://127.0.0.1:1", patience: 0 });
+  await assert.rejects(client.govern("t", null, "x", { session_id: "s" }), unknown("session_id"));
+  await assert.rejects(client.check("t", { byte: 1 }), unknown("byte"));
+  await assert.rejects(client.tools("mcp", { session: "s" }), unknown("session"));
+  await assert.rejects(client.call("tool_output", {}, { used: 1 }), unknown("used"));
+  await assert.rejects(client.report(1, 1, { session: "s" }), unknown("session"));
+  await assert.rejects(client.session("s", { window: 1 }), unknown("window"));
+});
+
+test("a size is checked before the tool is called", async () => {
+  const { url, stop } = await service();
+  try {
+    const client = new Spillgate({ baseUrl: url });
+    assert.equal((await client.check("read_file", { bytes: 100 })).allowed, true);
+    const refused = await client.check("read_file", { bytes: 481_213 });
+    assert.deepEqual([refused.allowed, refused.trigger], [false, "size_cap"]);
+    assert.match(refused.content, /^Error: File content \(~481213 bytes\)/);
+    assert.equal((await client.check("read_file", { bytes: 481_213, limit: 50 })).allowed, true);
+  } finally {
+    await stop();
+  }
+  const away = new Spillgate({ baseUrl: "http://127.0.0.1:1", patience: 0 });
+  assert.equal((await away.check("read_file", { bytes: 481_213 })).allowed, true);
+});
+
 test("a large result is sent as text, with its fields in the query, and kept whole", async () => {
   delete process.env.SPILLGATE_URL;
   const { url, stop } = await service();
