@@ -35,6 +35,27 @@ async def cut(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event)
     return False
 
 
+LENGTH = re.compile(rb"(?i)(content-length: )(\d+)")
+FLIPS = itertools.cycle((1, 2))
+
+
+def of_whole_replies(fault: Fault) -> Fault:
+    """A reply may come in pieces: its head alone, then its body. The fault gets it in one."""
+    begun: dict[asyncio.StreamWriter, bytes] = {}
+
+    async def of_pieces(piece: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
+        reply = begun.pop(writer, b"") + piece
+        head, end, body = reply.partition(b"\r\n\r\n")
+        length = match[2] if (match := LENGTH.search(head)) else b"0"
+        if not end or len(body) < int(length):
+            begun[writer] = reply
+            return True
+        return await fault(reply, writer, healed)
+
+    return of_pieces
+
+
+@of_whole_replies
 async def shorten(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
     """A body without its last ten bytes, and a header that says so."""
     head, _, body = reply.partition(b"\r\n\r\n")
@@ -43,14 +64,11 @@ async def shorten(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Ev
     return True
 
 
+@of_whole_replies
 async def flip(reply: bytes, writer: asyncio.StreamWriter, healed: asyncio.Event) -> bool:
     """Another last byte at each reply."""
     writer.write(reply[:-1] + bytes([(reply[-1] + next(FLIPS)) % 256]))
     return True
-
-
-LENGTH = re.compile(rb"(?i)(content-length: )\d+")
-FLIPS = itertools.cycle((1, 2))
 
 
 FAULTS: dict[str, Fault | None] = {
