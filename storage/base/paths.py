@@ -1,5 +1,6 @@
 """Directories and files of one process: created durably, locked, watched, and marked with their schema."""
 
+import errno
 import fcntl
 import os
 from dataclasses import dataclass
@@ -10,8 +11,14 @@ from domain.errors import ConfigError, StoreUnavailable
 
 
 def take_lock(path: Path, owned: Path) -> int:
-    """Returns the open lock file; close it to free the lock. Raises ConfigError if another process has it."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    """Returns the open lock file; close it to free the lock. Raises ConfigError if another process has it, or
+    if the file is a link; OSError if it cannot be opened."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not path.is_symlink():
+            raise
+        raise ConfigError(f"{path} is a link. Remove it: Spillgate makes its lock file itself.") from None
     os.fchmod(fd, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,50 @@ def test_requests_do_not_wait_for_each_other(relay: RelayClient, server: Scripte
     assert relay.send("ping") == relay.read()["id"]
     second.set()
     assert relay.read()["id"] == one
+
+
+def test_a_notification_that_the_server_does_not_take_is_given_up(
+    server: Scripted, url: str, tmp_path: Path
+) -> None:
+    impatient = (
+        "-c",
+        "import relay.http, command.main as main\n"
+        "relay.http.ANSWER_SECONDS = 0.5\n"
+        "main.sys.exit(main.main())",
+    )
+    let_go, waited_for = threading.Event(), []
+
+    def hang(handler: Handler, message: Any) -> None:
+        if not let_go.wait(5):
+            waited_for.append(message["method"])
+        handler.break_off()
+
+    def head_alone(handler: Handler, message: Any) -> None:
+        handler.begin_events()
+        hang(handler, message)
+
+    def byte_by_byte(handler: Handler, message: Any) -> None:
+        with suppress(OSError):  # The relay may be gone.
+            for _ in range(50):
+                handler.wfile.write(b"H")
+                if let_go.wait(0.1):
+                    break
+            else:
+                waited_for.append(message["method"])
+        handler.break_off()
+
+    hung = [hang, head_alone, byte_by_byte]
+    server.answers |= {f"notifications/{number}": answer for number, answer in enumerate(hung)}
+    server.answers["ping"] = lambda handler, message: handler.result(message, {})
+    with RelayClient("--url", server.url, state=tmp_path / "state", program=impatient, url=url) as relay:
+        try:
+            for number in range(len(hung)):
+                relay.write(b'{"jsonrpc": "2.0", "method": "notifications/%d"}\n' % number)
+                assert relay.ask("ping") == {}
+                assert waited_for == []
+        finally:
+            let_go.set()
+        assert relay.end() == 0
 
 
 def test_every_request_is_answered_whatever_the_server_does(relay: RelayClient, server: Scripted) -> None:

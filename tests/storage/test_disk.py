@@ -124,6 +124,25 @@ async def test_a_link_is_never_followed(
     assert secret.read_bytes() == b"1234"
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
+    root: Path, tmp_path: Path, clock: FakeClock, is_there: bool
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if is_there:
+        elsewhere.write_text("somebody's notes")
+        elsewhere.chmod(0o644)
+    root.mkdir(parents=True)
+    (root / "lock").symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=rf"{root}/lock is a link\. Remove it"):
+        await open_at(root, clock)
+    assert elsewhere.exists() == is_there
+    if is_there:
+        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("somebody's notes", 0o644)
+    (root / "lock").unlink()
+    await (await open_at(root, clock)).close()
+
+
 async def test_a_link_in_place_of_a_session_is_neither_read_nor_filled_nor_emptied(
     store: ResultStore, root: Path, tmp_path: Path, clock: FakeClock
 ) -> None:

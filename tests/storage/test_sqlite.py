@@ -115,6 +115,24 @@ async def test_a_file_that_two_links_lead_to_is_one_ledger(tmp_path: Path, clock
     await ledger.close()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
+    tmp_path: Path, clock: FakeClock, is_there: bool
+) -> None:
+    elsewhere, lock = tmp_path / "elsewhere", tmp_path / "ledger.db.lock"
+    if is_there:
+        elsewhere.write_text("somebody's notes")
+        elsewhere.chmod(0o644)
+    lock.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=rf"{lock} is a link\. Remove it"):
+        await open_at(tmp_path / "ledger.db", clock)
+    assert elsewhere.exists() == is_there
+    if is_there:
+        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("somebody's notes", 0o644)
+    lock.unlink()
+    await (await open_at(tmp_path / "ledger.db", clock)).close()
+
+
 async def test_a_file_with_a_damaged_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "ledger.db"
     await (await open_at(path, clock)).close()
