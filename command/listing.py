@@ -85,11 +85,13 @@ def _stats(service: Service, options: argparse.Namespace) -> int:
     session = _session(options)
     fields = {"group_by": "tool_name"} | ({"session_id": session} if session else {})
     summary = _fields(service, f"/accounting/summary?{urlencode(fields)}")
-    rows = [("TOOL", "STORED", "ASKED ABOUT", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")]
+    rows: list[tuple[str, ...]] = [
+        ("TOOL", "STORED", "ASKED ABOUT", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")
+    ]
     named = [(str(row["group"]), row) for row in summary["rows"]]
     for name, row in [*named, ("all", summary["total"])]:
         counts = (row[key] for key in ("stored", "asked_back", "found_nothing", "costs_more", "tokens_saved"))
-        rows.append((_short(name), *(f"{count:,}" for count in counts)))  # type: ignore[arg-type]
+        rows.append((_short(name), *(f"{count:,}" for count in counts)))
     _print_table(rows, right=range(1, 6))
     return 0
 
@@ -103,11 +105,8 @@ def _stored(service: Service, session: str | None) -> Iterator[Stored]:
     fields = {"order": "newest", "type": "tool", "outcome": "store", "limit": str(_PAGE)}
     if session:
         fields["session_id"] = session
-    cursor: str | None = ""
-    while cursor is not None:
-        page = _fields(
-            service, f"/accounting/entries?{urlencode(fields | ({'cursor': cursor} if cursor else {}))}"
-        )
+    while True:
+        page = _fields(service, f"/accounting/entries?{urlencode(fields)}")
         for entry in page["entries"]:
             details = entry["details"]
             handle = details["tool_output_handle"]
@@ -115,7 +114,9 @@ def _stored(service: Service, session: str | None) -> Iterator[Stored]:
                 yield Stored(
                     handle, entry["timestamp"], details["bytes"], entry["tool_name"], entry["command"]
                 )
-        cursor = page["next_cursor"]
+        if page["next_cursor"] is None:
+            return
+        fields["cursor"] = page["next_cursor"]
 
 
 def _is_stored(service: Service, handle: str) -> bool:
