@@ -1,5 +1,6 @@
 """The service behind a relay: one that runs, or one that the relay starts if none does."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -30,6 +31,7 @@ PAUSE_SECONDS = 30.0
 """After a failure that took long, results pass for so long before the service is asked again."""
 
 _POLL_SECONDS = 0.05
+_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_FOR_RELAYS = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
 """Settings of an operator's service. This one listens on its socket alone, and exports nothing."""
 
@@ -134,9 +136,10 @@ def _started() -> "subprocess.Popen[bytes] | None":
         for one in (directory.parent, directory):
             one.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The service holds the lock as long as it runs, also when the relay is killed.
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(directory / "lock", _LOCK, 0o600)
     except OSError as error:
-        raise ServiceError(f"{directory}: {error.strerror}.") from None
+        why = "`lock` is a link. Remove it" if error.errno == errno.ELOOP else error.strerror
+        raise ServiceError(f"{directory}: {why}.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         inherited = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_RELAYS}

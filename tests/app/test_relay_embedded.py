@@ -125,6 +125,16 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
         assert b"the one that was started ended with status 2. The result passes unchanged." in relay.said()
 
 
+def test_a_link_in_place_of_the_lock_is_not_followed(place: Path, nowhere: str) -> None:
+    lock, target = place / "state" / "embedded" / "lock", place / "target"
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(target)
+    with opened(place, url=nowhere) as relay:
+        assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
+        assert b"`lock` is a link. Remove it." in relay.said()
+    assert not target.exists()
+
+
 NO_LOCKS = """
 import fcntl
 def flock(file, operation):
