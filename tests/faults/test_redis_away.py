@@ -41,7 +41,7 @@ def url_of(service: Service) -> str:
 
 
 def through_python(service: Service, state: Path, text: str) -> tuple[str, str]:
-    with Spillgate(url=url_of(service), patience=0.1) as client:
+    with Spillgate(base_url=url_of(service), patience=0.1) as client:
         shown = str(client.govern("read_file", None, text).content)
     return shown, shown
 
