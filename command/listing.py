@@ -86,7 +86,7 @@ def _stats(service: Service, options: argparse.Namespace) -> int:
     fields = {"group_by": "tool_name"} | ({"session_id": session} if session else {})
     summary = _fields(service, f"/accounting/summary?{urlencode(fields)}")
     rows: list[tuple[str, ...]] = [
-        ("TOOL", "STORED", "ASKED ABOUT", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")
+        ("TOOL", "STORED", "ASKED BACK", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")
     ]
     named = [(str(row["group"]), row) for row in summary["rows"]]
     for name, row in [*named, ("all", summary["total"])]:
