@@ -1,11 +1,11 @@
-"""JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
+"""SQL and JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import anyio
@@ -14,6 +14,7 @@ from anyio.abc import Process
 from msgspec import Raw, Struct
 
 from content.kind import Kind
+from content.sql import BadSql
 from content.text import cut_head, without_surrogates
 from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
 
@@ -22,17 +23,19 @@ _encode = msgspec.json.Encoder().encode
 __all__ = ["Queries", "Query"]
 
 
-TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
+TOO_LARGE = "The query takes more memory than it has: the data, or what the query makes of it, is too large."
 
 
 class Slice(Struct, frozen=True):
-    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part."""
+    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part.
+    `columns` are those of rows that SQL selects."""
 
     result: Raw
     type: str
     total: int | None
     next_offset: int | None
     truncated: bool
+    columns: list[str] | None = None
 
 
 def slice_of(value: object, limit: int, offset: int, max_bytes: int) -> Slice:
@@ -67,6 +70,31 @@ def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slic
         end if end < len(array) else None,
         len(held) < len(array),
     )
+
+
+def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Query") -> Slice:
+    """Returns rows `offset` to before `offset + limit`, as many as fit, and counts all. Each is an object, or
+    an array if `query.has_arrays`. Raises QueryTooCostly if a row does not fit."""
+    held: list[bytes] = []
+    room, total, end = query.max_bytes - 2, 0, query.offset + query.limit
+    for row in rows:
+        if query.offset <= total < end:
+            encoded = encoded_json(row if query.has_arrays else dict(zip(columns, row, strict=True)))
+            room -= len(encoded) + 1
+            if room >= -1:
+                held.append(encoded)
+            elif held:
+                end = total
+            else:
+                raise QueryTooCostly(
+                    f"A row has {len(encoded):,} bytes, and an answer holds {query.max_bytes:,}. Select fewer "
+                    "columns, or a part of a text: substr(column, 1, 500)."
+                )
+        total += 1
+    end = query.offset + len(held)
+    following = end if end < total and query.offset < total else None
+    result = Raw(b"[" + b",".join(held) + b"]")
+    return Slice(result, "array", total, following, len(held) < total, columns)
 
 
 def encoded_json(value: object) -> bytes:
@@ -110,7 +138,8 @@ def _too_large(what: str, size: int, max_bytes: int) -> QueryTooCostly:
 
 
 class Query(Struct, frozen=True):
-    """A JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON."""
+    """SQL or a JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON.
+    `has_arrays`: rows that SQL selects are arrays, not objects."""
 
     expression: str
     max_bytes: int
@@ -118,11 +147,12 @@ class Query(Struct, frozen=True):
     limit: int = 100
     offset: int = 0
     path: str | None = None
+    has_arrays: bool = False
 
 
 class Found(Struct, frozen=True, tag=True):
-    """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
-    expression selects nothing, where keys are the cause."""
+    """What the data was read as, and the part of the query's value that is answered. `hint` says which keys
+    there are where the query selects nothing, and where the rows are in the data."""
 
     kind: Kind
     slice: Slice
@@ -130,10 +160,11 @@ class Found(Struct, frozen=True, tag=True):
 
 
 class RefusedQuery(Struct, frozen=True, tag=True):
-    """The code and the detail of an InvalidField or of one of its subclasses."""
+    """The code and the detail of an InvalidField or of one of its subclasses, and what a BadSql is near."""
 
     code: str
     detail: str
+    near: str = ""
 
 
 Read = Callable[[], AsyncIterator[bytes]]
@@ -212,8 +243,8 @@ async def _run(query: Query, read: Read) -> Found:
                 process.kill()
     if code == -signal.SIGXCPU:
         raise QueryTooCostly(
-            "The query takes more time than it has: the data is large, or the expression does much with each "
-            "item. Filter first, and leave out functions within functions."
+            "The query takes more time than it has: the data is large, or the query does much with each row. "
+            "Filter first, and join or nest less."
         )
     if -code in _OUT_OF_MEMORY:
         raise QueryTooCostly(TOO_LARGE)
@@ -221,6 +252,8 @@ async def _run(query: Query, read: Read) -> Found:
         raise ProcessFailed(f"the child of a query ended with {code}")
     found = _decode(reply)
     if isinstance(found, RefusedQuery):
+        if found.near:
+            raise BadSql(found.detail, found.near)
         raise _REFUSALS[found.code](found.detail)
     return found
 

@@ -16,9 +16,11 @@ from collections.abc import Callable
 import msgspec
 
 from content.jmespath import Expression
+from content.kind import Kind
+from content.sql import ONLY_READS, BadSql, Database, UnknownName, is_other_statement, is_sql
 from content.values import as_table, read_value
 from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, slice_of
+from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
@@ -29,6 +31,11 @@ _PR_SET_PDEATHSIG = 1
 
 def answer(query: Query, read: Callable[[], bytes]) -> Found:
     """Raises InvalidField, NotQueryable, QueryTooCostly, MemoryError."""
+    if is_sql(query.expression):
+        kind, value = read_value(read(), query.tool_name, query.path)
+        return _selected(query, kind, value)
+    if is_other_statement(query.expression):
+        raise InvalidField(ONLY_READS)
     expression = Expression(query.expression)
     # The data has no name here, so that read_value can free it.
     kind, value = read_value(read(), query.tool_name, query.path)
@@ -40,6 +47,17 @@ def answer(query: Query, read: Callable[[], bytes]) -> Found:
         result = found
     hint = expression.why_empty(rows) if _is_empty(result) else ""
     return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
+
+
+def _selected(query: Query, kind: Kind, value: object) -> Found:
+    database = Database(value)
+    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    try:
+        columns, rows = database.select(query.expression)
+    except UnknownName as error:
+        return Found(kind, rows_slice([], [], query), str(error))
+    found = rows_slice(columns, rows, query)
+    return Found(kind, found, database.about_rows() if found.total else database.why_empty())
 
 
 def _is_empty(result: object) -> bool:
@@ -78,6 +96,8 @@ def _reply(query: Query) -> Found | RefusedQuery:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
+    except BadSql as error:
+        return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
         return RefusedQuery(error.code, error.detail)
 
