@@ -154,19 +154,60 @@ def value_text(encoded: bytes) -> str:
     return encoded.decode()
 
 
+_LIMIT = re.compile(r"\blimit\s+(\d{1,9})(?:\s+offset\s+(\d{1,9}))?\s*;?\s*\Z", re.IGNORECASE)
+
+
+class Selection(NamedTuple):
+    """Rows that SQL selected, `rows` of `total` as JSON. `note` says where they are in the data."""
+
+    sql: str
+    columns: Sequence[str]
+    rows: bytes
+    total: int
+    is_cut: bool
+    note: str
+
+
+def selection_text(found: Selection, max_bytes: int) -> str:
+    """The rows under the names of their columns; a single value alone. Then how many there are, and the
+    query that goes on."""
+    rows = json.loads(found.rows)
+    if found.total == 1 and len(found.columns) == 1:
+        value = rows[0][0]
+        text, notes = value if isinstance(value, str) else json.dumps(value), []
+    else:
+        most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(found.columns)))
+        lines = [" | ".join(_cell(cell, most) for cell in row) for row in rows]
+        text = "\n".join((" | ".join(map(_line, found.columns)), *lines))
+        notes = [_rows_of(found, len(rows))]
+    if found.is_cut and found.total == len(rows):
+        notes.append("Texts are cut: substr(column, 1, 1000) selects a part.")
+    notes = [*notes, found.note] if found.note else notes
+    return f"{text}\n[{' '.join(notes)}]" if notes else text
+
+
+def _rows_of(found: Selection, shown: int) -> str:
+    if shown == found.total:
+        return f"{count_of(found.total, 'row')}."
+    limit = _LIMIT.search(found.sql)
+    start = int(limit[2] or 0) if limit else 0
+    left = int(limit[1]) - shown if limit else shown
+    return f"Rows 1 to {shown:,} of {found.total:,}. Go on with: LIMIT {left} OFFSET {start + shown}"
+
+
 def _is_flat(row: dict[str, object], keys: Sequence[str]) -> bool:
     few_missing = 2 * len(row) >= len(keys)
     return few_missing and not any(isinstance(cell, dict | list) for cell in row.values())
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, most: int = _CELL_CHARS) -> str:
     if isinstance(value, str):
-        return _line(value)
+        return _line(value, most)
     return "" if value is None else json.dumps(value)
 
 
-def _line(text: str) -> str:
-    return clip(text.replace("|", "\\|"), _CELL_CHARS)
+def _line(text: str, most: int = _CELL_CHARS) -> str:
+    return clip(text.replace("|", "\\|"), most)
 
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:

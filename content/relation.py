@@ -17,10 +17,10 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _RESERVED_WORDS = """
 add all alter and as autoincrement between case check collate commit constraint create cross current_date
-current_time current_timestamp default deferrable delete distinct drop else escape except exists foreign from
-full group having if in index indexed inner insert intersect into is isnull join left limit natural not nothing
-notnull null offset on or order outer primary references returning right select set table then to transaction
-union unique update using values when where with
+current_time current_timestamp default deferrable delete distinct drop else escape except exists foreign
+from full group having if in index indexed inner insert intersect into is isnull join left limit natural not
+nothing notnull null offset on or order outer primary references returning right select set table then to
+transaction union unique update using values when where with
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 """Words of SQLite that are no name without quotes."""
@@ -133,9 +133,11 @@ class Column(NamedTuple):
 def columns_of(rows: list[Row]) -> list[Column]:
     """A column for each key. A small object in a row, such as `{"billing": {"email": …}}`, is the columns
     `billing.email` and so on. Names are unique without regard to case."""
-    found = []
+    found: list[tuple[tuple[str, ...], str, set[type]]] = []
     for key, types in _types(rows).items():
-        inner = _types(filter(None, (row.get(key) for row in rows)), _MOST_INNER) if _are_objects(types) else {}
+        inner = (
+            _types(filter(None, (row.get(key) for row in rows)), _MOST_INNER) if _are_objects(types) else {}
+        )
         if inner:
             found += [((key, name), f"{key}.{name}", of_inner) for name, of_inner in inner.items()]
         else:

@@ -13,7 +13,7 @@ import msgspec
 from content import MAX_EXPRESSION_CHARS
 from content.relation import Column, Row, columns_of, listed, plain_name, quoted, relation_of, spelled
 from content.text import clip, without_surrogates
-from domain.errors import InvalidField
+from domain.errors import BadQuery
 
 MOST_COLUMNS = 2000
 """SQLite's limit."""
@@ -21,7 +21,9 @@ MOST_COLUMNS = 2000
 MORE = "_more"
 """The column of an object with the members that have no column of their own."""
 
-_SELECT = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+(?:select|with)\b(?![.\[])", re.IGNORECASE | re.DOTALL)
+_SELECT = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+(?:select|with)\b(?![.\[])", re.IGNORECASE | re.DOTALL
+)
 _OTHER_STATEMENT = re.compile(
     r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+(?:alter|analyze|attach|begin|commit|create|delete|detach|drop|explain"
     r"|insert|pragma|reindex|replace|rollback|update|vacuum|values)\s+[\w('\"]",
@@ -32,19 +34,18 @@ _TOKEN = re.compile(
     r"""|(?:\d[\w.]*)|\S""",
     re.DOTALL,
 )
-_FUNCTIONS = frozenset(
-    """
-abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes char coalesce concat concat_ws cos cosh count
-cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value floor
-format glob group_concat hex if ifnull iif instr json json_array json_array_length json_each json_error_position
-json_extract json_group_array json_group_object json_object json_patch json_pretty json_quote json_remove
-json_replace json_set json_tree json_type json_valid julianday lag last_value lead length like likelihood likely
-ln log log10 log2 lower ltrim max median min mod nth_value ntile nullif octet_length percent_rank percentile
-percentile_cont percentile_disc pi pow power printf quote radians random rank replace round row_number rtrim sign
-sin sinh sqrt strftime string_agg substr substring subtype sum tan tanh time timediff total trim trunc typeof
-unhex unicode unixepoch unlikely upper -> ->>
-""".split()
-)
+_FUNCTION_NAMES = """
+abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling changes char coalesce concat concat_ws cos cosh
+count cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value
+floor format glob group_concat hex if ifnull iif instr json json_array json_array_length json_each
+json_error_position json_extract json_group_array json_group_object json_object json_patch json_pretty
+json_quote json_remove json_replace json_set json_tree json_type json_valid julianday lag last_value lead
+length like likelihood likely ln log log10 log2 lower ltrim max median min mod nth_value ntile nullif
+octet_length percent_rank percentile percentile_cont percentile_disc pi pow power printf quote radians
+random rank replace round row_number rtrim sign sin sinh sqrt strftime string_agg substr substring subtype
+sum tan tanh time timediff total trim trunc typeof unhex unicode unixepoch unlikely upper -> ->>
+"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _TABLES = frozenset(("data", "document", "json_each", "json_tree"))
 _MOST_TEXT_BYTES = 64 << 20
 _MOST_REPAIRS = 40
@@ -75,21 +76,12 @@ def is_other_statement(expression: str) -> bool:
     return _OTHER_STATEMENT.match(expression) is not None
 
 
-class BadSql(InvalidField):
-    """`near` is the part of the statement that cannot be read, for its author alone: errors never repeat
-    their input."""
-
-    def __init__(self, detail: str, near: str = "") -> None:
-        super().__init__(detail)
-        self.near = near
-
-
 class UnknownName(Exception):
     """No column or table has the name; the text names those that there are."""
 
 
 class Selected(NamedTuple):
-    """`rows` raises BadSql, as values may be at fault."""
+    """`rows` raises BadQuery, as values may be at fault."""
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
@@ -127,7 +119,9 @@ class Database:
         readers = [field.read for field in fields]
         if len(shown) < len(columns):
             definitions.append(quoted(MORE))
-            readers.append(lambda row: {one.name: item for one in more if (item := _cell(row, one.keys)) is not None})
+            readers.append(
+                lambda row: {one.name: item for one in more if (item := _cell(row, one.keys)) is not None}
+            )
         self._connection.execute(f"CREATE TABLE {table} ({', '.join(definitions)})")
         marks = ", ".join("?" * len(readers))
         rows.reverse()
@@ -144,11 +138,11 @@ class Database:
         return [column.name for column in self._columns]
 
     def select(self, sql: str) -> Selected:
-        """Names that need quotes get them: nested ones, and words of SQL. Raises BadSql and UnknownName."""
+        """Names that need quotes get them: nested ones, and words of SQL. Raises BadQuery and UnknownName."""
         if len(sql) > MAX_EXPRESSION_CHARS:
-            raise BadSql(f"The query has more than {MAX_EXPRESSION_CHARS:,} characters.")
+            raise BadQuery(f"The query has more than {MAX_EXPRESSION_CHARS:,} characters.")
         if "\0" in sql:
-            raise BadSql("The query holds a null character.")
+            raise BadQuery("The query holds a null character.")
         sql = _requoted(str(without_surrogates(sql)))
         for _ in range(_MOST_REPAIRS):
             try:
@@ -160,7 +154,7 @@ class Database:
             else:
                 names = [name[0].replace("`", '"') for name in cursor.description]
                 return Selected(_apart(names), self._fetched(sql, cursor))
-        raise BadSql("The query cannot be read.")
+        raise BadQuery("The query cannot be read.")
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
         self._denied = ""
@@ -177,7 +171,8 @@ class Database:
         match action:
             case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
                 return sqlite3.SQLITE_OK
-            case sqlite3.SQLITE_READ if first in _TABLES:
+            case sqlite3.SQLITE_READ if first in _TABLES or not second:
+                # The name of no column: only the number of rows is read, also those of a query in WITH.
                 if second and first == "data":
                     self._read[second] = None
                 return sqlite3.SQLITE_OK
@@ -194,11 +189,11 @@ class Database:
     def _repaired(self, sql: str, error: str) -> str | None:
         if found := re.fullmatch(r"no such column: (.+)", error, re.DOTALL):
             return self._resolved(sql, found[1])
-        if found := re.fullmatch(r'near "(.+)": syntax error', error, re.DOTALL):
-            if found[1].lower() in (column.name.lower() for column in self._columns):
-                at = self._place(sql, found[1])
-                return f"{sql[: at[0]]}`{found[1]}`{sql[at[1] :]}" if at else None
-        return None
+        found = re.fullmatch(r'near "(.+)": syntax error', error, re.DOTALL)
+        if found is None or found[1].lower() not in (column.name.lower() for column in self._columns):
+            return None
+        at = self._place(sql, found[1])
+        return f"{sql[: at[0]]}`{found[1]}`{sql[at[1] :]}" if at else None
 
     def _resolved(self, sql: str, name: str) -> str | None:
         """The statement with the name of a nested column as SQLite takes it; None if there is no such
@@ -248,26 +243,28 @@ class Database:
                         return found.span()
         return None
 
-    def _explained(self, sql: str, error: str) -> BadSql | UnknownName:
+    def _explained(self, sql: str, error: str) -> BadQuery | UnknownName:
         kind, _, name = error.partition(": ")
         if kind == "no such column":
             return UnknownName(self._absent(sql, name))
         if kind == "no such table" or self._denied == "table":
             return UnknownName(f"The rows are in the table data. {self.all_columns()}")
         if kind == "no such function" or self._denied == "function":
-            return BadSql(_NO_FUNCTION)
+            return BadQuery(_NO_FUNCTION)
         if self._denied or "one statement" in error:
-            return BadSql(ONLY_READS)
+            return BadQuery(ONLY_READS)
         if found := re.fullmatch(r'(?:near|unrecognized token:) "(.+)"(?:: syntax error)?', error, re.DOTALL):
             at = self._place(sql, found[1])
-            return BadSql("The query is not SQL as SQLite reads it.", sql[at[0] :] if at else found[1])
+            return BadQuery("The query is not SQL as SQLite reads it.", sql[at[0] :] if at else found[1])
         if error == "incomplete input":
-            return BadSql("The query is not SQL as SQLite reads it: something is missing at its end.")
+            return BadQuery("The query is not SQL as SQLite reads it: something is missing at its end.")
         if "malformed JSON" in error:
-            return BadSql("A value that a JSON function reads is not JSON: leave it out with WHERE json_valid(…).")
+            return BadQuery(
+                "A value that a JSON function reads is not JSON: leave it out with WHERE json_valid(…)."
+            )
         # What follows a colon or is in quotes may repeat the query.
         said = re.sub(r"""\s*(?::.*|".*"|'.*')""", "", error, flags=re.DOTALL)
-        return BadSql(f"SQLite cannot run the query: {said}.")
+        return BadQuery(f"SQLite cannot run the query: {said}.")
 
     def _absent(self, sql: str, name: str) -> str:
         last = name.rpartition(".")[2].lower()
@@ -285,7 +282,8 @@ class Database:
     def all_columns(self) -> str:
         said = f"Columns of data: {listed(map(spelled, self.names), _NAMES_CHARS)}."
         if self._document:
-            said += f" Of document, its one row: {listed([spelled(one.name) for one in self._document], _NAMES_CHARS)}."
+            names = listed([spelled(column.name) for column in self._document], _NAMES_CHARS)
+            said += f" Columns of document, which has one row: {names}."
         return said
 
     def about_rows(self) -> str:
@@ -295,10 +293,12 @@ class Database:
     def why_empty(self) -> str:
         """Of the columns that the last query read, the most frequent values; else all columns."""
         ends = time.process_time() + _HINT_SECONDS
-        said = []
-        for name in [name for name in self._read if name in self.names][:_HINT_COLUMNS]:
-            if time.process_time() < ends and (values := self._frequent(name)):
-                said.append(f"{spelled(name)} has {values}.")
+        read = [name for name in self._read if name in self.names][:_HINT_COLUMNS]
+        said = [
+            f"{spelled(name)} has {values}."
+            for name in read
+            if time.process_time() < ends and (values := self._frequent(name))
+        ]
         return " ".join((*said, self.all_columns()))
 
     def _frequent(self, name: str) -> str:
@@ -306,10 +306,11 @@ class Database:
         counted = self._connection.execute(
             f"SELECT {column}, count(*) FROM data GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
         ).fetchmany(_HINT_VALUES + 1)
-        if not counted or counted[0][1] < 2 and len(counted) > _HINT_VALUES:
+        if not counted or (counted[0][1] < 2 and len(counted) > _HINT_VALUES):
             return ""
         texts = [
-            f"{'null' if value is None else clip(str(value), 40)} ({count:,})" for value, count in counted[:_HINT_VALUES]
+            f"{'null' if value is None else clip(str(value), 40)} ({count:,})"
+            for value, count in counted[:_HINT_VALUES]
         ]
         return ", ".join(texts) + (", …" if len(counted) > _HINT_VALUES else "")
 
@@ -331,7 +332,11 @@ def _field(column: Column, rows: list[Row]) -> _Field:
         is_large = int in types and any(
             type(cell) is int and cell not in _INTEGERS for cell in map(read, rows)
         )
-        return _Field(column.name, "", lambda row: _bounded(read(row))) if is_large else _Field(column.name, "NUMERIC", read)
+        return (
+            _Field(column.name, "", lambda row: _bounded(read(row)))
+            if is_large
+            else _Field(column.name, "NUMERIC", read)
+        )
     if types == {str}:
         if _are_numbers(filter(None, map(read, rows))):
             return _Field(column.name, "NUMERIC", lambda row: read(row) or None)
@@ -399,7 +404,8 @@ def _text(text: str) -> str:
 def _as_json(name: str) -> str:
     """The expression of a column's cell within a JSON object."""
     cell = quoted(name)
-    return f"CASE WHEN substr({cell}, 1, 1) IN ('{{', '[') AND json_valid({cell}) THEN json({cell}) ELSE {cell} END"
+    is_json = f"substr({cell}, 1, 1) IN ('{{', '[') AND json_valid({cell})"
+    return f"CASE WHEN {is_json} THEN json({cell}) ELSE {cell} END"
 
 
 def _backticked(name: str) -> str:

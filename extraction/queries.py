@@ -14,9 +14,8 @@ from anyio.abc import Process
 from msgspec import Raw, Struct
 
 from content.kind import Kind
-from content.sql import BadSql
 from content.text import cut_head, without_surrogates
-from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
+from domain.errors import BadQuery, InvalidField, NotQueryable, Overloaded, QueryTooCostly
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,40 +73,63 @@ def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slic
 
 def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Query") -> Slice:
     """Returns rows `offset` to before `offset + limit`, as many as fit, and counts all. Each is an object, or
-    an array if `query.has_arrays`. Raises QueryTooCostly if a row does not fit."""
+    an array if `query.has_arrays`. The texts of a row that is too large alone are cut. Raises QueryTooCostly
+    if it does not fit then either."""
     held: list[bytes] = []
     room, total, end = query.max_bytes - 2, 0, query.offset + query.limit
+    is_cut = False
     for row in rows:
         if query.offset <= total < end:
-            encoded = encoded_json(row if query.has_arrays else dict(zip(columns, row, strict=True)))
+            encoded = _row_json(columns, row, query)
+            if not held and len(encoded) > room:
+                encoded, is_cut = _row_json(columns, _cut_row(row, room), query), True
+                if len(encoded) > room:
+                    raise _too_large_row(len(encoded), query.max_bytes)
             room -= len(encoded) + 1
             if room >= -1:
                 held.append(encoded)
-            elif held:
-                end = total
             else:
-                raise QueryTooCostly(
-                    f"A row has {len(encoded):,} bytes, and an answer holds {query.max_bytes:,}. Select fewer "
-                    "columns, or a part of a text: substr(column, 1, 500)."
-                )
+                end = total
         total += 1
     end = query.offset + len(held)
     following = end if end < total and query.offset < total else None
     result = Raw(b"[" + b",".join(held) + b"]")
-    return Slice(result, "array", total, following, len(held) < total, columns)
+    return Slice(result, "array", total, following, is_cut or len(held) < total, columns)
+
+
+def _row_json(columns: list[str], row: Sequence[object], query: "Query") -> bytes:
+    return encoded_json(row if query.has_arrays else dict(zip(columns, row, strict=True)))
+
+
+def _cut_row(row: Sequence[object], room: int) -> list[object]:
+    """Half of the room is for the names of the columns, if they are shown, and for what is no text."""
+    share = room // (2 * len(row))
+    cells = []
+    for cell in row:
+        size = len(encoded_json(cell))
+        is_long = isinstance(cell, str) and size > share
+        cells.append(msgspec.json.decode(_string_head(str(cell), size, share)) if is_long else cell)
+    return cells
+
+
+def _too_large_row(size: int, max_bytes: int) -> QueryTooCostly:
+    return QueryTooCostly(
+        f"A row has {size:,} bytes, and an answer holds {max_bytes:,}. Select the columns that you need, "
+        "by name."
+    )
 
 
 def encoded_json(value: object) -> bytes:
-    """Encodes as JSON. Lone surrogates become U+FFFD, infinities null. Raises InvalidField for other
+    """Encodes as JSON. Lone surrogates become U+FFFD, infinities null. Raises BadQuery for other
     values."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
         return _encode(without_surrogates(value))
     except TypeError:
-        raise InvalidField("The value is an expression (&…), not data: give it to a function.") from None
+        raise BadQuery("The value is an expression (&…), not data: give it to a function.") from None
     except RecursionError:
-        raise InvalidField("The value is nested too deeply for an answer.") from None
+        raise BadQuery("The value is nested too deeply for an answer.") from None
 
 
 def _string_head(text: str, encoded_size: int, max_bytes: int) -> bytes:
@@ -160,7 +182,7 @@ class Found(Struct, frozen=True, tag=True):
 
 
 class RefusedQuery(Struct, frozen=True, tag=True):
-    """The code and the detail of an InvalidField or of one of its subclasses, and what a BadSql is near."""
+    """The code and the detail of an InvalidField or of one of its subclasses, and what a BadQuery is near."""
 
     code: str
     detail: str
@@ -197,7 +219,7 @@ class Queries:
     async def run(self, tenant: str, query: Query, size: int, read: Read) -> Found:
         """Evaluates `query` over the `size` bytes that `read` yields.
 
-        Raises InvalidField, NotQueryable or QueryTooCostly where the expression or the data is at fault;
+        Raises BadQuery, NotQueryable or QueryTooCostly where the expression or the data is at fault;
         Overloaded after WAIT_SECONDS without a slot, or RUN_SECONDS in which the child got too little of the
         processor.
         """
@@ -252,8 +274,8 @@ async def _run(query: Query, read: Read) -> Found:
         raise ProcessFailed(f"the child of a query ended with {code}")
     found = _decode(reply)
     if isinstance(found, RefusedQuery):
-        if found.near:
-            raise BadSql(found.detail, found.near)
+        if found.code == BadQuery.code:
+            raise BadQuery(found.detail, found.near)
         raise _REFUSALS[found.code](found.detail)
     return found
 

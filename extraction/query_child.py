@@ -17,9 +17,9 @@ import msgspec
 
 from content.jmespath import Expression
 from content.kind import Kind
-from content.sql import ONLY_READS, BadSql, Database, UnknownName, is_other_statement, is_sql
+from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
 from content.values import as_table, read_value
-from domain.errors import InvalidField, QueryTooCostly
+from domain.errors import BadQuery, InvalidField, QueryTooCostly
 from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
@@ -30,12 +30,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def answer(query: Query, read: Callable[[], bytes]) -> Found:
-    """Raises InvalidField, NotQueryable, QueryTooCostly, MemoryError."""
+    """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
     if is_sql(query.expression):
         kind, value = read_value(read(), query.tool_name, query.path)
         return _selected(query, kind, value)
     if is_other_statement(query.expression):
-        raise InvalidField(ONLY_READS)
+        raise BadQuery(ONLY_READS)
     expression = Expression(query.expression)
     # The data has no name here, so that read_value can free it.
     kind, value = read_value(read(), query.tool_name, query.path)
@@ -96,7 +96,7 @@ def _reply(query: Query) -> Found | RefusedQuery:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
-    except BadSql as error:
+    except BadQuery as error:
         return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
         return RefusedQuery(error.code, error.detail)

@@ -31,13 +31,13 @@ from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LinePager
 from content.natural_language import language_of_text, may_be_in
-from content.text import cut_head, without_surrogates
+from content.text import clip, cut_head, without_surrogates
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
+from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from domain.library_errors import msgspec_rule, types_in_words
-from extraction.queries import Query
+from extraction.queries import Found, Query
 from extraction.source import Source
 from extraction.task import frame_failure
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # Imported with the strategies.
 _MOST_LINES = 10_000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
+_NEAR_CHARS = 60
 _SCANNED_BYTES = 1 << 18
 
 _NEAREST_BYTES = 8 << 20
@@ -324,13 +325,31 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
-    answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    query = Query(
+        arguments.expression, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True
+    )
+    try:
+        answer = await rt.queries.run(
+            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
+        )
+    except BadQuery as error:
+        near = f" It cannot be read from here on: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
+        raise BadQuery(error.detail + near) from None
+    reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
+    return _query_text(arguments.expression, answer, room)
+
+
+def _query_text(expression: str, answer: Found, room: int) -> str:
     part = answer.slice
-    reading.found_nothing = bytes(part.result).decode() in NO_VALUE
+    encoded = bytes(part.result)
+    if part.columns is not None and part.total:
+        selection = model_text.Selection(
+            expression, part.columns, encoded, part.total, part.truncated, answer.hint
+        )
+        return model_text.selection_text(selection, room)
     if answer.hint:
-        return f"{bytes(part.result).decode()}\n[Nothing is selected. {answer.hint}]"
-    text = model_text.value_text(bytes(part.result))
+        return f"{encoded.decode()}\n[Nothing is selected. {answer.hint}]"
+    text = model_text.value_text(encoded)
     if part.next_offset is not None:
         text += (
             f"\n[Items 1 to {part.next_offset:,} of {part.total:,}. Go on with: … | [{part.next_offset}:]]"
