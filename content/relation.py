@@ -101,6 +101,8 @@ def _pairs(value: Row) -> list[Row]:
 
 
 def _rows_of(items: list[Any]) -> list[Row]:
+    if all(isinstance(item, list) and all(isinstance(one, dict) for one in item) for item in items):
+        return [{"_list": number, **one} for number, item in enumerate(items, 1) for one in item]
     if any(isinstance(item, list) for item in items):
         return [
             {f"column_{number}": cell for number, cell in enumerate(item, 1)}

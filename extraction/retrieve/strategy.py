@@ -21,6 +21,7 @@ from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank, stem
+from extraction.retrieve.suggested_query import suggested_query
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -93,11 +94,14 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
+    query = suggested_query(text, instruction)
+    named = f"[To answer from all rows, query: {query}]\n" if query else ""
     if other := _ask_in(instruction, ranked, data):
-        return _complete(other, total, max_bytes)
+        return _complete(named + other, total, max_bytes)
     if not ranked.hits:
-        return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
+        without = _without_hits(source, text, instruction, ranked, max_bytes - len(named.encode()))
+        return _complete(named + without, total, max_bytes)
+    head = named + (f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
