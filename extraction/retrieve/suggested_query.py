@@ -33,8 +33,11 @@ def _words(pattern: str) -> re.Pattern[str]:
 
 
 _COUNT = _words(
-    r"\b(?:how many|number of|counts?|tally|frequen\w+|wie ?viele?|anzahl|häufig\w*|cuánt[ao]s|número de|combien"
-    r"|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
+    r"\b(?:how many|number of|counts?|tally|frequen\w+|wie ?viele?|anzahl|häufig\w*|cuánt[ao]s|número de"
+    r"|combien|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
+)
+_EXTENT = _words(
+    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?(?:rows?|lines?|records?|entries|columns?|keys)\b"
 )
 _SUM = _words(
     r"\b(?:sum|sums|summed|totals?|altogether|summe|insgesamt|gesamt\w*|suma|somme|soma|somma|totales?|totale|totaux)\b"
@@ -178,6 +181,8 @@ class _Table:
         if group and (asked.groups or asked.descending is not None or not where):
             order = "ASC" if asked.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
+        if asked.count and not where and _EXTENT.search(self._text):
+            return ""
         if asked.count and not where:
             where = self._mentions()
         if where or asked.count:
