@@ -71,7 +71,7 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("offset", type=int, help="the first line, counted from 1")
         parser.add_argument("limit", type=int, nargs="?", help="how many lines")
     else:
-        parser.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+        parser.add_argument("expression", help="SQL over the table data, or JMESPath")
 
 
 def _ask(command: str, options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from full group having if in index indexed inner insert intersect into is isnull
 nothing notnull null offset on or order outer primary references returning right select set table then to
 transaction union unique update using values when where with
 """
-_RESERVED = frozenset(_RESERVED_WORDS.split())
+RESERVED = frozenset(_RESERVED_WORDS.split())
 """Words of SQLite that are no name without quotes."""
 
 
@@ -189,7 +189,7 @@ def quoted(name: str) -> str:
 
 def spelled(name: str) -> str:
     """The name as SQL spells it: in double quotes where it is not a plain word."""
-    is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in _RESERVED
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in RESERVED
     return name if is_plain else quoted(name)
 
 

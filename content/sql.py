@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from content import MAX_EXPRESSION_CHARS
-from content.relation import Column, Row, columns_of, listed, plain_name, quoted, relation_of, spelled
+from content.relation import (
+    RESERVED,
+    Column,
+    Row,
+    columns_of,
+    listed,
+    plain_name,
+    quoted,
+    relation_of,
+    spelled,
+)
 from content.text import clip, without_surrogates
 from domain.errors import BadQuery
 
@@ -53,6 +63,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.(\d+))?")
 _NUMBER_CHARS = 15
 _INTEGER_CHARS = 18
+_WORDS_BEFORE = 2
 _NAMES_CHARS = 4000
 _HINT_SECONDS = 0.5
 _HINT_COLUMNS = 3
@@ -152,8 +163,9 @@ class Database:
                     raise self._explained(sql, str(error)) from None
                 sql = repaired
             else:
-                names = [name[0].replace("`", '"') for name in cursor.description]
-                return Selected(_apart(names), self._fetched(sql, cursor))
+                names = (name for name, *_ in cursor.description)
+                shown = [name if name in self.names else name.replace("`", '"') for name in names]
+                return Selected(_apart(shown), self._fetched(sql, cursor))
         raise BadQuery("The query cannot be read.")
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
@@ -190,7 +202,8 @@ class Database:
         if found := re.fullmatch(r"no such column: (.+)", error, re.DOTALL):
             return self._resolved(sql, found[1])
         found = re.fullmatch(r'near "(.+)": syntax error', error, re.DOTALL)
-        if found is None or found[1].lower() not in (column.name.lower() for column in self._columns):
+        word = found[1].lower() if found else ""
+        if found is None or word not in RESERVED or word not in map(str.lower, self.names):
             return None
         at = self._place(sql, found[1])
         return f"{sql[: at[0]]}`{found[1]}`{sql[at[1] :]}" if at else None
@@ -198,7 +211,7 @@ class Database:
     def _resolved(self, sql: str, name: str) -> str | None:
         """The statement with the name of a nested column as SQLite takes it; None if there is no such
         column."""
-        by_name = {column.name.lower(): column for column in self._columns}
+        by_name = {column.name.lower(): column for column in (*self._document, *self._columns)}
         parts = name.split(".")
         for start in (0, 1):
             for end in range(len(parts), start, -1):
@@ -255,7 +268,8 @@ class Database:
             return BadQuery(ONLY_READS)
         if found := re.fullmatch(r'(?:near|unrecognized token:) "(.+)"(?:: syntax error)?', error, re.DOTALL):
             at = self._place(sql, found[1])
-            return BadQuery("The query is not SQL as SQLite reads it.", sql[at[0] :] if at else found[1])
+            near = " ".join((*sql[: at[0]].split()[-_WORDS_BEFORE:], sql[at[0] :])) if at else found[1]
+            return BadQuery("The query is not SQL as SQLite reads it.", near.replace("`", '"'))
         if error == "incomplete input":
             return BadQuery("The query is not SQL as SQLite reads it: something is missing at its end.")
         if "malformed JSON" in error:

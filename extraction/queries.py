@@ -172,7 +172,7 @@ class Query(Struct, frozen=True):
     has_arrays: bool = False
 
 
-class Found(Struct, frozen=True, tag=True):
+class QueryAnswer(Struct, frozen=True, tag=True):
     """What the data was read as, and the part of the query's value that is answered. `hint` says which keys
     there are where the query selects nothing, and where the rows are in the data."""
 
@@ -202,7 +202,9 @@ _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
 }
-_decode: Callable[[bytes], Found | RefusedQuery] = msgspec.json.Decoder(Found | RefusedQuery).decode
+_decode: Callable[[bytes], QueryAnswer | RefusedQuery] = msgspec.json.Decoder(
+    QueryAnswer | RefusedQuery
+).decode
 
 
 class ProcessFailed(Exception):
@@ -216,7 +218,7 @@ class Queries:
         self._children = anyio.Semaphore(AT_A_TIME)
         self._slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
 
-    async def run(self, tenant: str, query: Query, size: int, read: Read) -> Found:
+    async def run(self, tenant: str, query: Query, size: int, read: Read) -> QueryAnswer:
         """Evaluates `query` over the `size` bytes that `read` yields.
 
         Raises BadQuery, NotQueryable or QueryTooCostly where the expression or the data is at fault;
@@ -251,7 +253,7 @@ class Queries:
             yield
 
 
-async def _run(query: Query, read: Read) -> Found:
+async def _run(query: Query, read: Read) -> QueryAnswer:
     command = (*_COMMAND, str(os.getpid()))
     process = await anyio.open_process(command, env=_environment(), stderr=subprocess.DEVNULL)
     async with process:

@@ -20,7 +20,7 @@ from content.kind import Kind
 from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
 from content.values import as_table, read_value
 from domain.errors import BadQuery, InvalidField, QueryTooCostly
-from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, rows_slice, slice_of
+from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
@@ -29,7 +29,7 @@ _NICER = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def answer(query: Query, read: Callable[[], bytes]) -> Found:
+def answer(query: Query, read: Callable[[], bytes]) -> QueryAnswer:
     """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
     if is_sql(query.expression):
         kind, value = read_value(read(), query.tool_name, query.path)
@@ -46,18 +46,18 @@ def answer(query: Query, read: Callable[[], bytes]) -> Found:
     if rows is not value and _is_empty(result) and not _is_empty(found := expression.evaluate(value)):
         result = found
     hint = expression.why_empty(rows) if _is_empty(result) else ""
-    return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
+    return QueryAnswer(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
 
 
-def _selected(query: Query, kind: Kind, value: object) -> Found:
+def _selected(query: Query, kind: Kind, value: object) -> QueryAnswer:
     database = Database(value)
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     try:
         columns, rows = database.select(query.expression)
     except UnknownName as error:
-        return Found(kind, rows_slice([], [], query), str(error))
+        return QueryAnswer(kind, rows_slice([], [], query), str(error))
     found = rows_slice(columns, rows, query)
-    return Found(kind, found, database.about_rows() if found.total else database.why_empty())
+    return QueryAnswer(kind, found, database.about_rows() if found.total else database.why_empty())
 
 
 def _is_empty(result: object) -> bool:
@@ -91,7 +91,7 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(query: Query) -> Found | RefusedQuery:
+def _reply(query: Query) -> QueryAnswer | RefusedQuery:
     try:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:

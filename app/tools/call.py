@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import NO_VALUE, Subject, open_subject, path_of, scan, session_in_any_case
+from app.reading import NO_VALUE, Subject, open_subject, path_of, query_text, scan, session_in_any_case
 from app.runtime import Runtime
 from app.tools.definitions import (
     TOOLS,
@@ -37,7 +37,7 @@ from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, Re
 from domain.extraction import Mode, Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from domain.library_errors import msgspec_rule, types_in_words
-from extraction.queries import Found, Query
+from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
 
@@ -333,30 +333,10 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
             stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
         )
     except BadQuery as error:
-        near = f" It cannot be read from here on: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
+        near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
         raise BadQuery(error.detail + near) from None
     reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
-    return _query_text(arguments.expression, answer, room)
-
-
-def _query_text(expression: str, answer: Found, room: int) -> str:
-    part = answer.slice
-    encoded = bytes(part.result)
-    if part.columns is not None and part.total:
-        selection = model_text.Selection(
-            expression, part.columns, encoded, part.total, part.truncated, answer.hint
-        )
-        return model_text.selection_text(selection, room)
-    if answer.hint:
-        return f"{encoded.decode()}\n[Nothing is selected. {answer.hint}]"
-    text = model_text.value_text(encoded)
-    if part.next_offset is not None:
-        text += (
-            f"\n[Items 1 to {part.next_offset:,} of {part.total:,}. Go on with: … | [{part.next_offset}:]]"
-        )
-    elif part.truncated:
-        text += "\n[Cut: select less.]"
-    return text
+    return query_text(query, answer, room)
 
 
 _TEXTS: dict[str, Callable[..., Awaitable[str]]] = {

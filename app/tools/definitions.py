@@ -64,8 +64,8 @@ class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):
             min_length=1,
             max_length=MAX_EXPRESSION_CHARS,
             description=(
-                "JMESPath over all of the data, such as [?price > `10`].name, length(items) or "
-                "count_by(@, &status). The rows of a table are objects by column."
+                "SQL (SQLite) over the table data, whose columns are the keys, such as SELECT status, "
+                "count(*) FROM data GROUP BY status; or JMESPath, such as [?price > `10`].name."
             ),
         ),
     ]
@@ -117,7 +117,7 @@ TOOLS: dict[str, Tool] = {
             "Query a stored tool output",
             Offer.QUERY,
             QueryArguments,
-            "Evaluates a JMESPath expression over a stored tool output that is JSON, JSON lines, CSV or TSV.",
+            "Queries a stored tool output that is JSON, JSON lines, CSV or TSV with SQL or JMESPath.",
             "counts, sums, filters over records (JSON, CSV)",
         ),
     )
