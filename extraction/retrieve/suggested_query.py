@@ -172,7 +172,8 @@ class _Table:
         if asked.function:
             return self._aggregate(where)
         group = self._group(named_values)
-        if asked.count and not group and (array := self._best(self._arrays)):
+        is_row = group is None or len(self._values[group.name]) == len(self._rows)
+        if asked.count and is_row and (array := self._best(self._arrays)):
             return self._lengths(array, where)
         if asked.descending is not None and (measure := self._measure()) and not asked.count:
             return self._extreme(measure, where)
@@ -224,7 +225,7 @@ class _Table:
         return _select(f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {_SHOWN}")
 
     def _aggregate(self, where: str) -> str:
-        measure = self._measure()
+        measure = self._measure(may_be_unnamed=True)
         if measure is None:
             return ""
         value = f"{self._asked.function}({spelled(measure.name)})"
@@ -337,8 +338,9 @@ class _Table:
         cells = [str(cell) for cell in self._cells(column) if cell not in (None, "")][:50]
         return bool(cells) and all(map(_SORTABLE.match, cells))
 
-    def _measure(self) -> Column | None:
-        """The column of numbers that the question names, or whose numbers its adjective compares."""
+    def _measure(self, *, may_be_unnamed: bool = False) -> Column | None:
+        """The column of numbers that the question names, or whose numbers its adjective compares; the only
+        one, if it `may_be_unnamed`."""
         numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
         if found := self._best(numbers):
             return found
@@ -351,7 +353,7 @@ class _Table:
                             not name.isascii() and name in column.name
                         ):
                             return column
-        return numbers[0] if len(numbers) == 1 else None
+        return numbers[0] if len(numbers) == 1 and may_be_unnamed else None
 
     def _group(self, without: set[str]) -> Column | None:
         """The column by whose values the question groups: the one that it names last after "by"."""
@@ -391,7 +393,7 @@ class _Table:
     def _comparisons(self) -> Iterator[str]:
         for sign, pattern in ((">", _MORE), ("<", _FEWER)):
             found = pattern.search(self._text)
-            if found and (measure := self._measure()):
+            if found and (measure := self._measure(may_be_unnamed=True)):
                 yield f"{spelled(measure.name)} {sign} {found[1].replace(',', '')}"
 
     def _is_named(self, value: str) -> bool:
