@@ -31,12 +31,12 @@ MOST_COLUMNS = 2000
 MORE = "_more"
 """The column of an object with the members that have no column of their own."""
 
-_SELECT = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+(?:select|with)\b(?![.\[])", re.IGNORECASE | re.DOTALL
-)
+_BEFORE = r"(?>(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*)"
+_SELECT = re.compile(_BEFORE + r"(?:select|with)\b(?![.\[])", re.IGNORECASE | re.DOTALL)
 _OTHER_STATEMENT = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+(?:alter|analyze|attach|begin|commit|create|delete|detach|drop|explain"
-    r"|insert|pragma|reindex|replace|rollback|update|vacuum|values)\s+[\w('\"]",
+    _BEFORE
+    + r"(?:alter|analyze|attach|begin|commit|create|delete|detach|drop|explain|insert|pragma|reindex|replace"
+    r"|rollback|update|vacuum|values)\s+[\w('\"]",
     re.IGNORECASE | re.DOTALL,
 )
 _TOKEN = re.compile(
@@ -246,7 +246,7 @@ class Database:
         self._columns.append(Column(name, (name,), frozenset()))
 
     def _place(self, sql: str, token: str) -> tuple[int, int] | None:
-        """Where the token is at which the statement cannot be read on."""
+        """The span of the token at which the statement cannot be read on."""
         for found in _TOKEN.finditer(sql):
             if found[0].lower() == token.lower():
                 try:
@@ -301,11 +301,11 @@ class Database:
         return said
 
     def about_rows(self) -> str:
-        """Where the rows are in the data, "" where they are all of it."""
+        """The place of the rows in the data, "" where they are all of it."""
         return f"data is the array {self.path}; document is the object around it." if self.path else ""
 
     def why_empty(self) -> str:
-        """Of the columns that the last query read, the most frequent values; else all columns."""
+        """The most frequent values of the columns that the last query read, and all columns."""
         ends = time.process_time() + _HINT_SECONDS
         read = [name for name in self._read if name in self.names][:_HINT_COLUMNS]
         said = [

@@ -305,7 +305,6 @@ ENDLESS = {
     "join": "SELECT a.id FROM data a, data b, data c",
     "memory": "WITH RECURSIVE c(x) AS (SELECT 'a' UNION ALL SELECT x || x FROM c) SELECT length(x) FROM c",
     "format": "SELECT printf('%.*c', 60000000, 'x') || printf('%.*c', 1000000000, 'x')",
-    "like": "SELECT count(*) FROM data a, data b, data c WHERE a.host || b.host LIKE '%w%b%-%w%b%-%z'",
 }
 """Statements that would not end, or would take all memory."""
 
