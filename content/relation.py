@@ -135,35 +135,41 @@ class Column(NamedTuple):
 def columns_of(rows: list[Row]) -> list[Column]:
     """A column for each key. A small object in a row, such as `{"billing": {"email": …}}`, is the columns
     `billing.email` and so on. Names are unique without regard to case."""
+    types: dict[str, set[type]] = {}
+    for row in rows:
+        _note_types(types, row)
+    members = _members(rows, {key for key, held in types.items() if dict in held and held <= _OBJECT})
     found: list[tuple[tuple[str, ...], str, set[type]]] = []
-    for key, types in _types(rows).items():
-        inner = (
-            _types(filter(None, (row.get(key) for row in rows)), _MOST_INNER) if _are_objects(types) else {}
-        )
-        if inner:
+    for key, held in types.items():
+        if inner := members.get(key):
             found += [((key, name), f"{key}.{name}", of_inner) for name, of_inner in inner.items()]
         else:
-            found.append(((key,), key, types))
+            found.append(((key,), key, held))
     names = _unique(name for _, name, _ in found)
-    return [Column(name, keys, frozenset(types)) for name, (keys, _, types) in zip(names, found, strict=True)]
+    return [Column(name, keys, frozenset(held)) for name, (keys, _, held) in zip(names, found, strict=True)]
 
 
-def _are_objects(types: set[type]) -> bool:
-    return dict in types and types <= {dict, type(None)}
+_OBJECT = {dict, type(None)}
 
 
-def _types(rows: Iterable[Row], most: int | None = None) -> dict[str, set[type]]:
-    """The types of the cells by key; nothing where there are more than `most` keys."""
-    found: dict[str, set[type]] = {}
-    for row in rows:
+def _members(rows: list[Row], objects: set[str]) -> dict[str, dict[str, set[type]]]:
+    """The types of the members of these keys, whose cells are objects; none where they have many members."""
+    members: dict[str, dict[str, set[type]]] = {key: {} for key in objects}
+    for row in rows if objects else ():
         for key, item in row.items():
-            types = found.get(key)
-            if types is None:
-                if len(found) == most:
-                    return {}
-                types = found[key] = set()
-            types.add(type(item))
-    return found
+            if item and (types := members.get(key)) is not None:
+                _note_types(types, item)
+                if len(types) > _MOST_INNER:
+                    del members[key]
+    return members
+
+
+def _note_types(types: dict[str, set[type]], row: Row) -> None:
+    for key, item in row.items():
+        held = types.get(key)
+        if held is None:
+            held = types[key] = set()
+        held.add(type(item))
 
 
 def _unique(names: Iterable[str]) -> list[str]:

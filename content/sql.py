@@ -130,9 +130,8 @@ class Database:
         readers = [field.read for field in fields]
         if len(shown) < len(columns):
             definitions.append(quoted(MORE))
-            readers.append(
-                lambda row: {one.name: item for one in more if (item := _cell(row, one.keys)) is not None}
-            )
+            others = {column.keys: column.name for column in more}
+            readers.append(lambda row: _others(row, others))
         self._connection.execute(f"CREATE TABLE {table} ({', '.join(definitions)})")
         marks = ", ".join("?" * len(readers))
         rows.reverse()
@@ -369,6 +368,17 @@ def _cell(row: Row, keys: tuple[str, ...]) -> Any:
     for key in keys:
         item = item.get(key) if item else None
     return item
+
+
+def _others(row: Row, names: dict[tuple[str, ...], str]) -> Row | None:
+    """The cells of these columns that the row has, by the names of the columns."""
+    found: Row = {}
+    for key, item in row.items():
+        if name := names.get((key,)):
+            found[name] = item
+        elif isinstance(item, dict):
+            found |= {name: cell for inner, cell in item.items() if (name := names.get((key, inner)))}
+    return found or None
 
 
 def _taken(rows: list[Row]) -> Iterator[Row]:

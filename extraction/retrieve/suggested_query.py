@@ -19,8 +19,12 @@ from extraction.retrieve.ranking import stem
 _READ_BYTES = 1 << 20
 _LEAST_ROWS = 3
 _SAMPLED_ROWS = 5000
+_MOST_COLUMNS = 200
+_MOST_CELLS = 100_000
 _MOST_GROUPS = 50
 _SHOWN = 10
+_NAMING_CHARS = 60
+_NAMING_WORDS = 4
 _VALUE_CHARS = 60
 _PLAIN_WORDS = frozenset(("total", "count", "number", "data", "rows", "row", "records", "entries", "items"))
 _LEAST_MENTIONED = 4
@@ -156,8 +160,9 @@ class _Table:
     """The sampled rows, and which of their columns and values the question names."""
 
     def __init__(self, rows: list[Row], instruction: ParsedInstruction, asked: _Asked) -> None:
-        self._rows, self._asked = rows, asked
-        self._columns = columns_of(rows)
+        self._asked = asked
+        self._columns = columns_of(rows)[:_MOST_COLUMNS]
+        self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
         self._content_words = list(dict.fromkeys(word.lower() for word in instruction.words))
         parts = [part.lower() for part in _PARTS.findall(instruction.text) if len(part) > 2]
@@ -260,7 +265,7 @@ class _Table:
 
     def _score(self, column: Column) -> float:
         """How many of the words of the column's name the question has; its synonyms count half."""
-        parts = [part.lower() for part in _PARTS.findall(_CAMEL.sub(" ", column.name))]
+        parts = _parts(column)
         if not parts:
             return 0
         stems = [stem(part) for part in parts]
@@ -280,8 +285,7 @@ class _Table:
 
     @cached_property
     def _named_stems(self) -> set[str]:
-        names = (_CAMEL.sub(" ", column.name) for column in self._columns)
-        return {stem(part) for name in names for part in _PARTS.findall(name)}
+        return {stem(part) for column in self._columns for part in _parts(column)}
 
     @cached_property
     def _arrays(self) -> list[Column]:
@@ -358,8 +362,10 @@ class _Table:
     def _group(self, without: set[str]) -> Column | None:
         """The column by whose values the question groups: the one that it names last after "by"."""
         if found := _GROUP.search(self._text):
-            rest = _Words(self._text[found.end() :])
-            after = [column for column in self._columns if self._values[column.name] and rest.names(column)]
+            rest = self._text[found.end() :]
+            after = [
+                column for column in self._columns if self._values[column.name] and _begins_with(rest, column)
+            ]
             if after:
                 return max(after, key=self._score)
         is_ranked = self._asked.descending is not None or self._asked.distinct
@@ -422,15 +428,13 @@ def _begin_alike(one: str, other: str) -> bool:
     return len(short) >= _SAME_BEGINNING and long.startswith(short) and len(long) - len(short) <= 2
 
 
-class _Words:
-    """The first words after "by", which name the column."""
+def _parts(column: Column) -> list[str]:
+    """The words of a column's name, in lower case."""
+    return [part.lower() for part in _PARTS.findall(_CAMEL.sub(" ", column.name))]
 
-    def __init__(self, text: str) -> None:
-        self._text = text[:60].lower()
-        self._stems = {stem(word) for word in _PARTS.findall(self._text)[:4]}
 
-    def names(self, column: Column) -> bool:
-        parts = [part.lower() for part in _PARTS.findall(_CAMEL.sub(" ", column.name))]
-        if any(stem(part) in self._stems for part in parts):
-            return True
-        return any(not part.isascii() and part in self._text for part in parts)
+def _begins_with(text: str, column: Column) -> bool:
+    """True if the first words of the text name the column."""
+    text = text[:_NAMING_CHARS].lower()
+    stems = {stem(word) for word in _PARTS.findall(text)[:_NAMING_WORDS]}
+    return any(stem(part) in stems or (not part.isascii() and part in text) for part in _parts(column))
