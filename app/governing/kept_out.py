@@ -7,7 +7,7 @@ from policies.oversized import Ends
 
 _SAMPLE_BYTES = 1 << 14
 _BEGINNINGS = (b"iVBORw0KGgo", b"/9j/", b"R0lGOD", b"UklGR")
-"""Of the base64 of PNG, JPEG, GIF and WebP files."""
+"""Beginnings of the base64 of PNG, JPEG, GIF and WebP files."""
 _PICTURE = re.compile(rb"(?:%b)[A-Za-z0-9+/_-]{100,}={0,2}" % b"|".join(_BEGINNINGS))
 
 
