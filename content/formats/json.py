@@ -35,6 +35,10 @@ _LONGEST_PATH = 200
 _MOST_OPENINGS = 300_000
 
 
+def _has_too_many_brackets(data: bytes) -> bool:
+    return len(data) > _MOST_OPENINGS and sum(map(data.count, _OPENING)) > _MOST_OPENINGS
+
+
 # The text before a bracket, 1,000 strings at a time: a call of `re` holds the interpreter.
 _JSON_RUN = re.compile(rb'(?>(?:[^"{}\[\]]++|%b){0,2000})([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _LITERAL_RUN = re.compile(
@@ -447,7 +451,7 @@ class Json(Format):
             yield from _lines_of("" if is_whole else "(cut off) ", value, 0)
 
     def places(self, data: bytes) -> Iterator[Place]:
-        if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+        if _has_too_many_brackets(data):
             return super().places(data)
         return json_places(data)
 
@@ -472,12 +476,12 @@ class Records(Json):
             if adjacent := _ADJACENT.search(bare):
                 return bare.count(b"{", 0, adjacent.start() + 1) == bare.count(b"}", 0, adjacent.start() + 1)
         if not _JSON.match(sample.head):
-            if b"\n{" not in sample.head:
-                return False
-            first = next((line for line in sample.lines if line[:1] == b"{"), b"")
+            first = (
+                next((line for line in sample.lines if line[:1] == b"{"), b"") if b"{" in sample.head else b""
+            )
             if not _RECORD.match(first):
                 return False
-        records = sum(1 for line in sample.lines if _RECORD.match(line))
+        records = len([*filter(_RECORD.match, sample.lines)])
         return records >= 2 and records >= 0.8 * len(sample.lines) and not STAMP.match(sample.head)
 
     def shape(self, source: Source) -> Shape:
@@ -689,7 +693,7 @@ class _Container:
 def _counted(data: bytes) -> list[tuple[str, str]]:
     """The number of members of the outermost value, under "", and of each named array in it; nothing where
     counting would take more than a second."""
-    if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+    if _has_too_many_brackets(data):
         return []
     around: list[_Container] = []
     arrays: list[tuple[str, str]] = []

@@ -69,7 +69,7 @@ def is_markdown(sample: Sample) -> bool:
 
 def heading_levels(sample: Sample) -> set[int]:
     """0 is a code fence."""
-    return {len(line) - len(line.lstrip(b"#")) for line in sample.lines if _HEADS.match(line)}
+    return {len(line) - len(line.lstrip(b"#")) for line in filter(_HEADS.match, sample.lines)}
 
 
 class _Prose(Format):
