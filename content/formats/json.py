@@ -471,18 +471,13 @@ class Records(Json):
 
     def matches(self, sample: Sample) -> bool:
         """Records one a line, with few other lines among them, or documents one after another."""
-        if super().matches(sample) and (adjacent := _ADJACENT.search(sample.head)):
-            bare = _STRINGS.sub(b'""', sample.head)
-            if adjacent := _ADJACENT.search(bare):
-                return bare.count(b"{", 0, adjacent.start() + 1) == bare.count(b"}", 0, adjacent.start() + 1)
-        if not _JSON.match(sample.head):
-            first = (
-                next((line for line in sample.lines if line[:1] == b"{"), b"") if b"{" in sample.head else b""
-            )
-            if not _RECORD.match(first):
-                return False
-        records = len([*filter(_RECORD.match, sample.lines)])
-        return records >= 2 and records >= 0.8 * len(sample.lines) and not STAMP.match(sample.head)
+        lines, is_json = sample.lines, _JSON.match(sample.head) is not None
+        if STAMP.match(sample.head) or not (is_json or b"{" in sample.head):
+            return False
+        if not is_json and not _RECORD.match(next((line for line in lines if line[:1] == b"{"), b"")):
+            return False
+        records = len([*filter(_RECORD.match, lines)])
+        return (records >= 2 and records >= 0.8 * len(lines)) or (is_json and _has_documents(sample.head))
 
     def shape(self, source: Source) -> Shape:
         """Records are counted by the brackets that they begin with: other lines may be among them."""
@@ -542,6 +537,17 @@ class Literal(Json):
 
     def value(self, source: Source) -> object:
         return Format.value(self, source)
+
+
+def _has_documents(head: bytes) -> bool:
+    """True if a document follows another, with only white space between them."""
+    if not _ADJACENT.search(head):
+        return False
+    bare = _STRINGS.sub(b'""', head)
+    between = _ADJACENT.search(bare)
+    return between is not None and bare.count(b"{", 0, between.start() + 1) == bare.count(
+        b"}", 0, between.start() + 1
+    )
 
 
 def _first_documents(data: bytes) -> Iterator[object]:

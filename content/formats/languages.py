@@ -69,7 +69,7 @@ _INTERPRETERS = {
     "bun": Language.TYPESCRIPT,
     "Rscript": Language.R,
 }
-_LOOKED_AT = 8 * 1024
+_LOOKED_AT, _MOST_LINES = 8 * 1024, 250
 _LINE = 400
 _ENOUGH = 2
 _LEAST_SHARE = 0.1
@@ -221,7 +221,7 @@ def language_of(path: str | None, head: bytes) -> Language | None:
     if named or not head:
         return named
     head = head[:_LOOKED_AT]
-    return _declared(head) or _most_signs(head.split(b"\n"))[0]
+    return _declared(head) or _most_signs(head.split(b"\n", _MOST_LINES)[:_MOST_LINES])[0]
 
 
 def language_in(head: bytes, lines: list[bytes]) -> Language | None:

@@ -27,9 +27,9 @@ class Listing(Format):
         )
 
     def shape(self, source: Source) -> Shape:
-        if not any(map(_PERMISSIONS.match, source.head.split(b"\n"))):
+        if not _ENTRY.search(b"\n" + source.head):
             return Shape("list of paths")
         if not source.is_whole:
             return Shape("directory listing")
-        entries = len(_ENTRY.findall(source.data)) + bool(_PERMISSIONS.match(source.data))
+        entries = len(_ENTRY.findall(b"\n" + source.data))
         return Shape("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])

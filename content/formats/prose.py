@@ -123,7 +123,7 @@ class Text(_Prose):
 
     def shape(self, source: Source) -> Shape:
         data = source.data
-        first = clip(next(filter(bytes.strip, data[:8192].split(b"\n")), b""))
+        first = clip(source.head.lstrip().partition(b"\n")[0])
         if _COMMIT.match(data):
             return Shape("log of commits", title=first)
         return Shape("plain text", title=first)

@@ -18,6 +18,7 @@ from domain.errors import NotQueryable
 
 _MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
+_NO_QUOTES = bytes(set(range(256)) - set(b'"\n'))
 _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*])"
@@ -318,12 +319,15 @@ def _names_of(dialect: Dialect) -> list[str]:
 def _count(source: Source, dialect: Dialect, names: int) -> int | None:
     """The rows; None where blank lines or quotes may not be counted without all of the text."""
     data = source.data
-    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data
+    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
     if dialect.mark in _MARKS:
         if b'"' not in data and not has_blanks:
             return source.lines - names
         if not source.is_whole:
             return None
+        # Lines with an odd number of quotes keep one.
+        if not has_blanks and b'"' not in data.translate(None, _NO_QUOTES).replace(b'""', b""):
+            return source.lines - names
         return filled_lines(data, has_quotes=data.count(b'"') % 2 == 0) - names
     lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
     ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))
