@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
-from content.formats.cuts import at_ends
+from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Format, Sample, Shape
 from content.kind import Kind
 from content.source import Source
@@ -44,7 +44,6 @@ STAMP = re.compile(
 EVENT = re.compile(
     rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})|[^\w\s]?(?:%b)\b)" % _WORDS
 )
-_UNINDENTED = re.compile(rb"\n(?=\S)")
 
 # A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
 # literal, so that the search skips what begins none of them, and none with a space, which is frequent.
@@ -192,7 +191,7 @@ def times_ascend(source: Source) -> bool | None:
 class Log(Format):
     kind = Kind.LOG
     noun = "a log"
-    finds = (at_ends(EVENT), at_ends(_UNINDENTED))
+    finds = (at_ends(EVENT), at_ends(UNINDENTED))
     passage_finds = finds[:1]
 
     def matches(self, sample: Sample) -> bool:
