@@ -398,9 +398,9 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
 def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
     impatient = (
         "-c",
-        "import command.service as client, command.main as main\n"
-        "sent = client.Service.request\n"
-        "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.1))\n"
+        "import command.client as client, command.main as main\n"
+        "sent = client.Client.request\n"
+        "client.Client.request = lambda service, request: sent(service, request._replace(seconds=0.1))\n"
         "main.sys.exit(main.main())",
     )
     with socket.socket(socket.AF_UNIX) as server:
