@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def test_ctrl_c_prints_what_has_come_without_a_traceback(url: str) -> None:
             piping.stdin.flush()
             # Once it sleeps in its read, with an empty pipe, it has all of it.
             while not is_reading(piping.pid, piping.stdin.fileno()):
-                pass
+                time.sleep(0.01)
             piping.send_signal(signal.SIGINT)
             shown, said = piping.communicate()
         assert piping.returncode == 130

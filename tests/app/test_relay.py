@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -342,7 +343,7 @@ def test_an_answer_that_is_owed_comes_after_the_output_of_the_server_has_ended(t
             relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
             received = tmp_path / "received"
             while not received.exists() or b'"hold"' not in received.read_bytes():
-                pass
+                time.sleep(0.01)
             may_answer.set()
             answer = relay.read()
             assert (answer["id"], text_of(answer["result"])) == (request, "It is there.")
