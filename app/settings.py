@@ -315,8 +315,8 @@ class Settings(BaseSettings):
         return None if self.api_keys_file or self.uds else LOOPBACK_NAMES
 
 
-def load_settings(**given: Any) -> Settings:
-    """Reads the environment; what is given goes over it. Raises ConfigError, which names the setting at fault
+def load_settings(**options: Any) -> Settings:
+    """Reads the environment; `options` go over it. Raises ConfigError, which names the setting at fault
     and never its value."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     for name, text in os.environ.items():
@@ -327,7 +327,7 @@ def load_settings(**given: Any) -> Settings:
         if not text.strip() and name.upper().removeprefix(PREFIX) not in _MAY_BE_EMPTY:
             raise ConfigError(f"{name} is empty. Give it a value, or take it out of the environment.")
     try:
-        settings = Settings(**given)
+        settings = Settings(**options)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = str(first["loc"][0]).removeprefix(PREFIX).upper() if first["loc"] else "?"

@@ -282,24 +282,24 @@ class LateRoute(APIRoute):
         *,
         methods: set[str] | list[str] | None = None,
         include_in_schema: bool = True,
-        **given: Any,
+        **options: Any,
     ) -> None:
         self.path, self.endpoint, self.methods = path, endpoint, {*(methods or ("GET",))}
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.include_in_schema = include_in_schema
-        self._given: dict[str, Any] | None = given
+        self._options: dict[str, Any] | None = options
 
     def analyse(self) -> None:
         """To be called before anything of the route but its path and methods is used."""
-        if self._given is None:
+        if self._options is None:
             return
-        given, self._given = self._given, None
+        options, self._options = self._options, None
         super().__init__(
             self.path,
             self.endpoint,
             methods=self.methods,
             include_in_schema=self.include_in_schema,
-            **given,
+            **options,
         )
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
