@@ -204,7 +204,7 @@ def embedded_address() -> Address:
     return Address(path=os.path.join(embedded_directory(), "socket"))
 
 
-class Client:
+class ServiceClient:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
     def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
@@ -215,7 +215,7 @@ class Client:
         self._fallback = None if fallback is None else Connections(fallback)
 
     @classmethod
-    def from_environment(cls) -> "Client":
+    def from_environment(cls) -> "ServiceClient":
         """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
         it is on this machine, the one that a relay has started. Raises ConfigError."""
         address = service_address()

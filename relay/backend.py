@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from command.client import (
-    Client,
     Refused,
     ServiceAnswer,
+    ServiceClient,
     ServiceError,
     ServiceRequest,
     Unreachable,
@@ -45,11 +45,11 @@ class GoverningService:
         self._config_error = ""
         try:
             if may_start:
-                self._service = Client(embedded_address(), api_key())
+                self._service = ServiceClient(embedded_address(), api_key())
             else:
-                self._service = Client.from_environment()
+                self._service = ServiceClient.from_environment()
         except ConfigError as error:
-            self._service = Client(embedded_address())
+            self._service = ServiceClient(embedded_address())
             self._config_error = str(error)
         self._may_start = self._service.address.is_loopback if may_start is None else may_start
         self._starting = threading.Lock()

@@ -193,8 +193,8 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
     impatient = (
-        "import command.client as client; from command.main import main; sent = client.Client.request;"
-        "client.Client.request = lambda service, request: sent(service, request._replace(seconds=0.3));"
+        "import command.client as client; from command.main import main; sent = client.ServiceClient.request;"
+        "client.ServiceClient.request = lambda one, request: sent(one, request._replace(seconds=0.3));"
         "main(['pipe'])"
     )
     with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as url:

@@ -400,8 +400,8 @@ def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
     impatient = (
         "-c",
         "import command.client as client, command.main as main\n"
-        "sent = client.Client.request\n"
-        "client.Client.request = lambda service, request: sent(service, request._replace(seconds=0.1))\n"
+        "sent = client.ServiceClient.request\n"
+        "client.ServiceClient.request = lambda one, request: sent(one, request._replace(seconds=0.1))\n"
         "main.sys.exit(main.main())",
     )
     with socket.socket(socket.AF_UNIX) as server:
