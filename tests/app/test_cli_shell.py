@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,11 @@ def test_ctrl_c_prints_what_has_come_without_a_traceback(url: str) -> None:
         environ = {"PATH": os.environ["PATH"], "SPILLGATE_URL": target, "SPILLGATE_KEY": KEY}
         command = [sys.executable, "-m", "command.main", "pipe"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe) as piping:
+        # A shell starts its background jobs, such as these tests, with SIGINT ignored.
+        heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(
+            command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heed
+        ) as piping:
             assert piping.stdin is not None
             piping.stdin.write(sent)
             piping.stdin.flush()
