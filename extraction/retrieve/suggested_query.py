@@ -41,7 +41,7 @@ _COUNT = _words(
     r"|combien|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
 )
 _EXTENT = _words(
-    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?(?:rows?|lines?|records?|entries|columns?|keys)\b"
+    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?(?:rows?|lines?|records?|entries|items|elements|objects|columns?|keys)\b"
 )
 _SUM = _words(
     r"\b(?:sum|sums|summed|totals?|altogether|summe|insgesamt|gesamt\w*|suma|somme|soma|somma|totales?|totale|totaux)\b"
@@ -187,7 +187,8 @@ class _Table:
         if group and (asked.groups or asked.descending is not None or not where):
             order = "ASC" if asked.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
-        if asked.count and not where and _EXTENT.search(self._text):
+        if asked.count and not where and (len(self._content_words) < 2 or _EXTENT.search(self._text)):
+            # How much there is of the data is said beside the passages.
             return ""
         if asked.count and not where:
             where = self._mentions()
