@@ -199,6 +199,11 @@ def spelled(name: str) -> str:
     return name if is_plain else quoted(name)
 
 
+def text_of(text: str) -> str:
+    """The text as SQL spells it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def listed(names: Iterable[str], most_chars: int) -> str:
     """The names that fit, and how many more there are."""
     names = list(names)

@@ -21,6 +21,7 @@ from content.relation import (
     quoted,
     relation_of,
     spelled,
+    text_of,
 )
 from content.text import clip, without_surrogates
 from domain.errors import BadQuery
@@ -113,7 +114,6 @@ class Database:
         self._connection.execute("PRAGMA temp_store = MEMORY")
         sqlite3.register_adapter(dict, json_text)
         sqlite3.register_adapter(list, json_text)
-        self.size = len(relation.rows)
         self._columns = self._load("data", relation.rows)
         self._document = self._load("document", [relation.document]) if relation.document else []
         # Their tables are declared when they are first used, which the authorizer would deny.
@@ -218,7 +218,7 @@ class Database:
                 if column and end - start > 1:
                     inner = "".join(f'."{part}"' for part in parts[end:])
                     own = ".".join([*parts[:start], _backticked(column.name)])
-                    inner = _text(f"${inner}") if inner else ""
+                    inner = text_of(f"${inner}") if inner else ""
                     return _replaced(sql, parts, f"json_extract({own}, {inner})" if inner else own)
         outer = parts[-1].lower()
         members = [
@@ -235,7 +235,7 @@ class Database:
         """Adds the column of the objects whose members have columns."""
         name = plain_name(members[0].keys[0])
         pairs = ", ".join(
-            f"{_text(plain_name(member.keys[1]))}, {_as_json(member.name)}" for member in members
+            f"{text_of(plain_name(member.keys[1]))}, {_as_json(member.name)}" for member in members
         )
         self._connection.set_authorizer(None)
         self._connection.execute(
@@ -246,6 +246,7 @@ class Database:
 
     def _place(self, sql: str, token: str) -> tuple[int, int] | None:
         """The span of the token at which the statement cannot be read on."""
+        denied = self._denied
         for found in _TOKEN.finditer(sql):
             if found[0].lower() == token.lower():
                 try:
@@ -253,6 +254,8 @@ class Database:
                 except (sqlite3.Error, sqlite3.Warning) as error:
                     if str(error).startswith("near "):
                         return found.span()
+                finally:
+                    self._denied = denied
         return None
 
     def _explained(self, sql: str, error: str) -> BadQuery | UnknownName:
@@ -301,7 +304,7 @@ class Database:
 
     def about_rows(self) -> str:
         """The place of the rows in the data, "" where they are all of it."""
-        return f"data is the array {self.path}; document is the object around it." if self.path else ""
+        return f"data is {self.path}; document is the object around it." if self.path else ""
 
     def why_empty(self) -> str:
         """The most frequent values of the columns that the last query read, and all columns."""
@@ -419,10 +422,6 @@ def json_text(value: object) -> str:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return msgspec.json.encode(without_surrogates(value)).decode()
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _as_json(name: str) -> str:

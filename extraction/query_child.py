@@ -57,7 +57,11 @@ def _selected(query: Query, kind: Kind, value: object) -> QueryAnswer:
     except UnknownName as error:
         return QueryAnswer(kind, rows_slice([], [], query), str(error))
     found = rows_slice(columns, rows, query)
-    return QueryAnswer(kind, found, database.about_rows() if found.total else database.why_empty())
+    if found.total:
+        return QueryAnswer(kind, found, database.about_rows())
+    # What the query took is no reason to leave its hint out.
+    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    return QueryAnswer(kind, found, database.why_empty())
 
 
 def _is_empty(result: object) -> bool:

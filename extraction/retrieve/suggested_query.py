@@ -8,7 +8,7 @@ from functools import cached_property
 
 from content.formats.json import parsed_head
 from content.kind import Kind
-from content.relation import Column, Row, columns_of, relation_of, spelled
+from content.relation import Column, Row, columns_of, relation_of, spelled, text_of
 from content.source import Source
 from content.values import read_value
 from domain.errors import NotQueryable
@@ -41,7 +41,8 @@ _COUNT = _words(
     r"|combien|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
 )
 _EXTENT = _words(
-    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?(?:rows?|lines?|records?|entries|items|elements|objects|columns?|keys)\b"
+    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?"
+    r"(?:rows?|lines?|records?|entries|items|elements|objects|columns?|keys)\b"
 )
 _SUM = _words(
     r"\b(?:sum|sums|summed|totals?|altogether|summe|insgesamt|gesamt\w*|suma|somme|soma|somma|totales?|totale|totaux)\b"
@@ -215,16 +216,16 @@ class _Table:
         if not found:
             return ""
         _, bare, name = min(found)
-        return f"WHERE {spelled(name)} LIKE '%{bare}%'"
+        return f"WHERE {spelled(name)} LIKE {text_of(f'%{bare}%')}"
 
     def _by_usual_group(self) -> str:
         usual = [column for column in self._groups if _A_GROUP.search(column.name)]
         return self._grouped(usual[0], "count(*)", "", "DESC") if usual else _select("count(*)")
 
     def _lengths(self, array: Column, where: str) -> str:
-        shown = ", ".join(map(spelled, dict.fromkeys(column.name for column in self._labels)))
         length = f"json_array_length({spelled(array.name)})"
-        return _select(f"{shown}, {length}", where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
+        shown = [*(spelled(column.name) for column in self._labels), length]
+        return _select(", ".join(shown), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
 
     def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
         name = spelled(group.name)
@@ -391,7 +392,7 @@ class _Table:
             if found and len(found) < len(texts):
                 # Of values that hold others, such as "not found" and "found", the longest is meant.
                 found = [one for one in found if not any(one != other and one in other for other in found)]
-                listed = ", ".join("'" + one.replace("'", "''") + "'" for one in found)
+                listed = ", ".join(map(text_of, found))
                 name = spelled(column.name)
                 conditions.append(f"{name} IN ({listed})" if len(found) > 1 else f"{name} = {listed}")
                 columns.add(column.name)
@@ -402,6 +403,12 @@ class _Table:
             found = pattern.search(self._text)
             if found and (measure := self._measure(may_be_unnamed=True)):
                 yield f"{spelled(measure.name)} {sign} {found[1].replace(',', '')}"
+        text = _FEWER.sub(" ", _MORE.sub(" ", self._text))
+        for column in self._numbers:
+            names = "|".join(map(re.escape, _parts(column)))
+            found = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
+            if names and found and int(found[1]) in self._values[column.name]:
+                yield f"{spelled(column.name)} = {found[1]}"
 
     def _is_named(self, value: str) -> bool:
         parts = [part.lower() for part in _PARTS.findall(value)]

@@ -96,7 +96,7 @@ async def test_the_records_within_an_object_are_the_rows_and_the_rest_is_documen
     handle = await keep(client, CUSTOMERS)
     answer = await selected(client, handle, "SELECT count(*), sum(price), sum(active) FROM data")
     assert answer["result"] == [{"count(*)": 400, "sum(price)": 80_000.0, "sum(active)": 200}]
-    assert answer["hint"] == "data is the array $.items; document is the object around it."
+    assert answer["hint"] == "data is $.items; document is the object around it."
     for sql, wanted in (
         ("SELECT total FROM document", [400]),
         ("SELECT page.next FROM document", ["abc"]),

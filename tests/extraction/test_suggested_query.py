@@ -124,6 +124,16 @@ def test_of_large_data_the_beginning_names_the_columns() -> None:
     assert dict(answered(text, sql)) == {name: 12 * n for name, n in count_by("status").items()}
 
 
+def test_numbers_arrays_and_words_of_texts_are_counted() -> None:
+    rows = [{"code": 404 if n % 4 else 200, "hits": [1] * (n % 3)} for n in range(80)]
+    text = json.dumps(rows)
+    for question, first in (("how many answers with code 404 came", (60,)), ("how many hits each", (2,))):
+        assert answered(text, suggested_query(Source(text.encode()), parse(question)))[0] == first
+    text = json.dumps([{"note": f"the driver's door {n}" if n % 5 else f"roof {n}"} for n in range(80)])
+    for question in ("how many notes tell of driver's trouble", "number of notes with door"):
+        assert answered(text, suggested_query(Source(text.encode()), parse(question))) == [(64,)], question
+
+
 def test_names_and_values_are_quoted() -> None:
     rows = [{'the "kind"': f"it's {n % 2}", "order": n % 3} for n in range(50)]
     text = json.dumps(rows)
