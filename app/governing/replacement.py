@@ -125,11 +125,13 @@ class Replacing(NamedTuple):
         """Structure and overview of a text, if the outcome shows them."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from content.describe import about, outline, structure
+        from content.digest import digest
 
         result, policy = self.measured.result, self.measured.policy
-        if ends.overview is Preview.ABOUT:
+        if ends.overview in (Preview.ABOUT, Preview.DIGEST):
+            describe = about if ends.overview is Preview.ABOUT else digest
             named = result.tool_name, name_of(result)
-            return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
+            return [], describe(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
