@@ -32,7 +32,7 @@ _SCANNED = 64 << 10
 
 _LAST_SHARE = 0.35
 _MARKER_BYTES = 24
-_LEAST_BYTES = 24
+_LEAST_BYTES = 40
 _CONTROL = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)))
 """All but the end of a line."""
 
@@ -105,17 +105,16 @@ def _untitled(line: str, said: str) -> list[str]:
 
 
 def _take(shown: list[str], lines: Iterable[str], room: int) -> int:
-    """Adds the lines that fit to `shown`, the first of them cut if it must be. Returns the room left."""
-    taken = False
+    """Adds the lines that fit to `shown`, the last of them cut. Returns the room left."""
     for line in lines:
         size = len(line.encode()) + 1
         if size > room:
-            if not taken and room > _LEAST_BYTES:
+            if room > _LEAST_BYTES:
                 shown.append(cut_head(line.encode(), room - 4).decode() + "…")
-                return 0
+                room = 0
             return room
         shown.append(line)
-        taken, room = True, room - size
+        room -= size
     return room
 
 
@@ -335,9 +334,11 @@ def _ends_of(value: object, last: Rows = (), *, is_all: bool = True) -> Ends:
         table, rest = _longest_table(value)
         if table is not None:
             ends = _table_ends(table, last, is_all=is_all)
-            beside = [_flat(rest, _TEXT_CHARS)] if rest else []
-            header = [ends.header] if ends.header else []
-            return Ends([*beside, *header, *ends.first], ends.last, is_all=ends.is_all)
+            beside = _flat(
+                {key: item for key, item in rest.items() if not isinstance(item, list)}, _LINE_CHARS
+            )
+            first = [one for one in (beside, ends.header) if one]
+            return Ends([*first, *ends.first], ends.last, is_all=ends.is_all)
         return Ends([_flat(value)], is_all=is_all)
     if isinstance(value, list):
         texts = [_text_of(item, _LINE_CHARS) for item in value[:_ITEMS]]
@@ -374,6 +375,8 @@ def _table_ends(rows: Rows, ending: Rows, *, is_all: bool) -> Ends:
     if not is_all:
         # The last row may be cut.
         rows = rows[:-1] or rows
+    # What ends the data may be another list.
+    ending = [one for one in ending if 2 * len(one.keys() & rows[0].keys()) >= len(one)]
     first, last = rows[:_FIRST], [*rows[_FIRST:], *ending][-_LAST:]
     names = _columns([*first, *last])
     return Ends(
@@ -385,18 +388,19 @@ def _table_ends(rows: Rows, ending: Rows, *, is_all: bool) -> Ends:
 
 
 def _columns(rows: Rows) -> list[str]:
-    """The names of the columns that have something in these rows, and that fit on a line."""
-    filled: dict[str, int] = {}
+    """The names of the columns that most of these rows fill, as many as fit on a line."""
+    sizes: dict[str, list[int]] = {}
     for row in rows:
-        for name, cell in islice(_cells_of(row).items(), _COLUMNS):
+        for name, cell in _cells_of(row).items():
             if cell:
-                filled[name] = filled.get(name, 0) + len(cell) + 3
+                sizes.setdefault(name, []).append(len(cell))
     names, room = list[str](), _LINE_CHARS
-    for name, size in filled.items():
-        room -= size // max(1, len(rows))
-        if room < 0 and names:
-            break
-        names.append(name)
+    for name, filled in sizes.items():
+        if 2 * len(filled) >= len(rows):
+            room -= max(sum(filled) // len(filled), len(name) // 2) + len(" | ")
+            if room < 0 and names:
+                break
+            names.append(name)
     return names
 
 
@@ -423,26 +427,45 @@ def _text_of(value: object, most: int, depth: int = 0) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return clip(value, most)
+        return clip(_without_tags(value[: 8 * most]), most)
     if isinstance(value, dict):
         return _flat(value, most, depth + 1)
     if isinstance(value, list):
-        if depth >= _DEEPEST:
-            return f"[{len(value)}]"
-        items = value[:_LAST]
+        items = value[:_LAST] if depth < _DEEPEST else []
         each = max(_CELL_CHARS, most // max(1, len(items)))
         return clip("; ".join(filter(None, (_text_of(item, each, depth + 1) for item in items))), most)
     return json.dumps(value)
 
 
+_TEXT_TAG = re.compile(r"</?[A-Za-z][^<>]{0,300}>")
+
+
+def _without_tags(text: str) -> str:
+    return _TEXT_TAG.sub("", text) if "<" in text else text
+
+
 def _flat(value: dict[str, object], most: int = MAX_BYTES, depth: int = 0) -> str:
     """`key: value, key: value` of what is not empty."""
-    if depth >= _DEEPEST:
-        return f"{{{len(value)}}}"
-    items = list(islice(value.items(), _COLUMNS))
+    items = list(islice(value.items(), _COLUMNS)) if depth < _DEEPEST else []
     each = max(_CELL_CHARS, most // max(1, len(items)))
     texts = ((key, _text_of(item, each, depth)) for key, item in items)
     return clip(", ".join(f"{clip(key, _CELL_CHARS)}: {text}" for key, text in texts if text), most)
+
+
+_LINK = re.compile(rb"!?\[([^\[\]]{0,300})\]\([^()\s]{0,500}\)")
+_LINKS_ALONE = re.compile(rb"[\s*+>|-]*(?:!?\[[^\[\]]{0,300}\]\([^()\s]{0,500}\)[\s|,-]*)+\Z")
+
+
+def _markdown(source: Source) -> Ends:
+    """Lines without the targets of links, and without those that are nothing but links."""
+    if b"](" not in source.data[:_SCANNED]:
+        return _lines(source)
+    lines = source.data[:_SCANNED].split(b"\n")
+    texts = [clip(_LINK.sub(rb"\1", line), _TEXT_CHARS) for line in lines if not _LINKS_ALONE.match(line)]
+    ends = _split_ends(list(filter(None, texts)))
+    if source.is_whole and len(source.data) <= _SCANNED:
+        return ends
+    return Ends(ends.first, [clip(line, _LINE_CHARS) for line in _tail_lines(source)[-_LAST:]])
 
 
 _OF_KIND: dict[Kind, Callable[[Source], Ends]] = {
@@ -454,6 +477,7 @@ _OF_KIND: dict[Kind, Callable[[Source], Ends]] = {
     Kind.XML: _xml,
     Kind.CODE: _outline,
     Kind.DIFF: _outline,
+    Kind.MARKDOWN: _markdown,
     Kind.BINARY: _nothing,
 }
 """Of any other kind: its lines."""
