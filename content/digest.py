@@ -376,7 +376,7 @@ def _table_ends(rows: Rows, ending: Rows, *, is_all: bool) -> Ends:
         # The last row may be cut.
         rows = rows[:-1] or rows
     # What ends the data may be another list.
-    ending = [one for one in ending if 2 * len(one.keys() & rows[0].keys()) >= len(one)]
+    ending = [one for one in ending if rows and 2 * len(one.keys() & rows[0].keys()) >= len(one)]
     first, last = rows[:_FIRST], [*rows[_FIRST:], *ending][-_LAST:]
     names = _columns([*first, *last])
     return Ends(

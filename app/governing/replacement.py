@@ -11,10 +11,11 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import view
+from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of, has_means
+from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
 _AT_ONCE_BYTES = 128 << 10
@@ -75,6 +76,13 @@ class Replacing(NamedTuple):
                 truncated_total=viewed.total if viewed and (outcome.CUTS or trigger is None) else None,
             )
         return None
+
+    async def repeat(self, earlier: Earlier, handle: Handle) -> Decision:
+        """Names the earlier call, and the handle of what it returned."""
+        result, policy = self.measured.result, self.measured.policy
+        text = repeat.text(earlier, self.measured.measure, handle, policy, result.door)
+        tokens = await self.rt.count(text, self.measured.model.tokenizer)
+        return Decision(OutcomeKind.STORE, Trigger.REPEAT, text, tokens, handle, can_ask=True)
 
     async def _text(
         self,
