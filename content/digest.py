@@ -124,7 +124,7 @@ def _clean(line: str) -> str:
 
 
 def _split_ends(lines: Sequence[str], header: str = "") -> Ends:
-    """Of lines that are all of the data."""
+    """The lines are all of the data."""
     first, last = lines[:_FIRST], lines[_FIRST:][-_LAST:]
     return Ends(first, last, header, len(lines) <= _FIRST + _LAST)
 
@@ -480,4 +480,4 @@ _OF_KIND: dict[Kind, Callable[[Source], Ends]] = {
     Kind.MARKDOWN: _markdown,
     Kind.BINARY: _nothing,
 }
-"""Of any other kind: its lines."""
+"""Any other kind is shown by its lines."""

@@ -31,13 +31,13 @@ _MEMBERS = (
     rb'"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*%(text)s',
     rb'"text"\s*:\s*%(text)s\s*,\s*"type"\s*:\s*"text"',
 )
-_NULLS = rb'(?:"(?:_meta|annotations|structuredContent)"\s{0,99}+:\s{0,99}+null\s{0,99}+,\s{0,99}+){0,3}+'
+_NULLS = rb'(?:"(?:_meta|annotations|structuredContent)"\s{0,99}+:\s{0,99}+null\s{0,99}+,\s{0,99}+){0,3}'
 _BEFORE_BLOCKS = re.compile(
     rb'\s{0,99}+(?:\{\s{0,99}+%b"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+' % _NULLS
     + rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
 )
 _TEXT_BLOCK = re.compile(
-    rb'[\s,]*\{\s*(?:%b)\s*(?:,\s*"(?:_meta|annotations)"\s*:\s*null\s*){0,2}+(?:\}|\Z)'
+    rb'[\s,]*\{\s*(?:%b)\s*(?:,\s*"(?:_meta|annotations)"\s*:\s*null\s*){0,2}(?:\}|\Z)'
     % b"|".join(one % {b"text": b"(" + DOUBLE_QUOTED + b")"} for one in _MEMBERS),
     re.DOTALL,
 )
@@ -54,7 +54,7 @@ _BEFORE_PRINTED = re.compile(
     rb"(?:CallToolResult\()?(?:_?meta=None,? )?(?:content=)?\[(?=TextContent\(type='text')"
 )
 _PRINTED_BLOCK = re.compile(
-    rb"[\s,]*TextContent\(type='text', text=(%b|%b)(?:, (?:annotations|_?meta)=None){0,2}+(?:\)|\Z)"
+    rb"[\s,]*TextContent\(type='text', text=(%b|%b)(?:, (?:annotations|_?meta)=None){0,2}(?:\)|\Z)"
     % (SINGLE_QUOTED, DOUBLE_QUOTED),
     re.DOTALL,
 )

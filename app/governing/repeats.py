@@ -22,7 +22,7 @@ class Repetition(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Of one result. A fingerprint is a finding of the session: it survives a restart, replicas share it, and
+    """Finds and keeps the repeats of one result. A fingerprint is a finding of the session: it survives a restart, replicas share it, and
     it ends with the session. Only calls with an id take part: without one a call may be sent twice because
     its answer was lost."""
 
