@@ -22,9 +22,9 @@ class Repetition(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Finds and keeps the repeats of one result. A fingerprint is a finding of the session: it survives a restart, replicas share it, and
-    it ends with the session. Only calls with an id take part: without one a call may be sent twice because
-    its answer was lost."""
+    """Finds and keeps the repeats of one result. A fingerprint is a finding of the session: it survives a
+    restart, replicas share it, and it ends with the session. Only calls with an id take part: without one a
+    call may be sent twice because its answer was lost."""
 
     measured: MeasuredResult
     rt: Runtime
