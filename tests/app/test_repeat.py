@@ -76,6 +76,7 @@ async def test_a_repeat_of_what_was_stored_names_its_handle(client: httpx.AsyncC
         ({}, {"policy": {**NAME, "bypass": True}}),
         ({}, {"policy": {**NAME, "mode": "observe"}}),
         ({}, {"policy": {**NAME, "offer": []}}),
+        ({"policy": {**NAME, "offer": []}}, {}),
     ],
     ids=str,
 )
@@ -105,16 +106,20 @@ async def test_a_repeat_of_a_result_whose_handle_is_gone_is_judged_as_any_other(
     assert await whole(client, third["handle"]) == SMALL
 
 
+WINDOW = {"context_window": 4000, "buffer_tokens": 1000, "max_output_tokens": 1000}
+
+
 async def test_a_message_that_named_no_handle_is_not_named(client: httpx.AsyncClient) -> None:
-    closed = {"policy": {**NAME, "offer": []}}
-    assert "tool_output" not in (await governed(client, "first", LARGE, **closed))["content"]
-    assert (await governed(client, "second", LARGE))["trigger"] == "size_cap"
+    await client.put("/sessions/s", json=WINDOW)
+    first = await governed(client, "first", LARGE, context={"used_tokens": 1990, "turn": 1})
+    assert "cannot be asked about here" in first["content"]
+    second = await governed(client, "second", LARGE, context={"used_tokens": 10, "turn": 2})
+    assert second["trigger"] == "size_cap"
 
 
 async def test_a_repeat_without_room_for_its_line_is_stored_as_any_other(client: httpx.AsyncClient) -> None:
     await governed(client, "first")
-    window = {"context_window": 4000, "buffer_tokens": 1000, "max_output_tokens": 1000}
-    await client.put("/sessions/s", json=window)
+    await client.put("/sessions/s", json=WINDOW)
     told = await governed(client, "second", context={"used_tokens": 1990, "turn": 2})
     assert told["trigger"] == "token_budget"
     assert "cannot be asked about here" in told["content"]
