@@ -145,14 +145,29 @@ def _tail_lines(source: Source) -> list[bytes]:
     return source.tail.split(b"\n")[1:]
 
 
+_CELL = re.compile(rb"[\s*-]*\$?[A-Z]{1,3}\$?(\d{1,7})\s*[:=|\t]\s*(.*)")
+_CELLS_SHARE = 0.8
+
+
 def _lines(source: Source) -> Ends:
-    """Lines with their repeats folded."""
-    data = source.data
-    if source.is_whole and len(data) <= _SCANNED:
-        return _split_ends(list(_folded(data.split(b"\n"))))
-    first = list(islice(_folded(data[:_SCANNED].split(b"\n")), _FIRST))
-    rest = _tail_lines(source) or data[_SCANNED:].split(b"\n")[1:][-400:]
-    return Ends(first, list(_folded(rest))[-_LAST:])
+    """The lines, or the rows of a sheet whose cells are lines."""
+    lines = list(filter(bytes.strip, source.data[:_SCANNED].split(b"\n")))
+    is_sheet = sum(map(bool, map(_CELL.match, lines))) >= _CELLS_SHARE * max(1, len(lines))
+    shown = _sheet_rows if is_sheet else _folded
+    first = list(shown(lines))
+    if source.is_whole and len(source.data) <= _SCANNED:
+        return _split_ends(first)
+    rest = _tail_lines(source) or source.data[_SCANNED:][-ABOUT_TAIL_BYTES:].split(b"\n")[1:]
+    return Ends(first[:_FIRST], list(shown(rest))[-_LAST:])
+
+
+def _sheet_rows(lines: Iterable[bytes]) -> Iterator[str]:
+    """Lines of single cells, such as `B7: 12`, joined to rows; other lines as they are."""
+    for number, group in groupby(lines, key=lambda line: cell[1] if (cell := _CELL.match(line)) else None):
+        if number is None:
+            yield from (clip(line, _TEXT_CHARS) for line in group)
+        else:
+            yield clip(b" | ".join(_CELL.sub(rb"\2", line).strip() for line in group), _TEXT_CHARS)
 
 
 def _folded(lines: Iterable[bytes]) -> Iterator[str]:

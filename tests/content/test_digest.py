@@ -94,6 +94,14 @@ def test_the_cells_of_a_sheet_are_shown_as_rows() -> None:
     assert lines[-1] == "a89 | b89 | c89"
 
 
+def test_cells_one_a_line_are_shown_as_rows() -> None:
+    lines = below(
+        "".join(f"{column}{row}: {column.lower()} {row}\n" for row in range(1, 90) for column in "ABC")
+    )
+    assert lines[0] == "a 1 | b 1 | c 1"
+    assert lines[-1] == "a 89 | b 89 | c 89"
+
+
 def test_a_log_is_shown_by_its_gravest_lines_and_its_last() -> None:
     lines = [f"2026-11-20 08:{n // 60:02}:{n % 60:02} INFO request {n} done" for n in range(900)]
     lines[400] = "2026-11-20 08:06:40 ERROR disk full on /data"
