@@ -82,10 +82,16 @@ def _whole(task: Task, text: Text) -> Answer:
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    if parse(task.extract).about_extent:
-        with_extent = f"{_extent(task.source, text)}\n\n{body}"
-        body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
+    instruction = parse(task.extract)
+    head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
+    for more in (head, _named_query(text, instruction)):
+        body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
+
+
+def _named_query(text: Text, instruction: ParsedInstruction) -> str:
+    query = suggested_query(text, instruction)
+    return f"[To answer from all rows, query: {query}]\n" if query else ""
 
 
 def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
@@ -94,8 +100,7 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
-    query = suggested_query(text, instruction)
-    named = f"[To answer from all rows, query: {query}]\n" if query else ""
+    named = _named_query(text, instruction)
     if other := _ask_in(instruction, ranked, data):
         return _complete(named + other, total, max_bytes)
     if not ranked.hits:
