@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from enum import Enum
+from functools import cache
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
@@ -27,10 +29,10 @@ from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
 from storage.sqlite.hours import FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
-from storage.sqlite.schema import OF_CHARGE, OF_ENTRY
+from storage.sqlite.schema import OF_ENTRY
 
 Row = tuple[object, ...]
-"""A row of the entries: the columns _COLUMNS."""
+"""A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them is not NULL."""
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 _COUNTED = (
@@ -93,9 +95,22 @@ _encode = msgspec.json.Encoder().encode
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 _COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
 _columns_of = attrgetter(*_COLUMN_NAMES)
-_COLUMNS = (*OF_ENTRY, *OF_CHARGE)
-_of_entry = attrgetter(*(attribute for _, attribute in OF_ENTRY.values()))
-_INSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_SELDOM_OF_ENTRY = ("trigger", "model", "handle", "strategy", "tool_kind")
+_OFTEN_OF_ENTRY = tuple(name for name in OF_ENTRY if name not in _SELDOM_OF_ENTRY)
+_ALWAYS = (*_OFTEN_OF_ENTRY, "epoch", "entry")
+_SELDOM = (*_SELDOM_OF_ENTRY, "call_id", "fingerprint", "text")
+_often_of = attrgetter(*(OF_ENTRY[name][1] for name in _OFTEN_OF_ENTRY))
+_seldom_of = attrgetter(*(OF_ENTRY[name][1] for name in _SELDOM_OF_ENTRY))
+_NOT_CALLED = (None, None, None)
+_NULLS = (None,) * len(_SELDOM)
+_ENUMS = tuple(map(_ALWAYS.index, ("type", "status", "outcome")))
+_PACKED = _ALWAYS.index("entry")
+_CALL = tuple(map((*_ALWAYS, *_SELDOM).index, ("tenant", "session_id", "epoch", "call_id")))
+_COLUMNS = {len(names): names for names in (_ALWAYS, (*_ALWAYS, *_SELDOM))}
+"""Those of a row, by their number. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum, and
+0.1 µs a string, a number or a bytearray."""
+_AT_ONCE = 16
+"""The most rows of one statement: it takes three quarters of the time of a statement for each."""
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _notices = Notices()
@@ -152,29 +167,48 @@ def session_row(session: Session) -> tuple[object, ...]:
 
 
 def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> Row:
-    columns = [str(value) if isinstance(value, Enum) else value for value in _of_entry(entry)]
-    epoch = call_id = fingerprint = text = None
+    often, epoch = list(_often_of(entry)), None
+    call: tuple[object, ...] = _NOT_CALLED
+    for at in _ENUMS:
+        if often[at] is not None:
+            often[at] = str(often[at])
     if charge is not None:
-        epoch, call_id = charge.epoch, charge.call_id
-        if call_id is not None:
-            fingerprint, text = charge.fingerprint, charge.text
-    return (*columns, epoch, call_id, fingerprint, text, _encode(entry))
+        epoch = charge.epoch
+        if charge.call_id is not None:
+            call = charge.call_id, charge.fingerprint, charge.text
+    seldom = (*_seldom_of(entry), *call)
+    return (*often, epoch, bytearray(_encode(entry)), *(() if seldom == _NULLS else map(_plain, seldom)))
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Enum) else value
 
 
 def insert(connection: sqlite3.Connection, entries: Iterable[Row]) -> None:
-    connection.executemany(_INSERT, entries)
+    for size, group in groupby(entries, len):
+        alike = list(group)
+        for start in range(0, len(alike), _AT_ONCE):
+            part = alike[start : start + _AT_ONCE]
+            connection.execute(_insertion(size, len(part)), [*chain.from_iterable(part)])
+
+
+@cache
+def _insertion(size: int, count: int) -> str:
+    """Inserts `count` rows of `size` columns."""
+    row = f"({', '.join('?' * size)})"
+    return f"INSERT INTO entries ({', '.join(_COLUMNS[size])}) VALUES {', '.join([row] * count)}"  # noqa: S608
 
 
 def row_bytes(row: Row) -> int:
     """Returns the bytes that the row counts for in the bound of its tenant."""
-    text, packed = row[-2:]
-    assert isinstance(packed, bytes)
+    packed, text = row[_PACKED], row[-1]
+    assert isinstance(packed, bytearray)
     return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
 
 
 def call_of(row: Row) -> Row:
     """The row of a call with an id."""
-    return tuple(row[_COLUMNS.index(name)] for name in ("tenant", "session_id", "epoch", "call_id"))
+    return tuple(row[at] for at in _CALL)
 
 
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:
