@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SDK = ROOT / "tests" / "interop" / "mcp"
 PYTHON = ROOT / ".mcp" / "bin" / "python"
 RELAY = [sys.executable, str(ROOT / "command" / "main.py"), "mcp"]
-OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+OUR_TOOLS = ["tool_output"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 SERVER = [str(PYTHON), str(SDK / "sdk_server.py")]
 # A row of the structured list is a block of its own: all of them are one text, and one message.
