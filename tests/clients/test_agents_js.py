@@ -59,7 +59,7 @@ class Model(ThreadingHTTPServer):
         if found is None or len(self.asked) > 2:
             return [{"type": "text", "text": "done"}]
         grep = {"handle": found[0], "pattern": "ERROR"}
-        return [{"type": "tool_use", "id": "call_2", "name": "tool_output_grep", "input": grep}]
+        return [{"type": "tool_use", "id": "call_2", "name": "tool_output", "input": grep}]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -114,8 +114,8 @@ async def test_a_large_result_is_replaced_and_asked_about(
     assert run_loop(node, tmp_path, service, model) == "done"
     assert model.offered(0) == ["read_log"]
     assert "system" not in model.asked[0]
-    assert model.offered(1)[:3] == ["read_log", "tool_output", "tool_output_grep"]
-    assert model.asked[1]["system"].startswith("Some tool outputs are too large to show.")
+    assert model.offered(1) == ["read_log", "tool_output"]
+    assert "system" not in model.asked[1]
     message, grep = model.results
     assert message.startswith("Tool output is too large (")
     assert grep == "4508: line 4507 ERROR disk 4507 is full\n[1 matching line.]"

@@ -65,7 +65,7 @@ async def test_the_model_asks_back(story: Story, asynchronous: bool, budget: Bud
     )
     story.check(await run(agent["agent"], asynchronous, thread))
     if len(story.offered) == 3:
-        assert story.instructions[1].startswith("Some tool outputs are too large to show.")
+        assert "Some tool outputs" not in story.instructions[1]
         assert budget(f"langchain-{asynchronous}")["used_tokens"] == 40_002
 
 

@@ -51,10 +51,10 @@ export const spillgate = (options) => {
           execute: async (input) => client.call(name, /** @type {any} */ (input), { sessionId }),
         }),
       ]);
-      return {
-        tools: { ...args.tools, ...Object.fromEntries(own) },
-        systemMessages: [...args.systemMessages, { role: /** @type {const} */ ("system"), content: instructions }],
-      };
+      const tools = { ...args.tools, ...Object.fromEntries(own) };
+      if (!instructions) return { tools };
+      const said = { role: /** @type {const} */ ("system"), content: instructions };
+      return { tools, systemMessages: [...args.systemMessages, said] };
     },
 
     async processOutputStep(/** @type {ProcessOutputStepArgs} */ args) {
