@@ -67,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        usage = {"input_tokens": 40_000, "output_tokens": 2}
+        usage = {"input_tokens": 30_000, "output_tokens": 2}
+        usage |= {"cache_read_input_tokens": 9000, "cache_creation_input_tokens": 1000}
         answer = json.dumps({"content": self.server.reply(body), "usage": usage}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
