@@ -7,6 +7,8 @@ import pytest
 
 from app.edge.joined_writes import JOINED_BYTES, JoinedWrites
 
+pytestmark = pytest.mark.anyio
+
 
 class Socket(asyncio.Transport):
     """Notes what is sent and what ends it."""

@@ -51,10 +51,9 @@ export const spillgate = (options) => {
           execute: async (input) => client.call(name, /** @type {any} */ (input), { sessionId }),
         }),
       ]);
-      const tools = { ...args.tools, ...Object.fromEntries(own) };
-      if (!instructions) return { tools };
-      const said = { role: /** @type {const} */ ("system"), content: instructions };
-      return { tools, systemMessages: [...args.systemMessages, said] };
+      const systemMessages = [...args.systemMessages, { role: /** @type {const} */ ("system"), content: instructions }];
+      if (!instructions) systemMessages.pop();
+      return { tools: { ...args.tools, ...Object.fromEntries(own) }, systemMessages };
     },
 
     async processOutputStep(/** @type {ProcessOutputStepArgs} */ args) {
