@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from command.service import embedded_directory
+from command.client import embedded_directory
 from domain.errors import ConfigError
 from relay.backend import GoverningService
 from relay.http import HttpServer
