@@ -56,7 +56,7 @@ async def rows_of(client: httpx.AsyncClient, handle: str, sql: str) -> list[Any]
 
 
 async def told(client: httpx.AsyncClient, handle: str, sql: str) -> tuple[str, bool]:
-    body = {"name": "tool_output_query", "arguments": {"handle": handle, "expression": sql}}
+    body = {"name": "tool_output", "arguments": {"handle": handle, "query": sql}}
     answer = await client.post("/tools/call", json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()["text"], answer.json()["is_error"]
