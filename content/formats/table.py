@@ -340,10 +340,13 @@ def _count(source: Source, dialect: Dialect, names: int) -> int | None:
             return source.lines - names
         if not source.is_whole:
             return None
+        has_quotes = data.count(b'"') % 2 == 0
         # Lines with an odd number of quotes keep one.
-        if not has_blanks and b'"' not in data.translate(None, _NO_QUOTES).replace(b'""', b""):
+        if not has_blanks and not (
+            has_quotes and b'"' in data.translate(None, _NO_QUOTES).replace(b'""', b"")
+        ):
             return source.lines - names
-        return filled_lines(data, has_quotes=data.count(b'"') % 2 == 0) - names
+        return filled_lines(data, has_quotes=has_quotes) - names
     lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
     ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))
     footer = bool(ends) and _FOOTER.match(ends[-1]) is not None
@@ -496,7 +499,8 @@ def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
                     seen.add(column)
                 else:
                     possible.remove(column)
-    return [column in possible & seen for column in range(width)]
+    numeric = possible & seen
+    return [column in numeric for column in range(width)]
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:
