@@ -12,7 +12,7 @@ from content.text import clip, count_of
 
 # After the message of a commit too, as `git show` prints it.
 _CHANGES = re.compile(
-    rb"\s*+(?:commit [0-9a-f]{7,64}\b(?:[^\n]*+\n(?!diff )){1,99}+[^\n]*+\n(?=diff ))?"
+    rb"\s*+(?:commit [0-9a-f]{7,64}\b(?>(?:[^\n]*+\n(?!diff )){1,99})[^\n]*+\n(?=diff ))?"
     rb"(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )"
 )
 _FILE = re.compile(
