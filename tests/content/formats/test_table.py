@@ -1,5 +1,7 @@
 """Tables of lines: their dialect, rows and columns, and the header above a row."""
 
+import time
+
 import pytest
 
 from content.describe import about
@@ -169,3 +171,13 @@ def test_a_header_too_long_to_be_shown_is_shortened() -> None:
     assert shown.header is None
     assert shown.columns.startswith("column_0,column_1,")
     assert len(shown.columns) <= 300
+
+
+def test_forty_thousand_columns_are_read_in_linear_time() -> None:
+    width = 40_000
+    text = "\n".join([",".join(f"c{n}" for n in range(width)), *[",".join(["1"] * width)] * 3])
+    began = time.thread_time()
+    _, value = read_value(text.encode())
+    assert time.thread_time() - began < 3
+    assert isinstance(value, list)
+    assert (len(value), len(value[0]), value[2]["c39999"]) == (3, width, 1)
