@@ -39,7 +39,8 @@ PLAIN = "--- a.txt\n+++ b.txt\n@@ -1 +1 @@\n-a\n+b\n"
         (TWO, "diff, 2 files\n“diff --git a/content/formats/log.py b/content/formats/log.py”"),
         (SHOWN + TWO, "diff, 2 files\n“commit 2433308f37513519be72e91dde2a76dabc136832”"),
         (PLAIN, "diff, 1 file\n“--- a.txt”"),
-        (PLAIN * 3, "diff, 3 files\n“--- a.txt”"),
+        (PLAIN * 3, "diff, 1 file\n“--- a.txt”"),
+        (PLAIN + PLAIN.replace("b.txt", "c.txt"), "diff, 2 files\n“--- a.txt”"),
         ("\n" + TWO, "diff, 2 files\n“diff --git a/content/formats/log.py b/content/formats/log.py”"),
     ],
 )
