@@ -8,11 +8,12 @@ from replay.runs import Call, Notes, Result, Run, Said, Turn
 
 NAME = "claude-code"
 
-_SILENT = frozenset(
-    "ai-title last-prompt mode permission-mode file-history-snapshot queue-operation summary progress started"
-    " result custom-title agent-name tag pr-link bridge-session worktree-state api-request api-request-blob"
-    " api-request-shape atis-latch cost-state tools-used".split()
-)
+_SILENT = frozenset([
+    "ai-title", "last-prompt", "mode", "permission-mode", "file-history-snapshot", "queue-operation",
+    "summary", "progress", "started", "result", "custom-title", "agent-name", "tag", "pr-link",
+    "bridge-session", "worktree-state", "api-request", "api-request-blob", "api-request-shape",
+    "atis-latch", "cost-state", "tools-used",
+])  # fmt: skip
 """Records that the model is not shown."""
 
 _CUT_SIGNS = ("<persisted-output>", "Output too large", "... [truncated", "Output has been saved to")
