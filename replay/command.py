@@ -83,10 +83,10 @@ def _summary(
     plans = capped_plans(caps)
     candidates = previewed_plans(load_policies(settings).policy(""))
     replaying = Replaying(IN_FORCE, plans, options.model, options.show, candidates)
-    total = sum(map(size_of, found_files(options.paths, Notes())))
-    progress = Progress(total)
+    files = list(found_files(options.paths, notes))
+    progress = Progress(sum(map(size_of, files)))
     try:
-        figures, runs = replay_all(options.paths, settings, replaying, notes, options.format, progress)
+        figures, runs = replay_all(files, settings, replaying, notes, options.format, progress)
     finally:
         progress.close()
     if not runs:

@@ -70,11 +70,10 @@ class Summary:
             return self.money(Money(recorded.relative - money.relative, recorded.dollars - money.dollars))
         return f"{(before - after) / before:z.1%}" if before else "0.0%"
 
-    def dearer(self, label: str, offer: Offer, outcomes: Outcomes | None = None) -> str:
+    def dearer(self, label: str, offer: Offer) -> str:
         """The share of the runs that cost more."""
-        outcomes = outcomes or self.total
-        count = outcomes.policies[label].dearer[offer]
-        return f"{count / outcomes.runs:.0%}" if self.has_percentages else f"{count}"
+        count = self.amount(self.total.policies[label].dearer[offer])
+        return f"{count / self.total.runs:.0%}" if self.has_percentages else f"{count:.0f}"
 
 
 def dollars(amount: float) -> str:
