@@ -1,5 +1,6 @@
 """The table, the page and the JSON: what they say, and what they keep to themselves."""
 
+import html
 import io
 import json
 import re
@@ -14,7 +15,8 @@ from replay.bill import Money
 from replay.figures import Outcomes, PolicyFigures, ToolFigures
 from replay.plans import capped
 from replay.progress import Progress
-from replay.reports.summary import BILL_LEGENDS, TOOL_LEGEND, USE_COLUMNS, USE_LEGENDS, dollars, tokens
+from replay.reports.summary import dollars, tokens
+from replay.reports.tables import NOTES, USE_COLUMNS
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -122,8 +124,8 @@ def test_the_policy_file_saves_what_it_says(runs: Path, tmp_path: Path) -> None:
 
 def test_of_few_large_results_there_is_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, transcripts.openai_lines(tmp_path))
-    assert "No advice: too few large results (under 5) of every tool." in text
-    assert "Leave it alone" not in text
+    assert "What to do: nothing yet. There are too few large results (under 5) of every tool." in text
+    assert "leave it alone" not in text
     assert re.search(r"\nshell .* -\n", text)
 
 
@@ -168,9 +170,9 @@ def test_the_terms_are_those_of_the_page(
     target = tmp_path / "report.html"
     text, page = printed(capsys, runs, "--report", target), target.read_text()
     flat = text.replace("\n", " ")
-    for legend in (*USE_LEGENDS, *BILL_LEGENDS, TOOL_LEGEND):
-        assert legend in flat
-        assert legend in page
+    for note in NOTES:
+        assert note in flat.replace("follow- ups", "follow-ups")
+        assert html.escape(note) in page
     for name in USE_COLUMNS:
         assert f"<th>{name}</th>" in page
     assert "SPILLGATE_POLICY_FILE=policy.toml" in text
