@@ -62,6 +62,21 @@ class Result:
     whole: str | None = None
 
 
+def returned(
+    call: Call | None,
+    text: str,
+    tool: str = "tool",
+    *,
+    is_error: bool = False,
+    is_cut: bool = False,
+    whole: str | None = None,
+) -> Result:
+    """The result of a call; `tool` is its name where the call is not in the transcript."""
+    if call is None:
+        return Result("", tool, text, None, is_error, is_cut, whole)
+    return Result(call.id, call.tool, text, call.arguments, is_error, is_cut, whole)
+
+
 Step = Said | Turn | Result
 
 

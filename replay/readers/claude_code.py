@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import text_of, usage_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn
+from replay.runs import Call, Notes, Run, Said, Turn, returned
 
 NAME = "claude-code"
 
@@ -115,17 +115,9 @@ class _Reading:
         call = self._calls.get(str(block.get("tool_use_id")))
         text = text_of(block.get("content"))
         is_cut = any(sign in text[:400] for sign in _CUT_SIGNS)
-        self.run.steps.append(
-            Result(
-                call.id if call else "",
-                call.tool if call else "tool",
-                text,
-                call.arguments if call else None,
-                is_error=block.get("is_error") is True,
-                is_cut=is_cut,
-                whole=_whole(record.get("toolUseResult"), text) if is_cut else None,
-            )
-        )
+        is_error = block.get("is_error") is True
+        whole = _whole(record.get("toolUseResult"), text) if is_cut else None
+        self.run.steps.append(returned(call, text, is_error=is_error, is_cut=is_cut, whole=whole))
 
     def _add_attachment(self, rendered: Any, attachment: Any) -> None:
         """What the client adds to the context by itself: `rendered` in newer versions."""

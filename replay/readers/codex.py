@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import parsed, text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, name_in, parsed, text_of
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "codex"
 
@@ -75,8 +75,7 @@ class _Reading:
                 if isinstance(text, str) and text:
                     self.run.steps.append(Said(text))
             case "turn_context":
-                model = payload.get("model")
-                self.model = model if isinstance(model, str) else self.model
+                self.model = name_in(payload.get("model")) or self.model
             case "response_item":
                 self.add_item(payload, notes)
             case "event_msg":
@@ -122,16 +121,8 @@ class _Reading:
         text = _output(found)
         is_cut = any(sign in text for sign in _CUT_SIGNS)
         self._turn = None
-        self.run.steps.append(
-            Result(
-                call.id if call else "",
-                call.tool if call else "tool",
-                text,
-                call.arguments if call else None,
-                is_cut=is_cut,
-                whole=self._whole.get(call_id) if is_cut else None,
-            )
-        )
+        whole = self._whole.get(call_id) if is_cut else None
+        self.run.steps.append(returned(call, text, is_cut=is_cut, whole=whole))
 
     def _add_event(self, payload: dict[str, Any]) -> None:
         """The usage of a request is reported after its items, and before the next request. The whole of an
@@ -139,9 +130,7 @@ class _Reading:
         match payload:
             case {"type": "token_count", "info": {"last_token_usage": {"input_tokens": int(total)} as used}}:
                 names = ("cache_write_input_tokens", "cached_input_tokens", "output_tokens")
-                written, cached, output = (
-                    value if isinstance(value := used.get(name), int) else 0 for name in names
-                )
+                written, cached, output = counts(used, *names)
                 turn = next((one for one in reversed(self.run.steps) if isinstance(one, Turn)), None)
                 if turn is not None and turn.usage is None:
                     turn.usage = Usage(total - written - cached, written, cached, output)
