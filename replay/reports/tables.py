@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from replay.advice import LEAST_REPLACED
 from replay.bill import Offer
 from replay.figures import FAILED, MOST_LARGEST, PASSED
-from replay.plans import cap_of, preview_of
+from replay.plans import OURS, cap_of, preview_of
 from replay.reports.summary import CAVEAT, RECORDED, Summary, plural
 
 
@@ -59,6 +59,8 @@ def bills(summary: Summary) -> Table:
             money = summary.total.policies[label].bills[offer]
             cells += [summary.money(money), summary.saved(money, summary.total.recorded)]
             cells.append(summary.dearer(label, offer))
+        if not label.startswith(OURS):
+            cells[:6] = [""] * 6
         rows.append((label, cells))
     return Table("The bill", "tools offered", ("bill", "saved", "more"), rows, _BILL_NOTE, tuple(Offer))
 

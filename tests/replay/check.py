@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.main import main
+from replay.plans import OURS
 from tests.replay import made_runs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "worth.md"
@@ -33,7 +34,7 @@ def figures() -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = made_runs.write(Path(folder) / "runs.jsonl")
         with contextlib.redirect_stdout(printed):
-            assert main(["replay", str(path)]) == 0
+            assert main(["replay", str(path), "--max-bytes", "4096,12288"]) == 0
     return f"```\n{printed.getvalue().rstrip()}\n```\n"
 
 
@@ -49,17 +50,21 @@ def recorded(runs: Path) -> str:
     lines = [
         f"{total['runs']:,} runs, {total['turns']:,} turns, {total['results']:,} results, "
         f"{total['bytes'] / 1e6:.1f} MB, {total['uses']:,} uses, {total['quotes']:,} edits; "
-        f"{_amount(whole, unit)} as recorded{_billed(found)}.\n\n{_HEAD}"
+        f"{_amount(whole, unit)}{' tokens' * (unit == 'tokens')} as recorded{_billed(found)}.\n\n{_HEAD}"
     ]
+    rows: dict[tuple[str, ...], list[str]] = {}
     for label, one in total["policies"].items():
         names = ("replaced", "visible", "one_call", "findable", "lost", "quotes_broken", "follow_ups")
-        saved = (_saved(one, total, offer, unit) for offer in ("always", "late", "hook"))
-        lines.append(f"| {' | '.join((label, *(f'{one[name]:,}' for name in names), *saved))} |\n")
+        saved = [_saved(one, total, offer, unit) for offer in ("always", "late", "hook")]
+        if not label.startswith(OURS):
+            saved[:2] = "", ""
+        rows.setdefault((*(f"{one[name]:,}" for name in names), *saved), []).append(label)
+    lines += [f"| {' | '.join((', '.join(labels), *cells))} |\n" for cells, labels in rows.items()]
     return "".join(lines)
 
 
 def _amount(amount: float, unit: str) -> str:
-    return f"${amount:,.2f}" if unit == "dollars" else f"{amount / 1000:,.1f} k tokens"
+    return f"${amount:,.2f}" if unit == "dollars" else f"{amount / 1000:z,.1f} k"
 
 
 def _saved(one: dict[str, Any], total: dict[str, Any], offer: str, unit: str) -> str:

@@ -1,5 +1,6 @@
 """The table, the page and the JSON: what they say, and what they keep to themselves."""
 
+import gzip
 import html
 import io
 import json
@@ -9,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
+from app.settings import load_settings
 from policies.documents import from_toml
 from replay.advice import advice
 from replay.bill import Money
 from replay.figures import Outcomes, PolicyFigures, ToolFigures
-from replay.plans import capped
+from replay.plans import IN_FORCE, OURS, capped
 from replay.progress import Progress
+from replay.replaying import Replaying
 from replay.reports.summary import dollars, tokens
 from replay.reports.tables import NOTES, USE_COLUMNS
+from replay.runs import Notes
+from replay.work import replay_all
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -51,7 +56,7 @@ def test_the_table_fits_100_columns_and_says_what_it_is_not(
 
 def test_nothing_is_lost_under_any_policy_of_the_product(runs: Path, tmp_path: Path) -> None:
     policies = report(tmp_path, runs, "--max-bytes", "2048,4096,8192,12288,30000")["total"]["policies"]
-    ours = [one for label, one in policies.items() if label.startswith(("cap ", "policy in force"))]
+    ours = [one for label, one in policies.items() if label.startswith(OURS)]
     assert len(ours) == 6
     assert sum(one["replaced"] for one in ours) > 100
     assert [one["lost"] for one in ours] == [0] * 6
@@ -224,3 +229,19 @@ def test_progress_goes_to_a_terminal_alone() -> None:
     quiet(1, 1000)
     quiet.close()
     assert plain.getvalue() == ""
+
+
+@pytest.mark.parametrize(("suffix", "steps"), [("jsonl", 3), ("jsonl.gz", 2)])
+def test_progress_goes_on_within_one_file(
+    suffix: str, steps: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay.work._BATCH_CHARS", 1)
+    path = tmp_path / f"one.{suffix}"
+    path.write_bytes(gzip.compress(runs.read_bytes()) if suffix.endswith("gz") else runs.read_bytes())
+    seen = []
+    replaying = Replaying(IN_FORCE)
+    replay_all([path], load_settings(), replaying, Notes(), watch=lambda *done: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[0] == (0, 0)
+    assert seen[-1] == (made_runs.RUNS, path.stat().st_size)
+    assert len({size for _, size in seen}) >= steps
