@@ -13,8 +13,20 @@ ADVISED_CAPS = (2048, 4096, 8192, 12_288, 20_480, 30_000)
 _PREVIEWS = ("about", "digest", "head-tail")
 
 IN_FORCE = Plan("policy in force")
-OURS = (IN_FORCE.label, "cap ")
+OURS = (IN_FORCE.label, "cap ", "with ")
 """How the labels of policies begin, unlike those of baselines, which offer no tools."""
+
+
+_VARIANTS: tuple[tuple[str, str], ...] = (("preview", "digest"), ("repeat", "name"))
+
+
+def variants(policy: Policy) -> list[Plan]:
+    """The policy in force with one more key for every tool; those that it has already are left out."""
+    return [
+        Plan(f"with {key} = {value}", ((key, value),))
+        for key, value in _VARIANTS
+        if getattr(policy, key) != value
+    ]
 
 
 def capped(cap: int) -> Plan:

@@ -72,6 +72,8 @@ class Replaying:
     shows: bool = False
     candidates: Sequence[Sequence[Plan]] = ()
     """For the advice: by preview, plans sorted by cap."""
+    variants: Sequence[Plan] = ()
+    """Of the policy in force, each alone."""
 
 
 async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:
@@ -114,7 +116,8 @@ class _OneRun:
             end.policies[way.label] = await self._judged(way, recorded)
         await self._product.end_plan(IN_A_FILE)
         replaying = self._replaying
-        for plans in ([replaying.in_force], replaying.plans, *replaying.candidates):
+        alone = ([plan] for plan in (replaying.in_force, *replaying.variants))
+        for plans in (*alone, replaying.plans, *replaying.candidates):
             passing = [False] * len(self._results)
             for plan in plans:
                 way = await self._planned(plan, passing)
