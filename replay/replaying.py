@@ -73,7 +73,7 @@ class Replaying:
     candidates: Sequence[Sequence[Plan]] = ()
     """For the advice: by preview, plans sorted by cap."""
     variants: Sequence[Plan] = ()
-    """Of the policy in force, each alone."""
+    """The policy in force with one more key, each alone."""
 
 
 async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:

@@ -139,7 +139,7 @@ class _Reading:
 
 
 def _tool(name: Any, server: Any) -> str:
-    """As the hooks of Codex name the tool."""
+    """The name that the hooks of Codex give the tool."""
     if str(name) in _SHELLS:
         return "Bash"
     return f"{server}__{name}" if isinstance(server, str) and server else str(name)
