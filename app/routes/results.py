@@ -67,6 +67,7 @@ _DESCRIBED = {
     "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
     "policy": "Policy keys for this result alone. In a query, JSON.",
     "door": "The client through which the result comes. The texts name our tools as it shows them.",
+    "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
     "content": "The result: a string, or a list of MCP content blocks.",
     "used_tokens": "`context.used_tokens`.",
     "turn": "`context.turn`.",

@@ -92,7 +92,7 @@ async def get_lines(
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
-        text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM)
+        text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM, "offset = {}".format)
         return Response(text, media_type=PLAIN)
     return page
 
