@@ -264,18 +264,12 @@ class Table(Format):
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
-        dialect = dialect_of(data[:8192])
-        if dialect is None or not dialect.first:
-            return Whole(start, end, passage.path)
-        above = 0
-        for _ in range(
-            dialect.first + (len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0)
-        ):
-            above = data.find(b"\n", above, _HEAD) + 1
+        above = header_end(data)
         if not 0 < above <= start:
             return Whole(start, end, passage.path)
         if above > _HEADER_BYTES:
-            return Whole(start, end, passage.path, columns=clipped_columns(data[:above]))
+            names = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
+            return Whole(start, end, passage.path, columns=clipped_columns(names))
         return Whole(start, end, passage.path, (0, above))
 
     def value(self, source: Source) -> list["Row"]:
@@ -286,6 +280,20 @@ class Table(Format):
         from content.formats.log import times_ascend
 
         return times_ascend(source)
+
+
+def header_end(data: bytes) -> int:
+    """Where the lines that name the columns end; 0 without a header."""
+    dialect = dialect_of(data[:8192])
+    if dialect is None:
+        return 0
+    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS and dialect.first else 0
+    above = 0
+    for _ in range(dialect.first + blank):
+        above = data.find(b"\n", above, _HEAD) + 1
+        if not above:
+            return 0
+    return above
 
 
 def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
