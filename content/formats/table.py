@@ -284,16 +284,25 @@ class Table(Format):
 
 def header_end(data: bytes) -> int:
     """Where the lines that name the columns end; 0 without a header."""
-    dialect = dialect_of(data[:8192])
-    if dialect is None:
+    dialect = dialect_of(data[:_SNIFFED])
+    if dialect is None or not _has_names(data[:_SNIFFED]):
         return 0
-    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS and dialect.first else 0
+    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0
     above = 0
     for _ in range(dialect.first + blank):
         above = data.find(b"\n", above, _HEAD) + 1
         if not above:
             return 0
     return above
+
+
+@lru_cache(maxsize=8)
+def _has_names(head: bytes) -> bool:
+    dialect = dialect_of(head)
+    if dialect is None or dialect.mark not in _MARKS or b"\n" not in head.lstrip(b"\r\n"):
+        return dialect is not None and dialect.first > 0
+    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    return bool(rows) and is_header(rows[0], rows[1:])
 
 
 def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:

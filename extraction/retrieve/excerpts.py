@@ -9,6 +9,7 @@ from content.kind import Kind
 from content.passages import whole
 from content.source import Source as Text
 from content.text import decode_part
+from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 _NEWLINE = ord("\n")
@@ -33,9 +34,17 @@ class Excerpts:
     """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
     path, becomes a part of it. Of binary data only the readable runs are shown."""
 
-    def __init__(self, source: Source, text: Text, max_bytes: int, has_sentences: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        text: Text,
+        max_bytes: int,
+        has_sentences: bool = True,
+        shown_before: Shown = NOTHING,
+    ) -> None:
         """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
-        prose is shown with the sentences around it."""
+        prose is shown with the sentences around it. What was `shown_before` is named by its place alone."""
+        self._shown_before = shown_before
         self._source = source
         self._text = text
         self._data = text.data
@@ -91,13 +100,18 @@ class Excerpts:
         headers = set()
         for one in excerpts:
             first = one.first
+            place = self._place(one)
+            piece = self._shown(one.start, one.end)
+            body = decode_part(piece if self._is_text else readable(piece))
+            if self._shown_before.is_known_passage(place, body):
+                yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
+                note = ""
+                continue
             columns = f"columns: {first.columns}" if first.columns else ""
-            yield f"[{' · '.join(filter(None, (self._place(one), first.path, columns, note)))}]\n"
+            yield f"[{' · '.join(filter(None, (place, first.path, columns, note)))}]\n"
             if first.header and first.header not in headers:
                 headers.add(first.header)
                 yield decode_part(self._shown(*first.header))
-            piece = self._shown(one.start, one.end)
-            body = decode_part(piece if self._is_text else readable(piece))
             yield body if body.endswith("\n") else body + "\n"
             note = ""
 

@@ -119,7 +119,7 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     fixed = len(head.encode()) + _TAIL_BYTES + _NOTE_BYTES
     most = min(task.usual_bytes, max_bytes) - fixed
     # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
-    excerpts = Excerpts(source, text, most, has_sentences=not is_weak)
+    excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
     aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
     shown = [passage for passage in passages if excerpts.size < aim and excerpts.add(passage)]
     if excerpts.is_empty:
@@ -146,8 +146,8 @@ def _in_turn(
     index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: int | None, kind: Kind
 ) -> list[Passage]:
     """Best first, as far as they are worth it; `end` alone, the oldest or newest of what is asked for, unless
-    the best holds more words. The end or the beginning of the data, where it is asked for, comes before a weak
-    match and after any other."""
+    the best holds more words. The end or the beginning of the data, where it is asked for, comes before a
+    weak match and after any other."""
     passages = [hit.passage for hit in ranked.worth_showing]
     if end is not None:
         first = index.passages[end]

@@ -19,8 +19,8 @@ from extraction import ladder
 from extraction.index_cache import IndexCache
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
-from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.retrieve.excerpts import Excerpts
+from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.source import Source
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
@@ -123,7 +123,7 @@ ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} f
 
 
 async def test_one_clear_passage_is_the_whole_answer_and_says_that_it_is_the_only_one() -> None:
-    """The rest of the question is in no passage: the answer is not called weak, and nothing is added to it."""
+    """The rest of the question is in no passage: the answer is not called weak, nothing is added to it."""
     rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
     body = (await asked("id,label,amount\n" + rows, "velocity and altitude of label 1234 in swallows")).body
     assert re.match(r"\[lines \d+-\d+ under line 1 · 1 of \d words\]\nid,label,amount\n", body)
