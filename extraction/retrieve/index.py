@@ -150,13 +150,16 @@ class PassageIndex:
 
     def _rows(self, text: Source, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
         is_text = self.kind is not Kind.BINARY
+        path = parted = ""
         for number, passage in enumerate(split(text)):
             if number % _STOP_EVERY == 0 and stop.is_set():
                 raise Stopped
             self.passages.append(passage)
             piece = text.data[passage.start : passage.end]
             body = (piece if is_text else readable(piece)).decode("utf-8", "replace")
-            yield number, searchable(body), searchable(passage.path)
+            if passage.path != path:
+                path, parted = passage.path, searchable(passage.path)
+            yield number, searchable(body), parted
 
     def at(self, offset: int) -> int:
         """The number of the passage that holds this byte."""
