@@ -137,7 +137,7 @@ def _indent(data: bytes, start: int) -> int:
 def _record(data: bytes, start: int) -> tuple[int, int] | None:
     """The largest object or list around a line that is short enough: up to an element of a list."""
     found = None
-    around = _around(data, start)
+    around = _opened(data, start) or _around(data, start)
     while around and _is_short(data, around, RECORD_CHARS):
         found = around
         opening = data[around[0] : _end(data, around[0])].strip()
@@ -145,6 +145,21 @@ def _record(data: bytes, start: int) -> tuple[int, int] | None:
             break
         around = _around(data, around[0])
     return found
+
+
+def _opened(data: bytes, start: int) -> tuple[int, int] | None:
+    """From a line that opens brackets to the end of the one that closes them."""
+    end = _end(data, start)
+    if not data[start:end].rstrip().endswith(_OPENS):
+        return None
+    indent = _indent(data, start)
+    for _ in range(_MOST_LINES):
+        if end >= len(data):
+            return None
+        following, end = end + 1, _end(data, end + 1)
+        if _indent(data, following) <= indent:
+            return start, end
+    return None
 
 
 def _around(data: bytes, start: int) -> tuple[int, int] | None:

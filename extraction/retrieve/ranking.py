@@ -24,8 +24,8 @@ _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
 
 # Shares of the best score. A passage leads if no other has more than _LEAD. What is below the other shares is
-# not shown: of a weak match less falls below.
-_LEAD, _NEAR_BEST, _NEAR_WEAK = 0.7, 0.7, 0.5
+# not shown: of a weak match less falls below, of passages with fewer words than a sure one more.
+_LEAD, _NEAR_BEST, _NEAR_WEAK, _NEAR_FEWER = 0.7, 0.7, 0.5, 0.8
 
 # Of the fusion of two orders. 60 is usual for long lists; here few passages are shown, and a passage that one
 # order alone puts first has to be among them.
@@ -94,7 +94,12 @@ class Ranked:
             return []
         best, *others = self.hits
         least = (_NEAR_WEAK if self.is_weak else _NEAR_BEST) * best.score
-        worth = [hit for hit in others if hit.score >= least]
+        is_sure = 2 * best.words > self.words
+        worth = [
+            hit
+            for hit in others
+            if hit.score >= (_NEAR_FEWER * best.score if is_sure and hit.held < best.held else least)
+        ]
         if 2 * best.words <= self.words and not best.is_labelled:
             worth = [*(hit for hit in others if hit.is_labelled)][:1] + worth
         return [best, *worth, *self._others_exact(worth)]
@@ -110,10 +115,19 @@ class Ranked:
         return found
 
     def beside(self, passages: Sequence[Passage]) -> list[Passage]:
-        """Those of `passages`, around the best one, that hold words of the instruction which it does not."""
-        held = self.hits[0].held
-        found = {hit.passage: hit.held - held for hit in self.hits}
-        return [passage for passage in passages if found.get(passage)]
+        """The nearest of `passages`, around the best one, for each word that it does not hold."""
+        best = self.hits[0]
+        held = best.held
+        near = sorted(
+            (hit for hit in self.hits if hit.passage in passages),
+            key=lambda hit: abs(hit.passage.start - best.passage.start),
+        )
+        found = []
+        for hit in near:
+            if not hit.held <= held:
+                found.append(hit.passage)
+                held |= hit.held
+        return found
 
 
 def rank(

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 
@@ -19,7 +20,7 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.excerpts import Excerpts
-from extraction.retrieve.index import Likeness, PassageIndex
+from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank, stem
 from extraction.source import Source
@@ -31,6 +32,7 @@ MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
 
 _MOST_ABSENT = 12
+_FEW_PAIRS = 4
 _ABSENT_BYTES = 300
 _EXTENT_BYTES = 400
 NOTHING_BYTES = 1100
@@ -105,10 +107,8 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     if other := _ask_in(instruction, ranked, data):
         return _complete(other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
-    if end is not None and ranked.absent and not ranked.hits:
-        end = None
-    passages = _in_turn(index, instruction, ranked, end, text.format.kind)
-    if not passages:
+    chosen = _chosen(index, instruction, ranked, end, text.format.kind)
+    if not chosen.first:
         return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
     is_weak = ranked.is_weak and end is None
     head = f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else ""
@@ -121,58 +121,73 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
     excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
     aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
-    shown = [passage for passage in passages if excerpts.size < aim and excerpts.add(passage)]
+    shown = [passage for passage in chosen.first if excerpts.add(passage)]
+    shown += [passage for passage in chosen.others if excerpts.size < aim and excerpts.add(passage)]
     if excerpts.is_empty:
         excerpts = Excerpts(source, text, max_bytes - fixed)
-        shown = [passages[0]]
-        excerpts.add(passages[0])
+        shown = chosen.first[:1]
+        excerpts.add(shown[0])
     if excerpts.is_empty:
-        return _too_little_room(data, passages[0], total, max_bytes)
-    body = (
-        head
-        + excerpts.text(_note(ranked, shown[0]))
-        + _tail(index, ranked, shown, instruction if end is not None else None)
-    )
+        return _too_little_room(data, chosen.first[0], total, max_bytes)
+    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
+    body = head + excerpts.text(_note(ranked, shown[0])) + tail
     return _complete(body, total, max_bytes)
 
 
 def _note(ranked: Ranked, first: Passage) -> str:
     hit = next((hit for hit in ranked.hits if hit.passage == first), None)
-    note = f"{hit.words if hit else 0} of {ranked.words} words"
-    return f"{note}, by meaning" if ranked.is_by_meaning and hit is ranked.hits[0] else note
+    note = f"{hit.words} of {ranked.words} words" if hit else ""
+    return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
 
 
-def _in_turn(
-    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: int | None, kind: Kind
-) -> list[Passage]:
-    """Best first, as far as they are worth it; `end` alone, the oldest or newest of what is asked for, unless
-    the best holds more words. The end or the beginning of the data, where it is asked for, comes before a
-    weak match and after any other."""
-    passages = [hit.passage for hit in ranked.worth_showing]
+class _Chosen(NamedTuple):
+    """The first passages are shown as far as there is room; the others while the answer is short."""
+
+    first: list[Passage]
+    others: Sequence[Passage] = ()
+
+
+def _chosen(
+    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: "_End | None", kind: Kind
+) -> _Chosen:
+    """`end` is the oldest or newest of what is asked for: it is shown alone unless the best passage holds
+    more words. The end or the beginning of the data, where it is asked for, comes before a weak match and
+    after any other."""
     if end is not None:
-        first = index.passages[end]
-        held = next((hit.held for hit in ranked.hits if hit.passage == first), frozenset[str]())
-        more = [hit.passage for hit in ranked.hits[:1] if hit.words > len(held)]
-        return [first, *more]
-    if not passages and ranked.absent:
-        return []
-    if passages and kind in (Kind.JSON, Kind.NDJSON):
-        at = index.at(passages[0].start)
-        passages[1:1] = ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
-    elif passages and kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
-        # What is asked about may stand below its name.
-        passages[1:1] = index.passages[index.at(passages[0].start) + 1 :][:1]
-    after_best = bool(passages) and not ranked.is_weak
-    if instruction.about_first:
-        passages.insert(after_best, index.passages[0])
-    if instruction.about_last:
-        passages.insert(after_best, index.passages[-1])
-    return list(dict.fromkeys(passages))
+        best = ranked.hits[0] if ranked.hits else None
+        more = [best.passage] if best and best.words > max(len(end.words), 1) else []
+        return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
+    if not ranked.hits and ranked.absent:
+        return _Chosen([])
+    worth = [hit.passage for hit in ranked.worth_showing]
+    first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
+    ends = [index.passages[0]] if instruction.about_first else []
+    ends += [index.passages[-1]] if instruction.about_last else []
+    first = [*ends, *first] if ranked.is_weak else [*first, *ends]
+    return _Chosen(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
 
 
-def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked) -> int | None:
-    """The passage with the oldest or newest of what is asked for; None where the data has no known order."""
-    if instruction.about_oldest == instruction.about_newest:
+def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -> Sequence[Passage]:
+    """What stands in the record of the best passage and is asked for too. Below a name in running text may
+    stand what is asked about it."""
+    at = index.at(best.start)
+    if kind in (Kind.JSON, Kind.NDJSON):
+        return ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
+    if kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
+        return index.passages[at + 1 : at + 2]
+    return ()
+
+
+class _End(NamedTuple):
+    """The number of the passage with the oldest or newest of what holds the words."""
+
+    number: int
+    words: Sequence[str]
+
+
+def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked) -> _End | None:
+    """None where none is asked for, or the data has no known order."""
+    if instruction.about_oldest == instruction.about_newest or (ranked.absent and not ranked.hits):
         return None
     is_ascending = text.format.is_ascending(text)
     if is_ascending is None:
@@ -183,26 +198,29 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
         words = [word for word in words if stem(word) not in header]
-    found = index.at_end(words, is_last=is_last)
-    if found is None and len(words) < 2:
-        return len(index.passages) - 1 if is_last else 0
-    best = [index.at(hit.passage.start) for hit in ranked.hits if hit.words == ranked.hits[0].words]
-    if found is None and best:
-        return max(best) if is_last else min(best)
-    return found
+    if not words:
+        return _End(len(index.passages) - 1 if is_last else 0, ())
+    best = {hit.held for hit in ranked.hits if hit.words == ranked.hits[0].words}
+    for wanted in ([words], [sorted(held) for held in best]):
+        ends = [(index.at_end(held, is_last=is_last), held) for held in wanted]
+        found = [_End(number, held) for number, held in ends if number is not None]
+        if found:
+            return max(found) if is_last else min(found)
+    return None
 
 
-def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> int | None:
+def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> _End | None:
     """The passage with the latest or earliest date of those that hold as many words as the best one."""
     best = [hit for hit in ranked.hits if hit.words == ranked.hits[0].words]
     dated = [
-        (max(dates) if is_newest else min(dates), hit.passage.start)
+        (max(dates) if is_newest else min(dates), hit.passage.start, sorted(hit.held))
         for hit in best
         if (dates := _DATE.findall(text.data[hit.passage.start : hit.passage.end]))
     ]
     if len(dated) < 2 or 2 * len(dated) < len(best):
         return None
-    return index.at((max(dated) if is_newest else min(dated))[1])
+    _, start, held = max(dated) if is_newest else min(dated)
+    return _End(index.at(start), held)
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
@@ -241,37 +259,39 @@ def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
     return f"The data is mostly {language}: ask in {language}."
 
 
-def _tail(
-    index: PassageIndex, ranked: Ranked, shown: list[Passage], ordered: ParsedInstruction | None
-) -> str:
-    """How many of the passages with the words of the first one are shown, and which words are in none.
-    `ordered`: the question was answered by an end of what is in order."""
+def _tail(index: PassageIndex, ranked: Ranked, shown: list[Passage]) -> str:
+    """How many of the passages with the words of the first one are shown, and which words are in none."""
     total = f"out of {len(index.passages):,}"
     held = next((hit.held for hit in ranked.hits if hit.passage == shown[0]), frozenset[str]())
-    having = index.count(*held) if held else 0
+    is_sure = ranked.leads or 2 * len(held) > ranked.words
+    having = index.count(*held) if held and is_sure else 0
     together = sum(hit.passage in shown and hit.held >= held for hit in ranked.hits)
     is_all = 0 < having <= together
-    words = _listed(sorted(held))
-    if ordered:
-        which = "newest" if ordered.about_newest else "oldest"
-        said = [f"The {which} of {count_of(having, 'passage')} with {words}." if having else f"The {which}."]
-    elif is_all:
-        said = [f"{'The only passage' if having == 1 else f'All {having} passages'} with {words}, {total}."]
+    if is_all:
+        which = "The only passage" if having == 1 else f"All {having} passages"
+        said = [f"{which} with {_listed(sorted(held))}, {total}."]
+    elif having:
+        said = [f"{together:,} of {having:,} passages with {_listed(sorted(held))}, {total}."]
     else:
-        said = [
-            f"{together:,} of {having:,} passages with {words}, {total}."
-            if having
-            else f"Best first, {total}."
-        ]
+        said = [f"Best first, {total}."]
     if ranked.absent:
         said.append(f"Not in the data: {_listed(ranked.absent)}.")
-    if not (is_all or ordered or ranked.leads):
+    if not (is_all or ranked.leads):
         said.append("For more: ask in other words, or read the lines around a place.")
     return f"[{' '.join(said)}]"
 
 
+def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _End) -> str:
+    which = "newest" if instruction.about_newest else "oldest"
+    if not end.words:
+        return f"[The {which} of all.]"
+    return f"[The {which} of {count_of(index.count(*end.words), 'passage')} with {_listed(end.words)}.]"
+
+
 def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:_MOST_ABSENT])
+    """Pairs of characters are counted: they are parts of words."""
+    pairs = sum(map(is_pair, words))
+    return f"{len(words)} of the words" if pairs > _FEW_PAIRS else ", ".join(words[:_MOST_ABSENT])
 
 
 def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> Answer:

@@ -155,7 +155,7 @@ async def test_synonyms_that_the_question_names_make_no_match_weak() -> None:
     ("extract", "first"),
     [
         ("the last line about zebra, lion and kappa", r"\[lines \d+-3000 · 1 of 3 words\]"),
-        ("the first line about zebra, lion and kappa", r"\[lines 1-\d+ · \d of 3 words\]"),
+        ("the first line about zebra, lion and kappa", r"\[lines 1-\d+\]"),
         ("the last line about kappa", r"\[lines \d+-(?!3000)\d+ · 1 of 1 words\]"),
     ],
 )
@@ -484,5 +484,5 @@ async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_
     rows = "".join(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02},{n}.5,{n}.75\n" for n in range(300))
     body = (await asked("date,open,close\n" + rows, "latest closing")).body
     assert "299.75" in body
-    assert body.endswith("\n[The newest.]")
+    assert body.endswith("\n[The newest of all.]")
     assert body.count("\n[") == 1
