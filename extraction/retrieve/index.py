@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import anyio
@@ -160,6 +161,11 @@ class PassageIndex:
             if passage.path != path:
                 path, parted = passage.path, searchable(passage.path)
             yield number, searchable(body), parted
+
+    @cached_property
+    def is_chinese(self) -> bool:
+        """True if it holds a Chinese character, which Japanese has too."""
+        return bool(self.words_from("\u4e00", "\ua000", 1))
 
     def at(self, offset: int) -> int:
         """The number of the passage that holds this byte."""

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
+from itertools import islice
 
 from content.formats.format import Passage
 from content.formats.markup import TAG
@@ -13,6 +14,7 @@ from content.formats.unseen import is_seen
 from content.kind import Kind
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
+from extraction.retrieve.pinyin import spellings
 
 # Weights, measured on questions about recorded results: see the table in `bench/measured.md`. Half or twice a
 # weight changes one answer in a hundred.
@@ -184,7 +186,7 @@ def rank(
         del scores[number]
     hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
-    known = {word.lower() for word in counts}
+    known = {word.lower() for word in counts} | {word.lower() for word, found in near.items() if found}
     missing = (word.lower() for word in absent if near.get(word) == () and word not in instead)
     ranked = Ranked(
         _varied(hits, data),
@@ -410,7 +412,9 @@ _LAST = "\U0010ffff"
 
 
 def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
-    """At most eight words or phrases that the data holds."""
+    """At most eight words or phrases that the data holds: of a name in Chinese data its characters."""
+    if word[:1].isupper() and word.isascii() and index.is_chinese:
+        return tuple(islice((one for one in spellings(word) if index.count(one)), _MOST))
     word = word.lower()
     if len(word) < _SHORTEST or not word.isalpha():
         return ()

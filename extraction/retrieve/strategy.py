@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from anyio.to_thread import run_sync
@@ -116,13 +117,14 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
         head += f"[{binary}]\n"
     if instruction.about_extent:
         head += f"[{_extent(source, text)}]\n"
-    fixed = len(head.encode()) + _TAIL_BYTES + _NOTE_BYTES
+    fixed = len(head.encode()) + min(_TAIL_BYTES, max_bytes // 4) + _NOTE_BYTES
     most = min(task.usual_bytes, max_bytes) - fixed
     # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
     excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
     aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
-    shown = [passage for passage in chosen.first if excerpts.add(passage)]
-    shown += [passage for passage in chosen.others if excerpts.size < aim and excerpts.add(passage)]
+    shown = list(takewhile(excerpts.add, chosen.first))
+    others = chosen.others if shown else ()
+    shown += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
     if excerpts.is_empty:
         excerpts = Excerpts(source, text, max_bytes - fixed)
         shown = chosen.first[:1]

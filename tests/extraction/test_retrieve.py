@@ -66,6 +66,7 @@ FOUND = [
     ("disk full: FATAL", "What went wrong?"),
     ("price: 12.50", "the price"),
     ("青岛北 -> 烟台 历时：01:05", "从青岛北到烟台多长时间？"),
+    ("北京丰台 -> 天津 历时：01:15", "trains from Beijing Fengtai to Tianjin"),
     ("東京都の天気は晴れ", "東京の天気"),
     ("서울에서 부산까지 두 시간", "부산까지 얼마나"),
     ("Москва: снег", "москва"),
