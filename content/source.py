@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED, TERMINAL_CODE
+from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE
 
 if TYPE_CHECKING:
     from content.formats.format import Format
@@ -20,7 +20,7 @@ _LINES = 60
 _NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(\t|\xe2\x86\x92|\||:(?!\d))")
 _SHARE = 0.5
 _RESTARTS = 0.1
-_REMARK_BYTES = 400
+_REMARK_BYTES, _REMARKS = 400, 20
 _REMARK = re.compile(rb"\s*(?:[(<\[]|Here's the result|\Z)|[^\n]{0,200}:\s*\Z")
 """A line that a tool adds above or below the lines that it numbered. Any other line is a part of the data."""
 
@@ -31,20 +31,35 @@ _MEMBERS = (
     rb'"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*%(text)s',
     rb'"text"\s*:\s*%(text)s\s*,\s*"type"\s*:\s*"text"',
 )
+_NULLS = rb'(?:"(?:_meta|annotations|structuredContent)"\s{0,99}+:\s{0,99}+null\s{0,99}+,\s{0,99}+){0,3}'
 _BEFORE_BLOCKS = re.compile(
-    rb'\s{0,99}+(?:\{\s{0,99}+"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+'
-    rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
+    rb'\s{0,99}+(?:\{\s{0,99}+%b"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+' % _NULLS
+    + rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
 )
 _TEXT_BLOCK = re.compile(
-    rb"[\s,]*\{\s*(?:%b)\s*(?:\}|\Z)"
+    rb'[\s,]*\{\s*(?:%b)\s*(?:,\s*"(?:_meta|annotations)"\s*:\s*null\s*){0,2}(?:\}|\Z)'
     % b"|".join(one % {b"text": b"(" + DOUBLE_QUOTED + b")"} for one in _MEMBERS),
     re.DOTALL,
 )
 _CUT_BLOCK = re.compile(
     rb'[\s,]*\{\s*"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*("[^"\\]*+(?>(?:\\.[^"\\]*+)*)\\?\Z)', re.DOTALL
 )
-_AFTER_BLOCKS = re.compile(rb'[\s\]]*(?:,\s*"isError"\s*:\s*(?:true|false)\s*)?\}?\s*\Z')
+_AFTER_BLOCKS = re.compile(
+    rb'[\s\]]*(?:,\s*"structuredContent"\s*:\s*null\s*)?(?:,\s*"isError"\s*:\s*(?:true|false)\s*)?\}?\s*\Z'
+)
 _MOST_BLOCKS = 10_000
+
+# The same blocks as the MCP SDK of Python prints an answer.
+_BEFORE_PRINTED = re.compile(
+    rb"(?:CallToolResult\()?(?:_?meta=None,? )?(?:content=)?\[(?=TextContent\(type='text')"
+)
+_PRINTED_BLOCK = re.compile(
+    rb"[\s,]*TextContent\(type='text', text=(%b|%b)(?:, (?:annotations|_?meta)=None){0,2}(?:\)|\Z)"
+    % (SINGLE_QUOTED, DOUBLE_QUOTED),
+    re.DOTALL,
+)
+_AFTER_PRINTED = re.compile(rb"\]?(?:,? structuredContent=None)?(?:,? isError=(?:True|False))?\)?\s*\Z")
+_PRINTED_ESCAPE = re.compile(rb"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[\"'\\nrt])")
 _JSON_ESCAPE = re.compile(
     rb'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
@@ -69,6 +84,14 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
     return units.decode("utf-16-be", "replace").encode()
 
 
+def _unprinted(found: re.Match[bytes]) -> bytes:
+    code = found[0][1:]
+    if len(code) == 1:
+        return _ESCAPED.get(code, code)
+    point = int(code[1:], 16)
+    return chr(point if point < 0x110000 else 0xFFFD).encode("utf-8", "replace")
+
+
 class _Edit:
     """`before` from `start` to `end` with the matches of a pattern replaced. It is made in blocks of 64 KiB,
     which end after `mark`, a byte that no match holds but as its last."""
@@ -91,11 +114,17 @@ class _Edit:
         parts, at, size = [], start, 0
         while at < end:
             until = before.rfind(mark, at, min(at + _BLOCK, end)) + 1 or before.find(mark, at, end) + 1 or end
-            parts.append(pattern.sub(replace, before[at:until]))
+            parts.append(self._edited(pattern, before[at:until]))
             at, size = until, size + len(parts[-1])
             self._from.append(at)
             self._to.append(size)
         self.data = b"".join(parts)
+
+    def _edited(self, pattern: re.Pattern[bytes], block: bytes) -> bytes:
+        if not pattern.pattern.startswith(b"^"):
+            return pattern.sub(self._replace, block)
+        # A newline is looked for much faster than a beginning of a line.
+        return re.sub(b"\n" + pattern.pattern[1:], b"\n", b"\n" + block)[1:]
 
     def back(self, at: int) -> int:
         """The offset in `before` of the byte at `at` of the data."""
@@ -172,6 +201,8 @@ class Source:
         return edit.data
 
     def _bare(self, data: bytes) -> bytes:
+        if (printed := _printed_blocks(data, self.is_whole)) is not None:
+            data = self._edited(printed)
         if (blocks := _text_blocks(data, self.is_whole)) is not None:
             data = self._edited(blocks)
         if b"\x1b" in data:
@@ -283,12 +314,31 @@ def _text_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
         )
         spans.append((found.start(group) + 1, found.end(group) - ends))
         at = found.end()
-    if not is_whole and at < len(data) and (cut := _CUT_BLOCK.match(data, at)):
+    # Cut here, or by the client before.
+    if at < len(data) and (cut := _CUT_BLOCK.match(data, at)):
         spans.append((cut.start(1) + 1, cut.end(1)))
         at = len(data)
     if not spans or (is_whole and not _AFTER_BLOCKS.match(data, at)):
         return None
     return _Joined(data, [_Edit(data, start, end, _JSON_ESCAPE, _unescaped, b" ") for start, end in spans])
+
+
+def _printed_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
+    """The texts of an answer of the MCP SDK as Python prints it; None for anything else."""
+    before = _BEFORE_PRINTED.match(data)
+    if before is None:
+        return None
+    spans: list[tuple[int, int]] = []
+    at = before.end()
+    while len(spans) < _MOST_BLOCKS and (found := _PRINTED_BLOCK.match(data, at)):
+        quote = data[found.start(1) : found.start(1) + 1]
+        ends = found.end(1) - found.start(1) > 1 and data[found.end(1) - 1 : found.end(1)] == quote
+        spans.append((found.start(1) + 1, found.end(1) - ends))
+        at = found.end()
+    if not spans or (is_whole and not _AFTER_PRINTED.match(data, at)):
+        return None
+    edits = [_Edit(data, start, end, _PRINTED_ESCAPE, _unprinted, b" ") for start, end in spans]
+    return _Joined(data, edits)
 
 
 def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]:
@@ -311,7 +361,7 @@ def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]
 def _numbers(data: bytes) -> re.Pattern[bytes] | None:
     """The numbers that a tool put before the lines: half of the first ones begin with a number and the same
     mark, and the numbers grow but for a few restarts. None if there are none."""
-    if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n"))):
+    if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n", _REMARKS)[:_REMARKS])):
         return None
     lines = list(filter(bytes.strip, data[:_LOOKED_AT].split(b"\n", _LINES)[:_LINES]))
     found = list(filter(None, map(_NUMBER.match, lines)))

@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
-from command.service import (
+from command.client import (
     LARGE_BYTES,
     TOOL_SECONDS,
     Refused,

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
@@ -70,16 +70,15 @@ DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
 ]
 """The client through which the result comes: the texts name our tools as that client shows them."""
-Whole = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
-# The OpenAPI document shows the model of this name in routes/sessions.py: there the numbers are integers.
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
-    """The agent's report of the tokens that are committed in its context."""
+    """The usage report: what is committed in the model's context."""
 
-    used_tokens: Whole
-    turn: Whole | None = None
+    used_tokens: Annotated[Whole, Meta(description="Tokens in the context.")]
+    turn: Annotated[Whole | None, Meta(description="Counted up each time the context has grown.")] = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -130,6 +129,7 @@ class _Block(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_text = msgspec.json.Decoder(_TextResultIn).decode
+_decode_usage = msgspec.json.Decoder(UsageIn).decode
 _decode_block = msgspec.json.Decoder(_Block).decode
 # The fields of a ResultIn, not yet built.
 _decode_fields = msgspec.json.Decoder(
@@ -181,6 +181,13 @@ async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLi
     fields, content = await _parsed(await read_body(scope, receive), parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
+
+
+def read_usage(body: bytes) -> UsageReport:
+    """The usage report that is a request's body. Raises BadRequest, InvalidField."""
+    count_checked(body)  # All of it is UTF-8.
+    rule = partial(_rule_of, fields={"": _FIELDS["context"]})
+    return checked(_decode_usage, body, rule).report
 
 
 class _Forms(NamedTuple):

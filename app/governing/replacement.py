@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import anyio
+
 from app.governing.body import MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
@@ -11,10 +13,11 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import view
+from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of, has_means
+from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
 _AT_ONCE_BYTES = 128 << 10
@@ -76,6 +79,13 @@ class Replacing(NamedTuple):
             )
         return None
 
+    async def repeat(self, earlier: Earlier, handle: Handle) -> Decision:
+        """Names the earlier call, and the handle of what it returned."""
+        result, policy = self.measured.result, self.measured.policy
+        text = repeat.text(earlier, self.measured.measure, handle, policy, result.door)
+        tokens = await self.rt.count(text, self.measured.model.tokenizer)
+        return Decision(OutcomeKind.STORE, Trigger.REPEAT, text, tokens, handle, can_ask=True)
+
     async def _text(
         self,
         outcome: Replacement,
@@ -118,18 +128,20 @@ class Replacing(NamedTuple):
         has_many_lines = len(head) >= shown.bytes and shown.lines > _AT_ONCE_LINES
         is_long = has_many_lines or len(head) + len(tail) > _AT_ONCE_BYTES
         if is_long or ends.structure or ends.overview is Preview.OUTLINE:
-            return await self.rt.scanning.run(write)
+            return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
         return write()
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
         """Structure and overview of a text, if the outcome shows them."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from content.describe import about, outline, structure
+        from content.digest import digest
 
         result, policy = self.measured.result, self.measured.policy
-        if ends.overview is Preview.ABOUT:
+        if ends.overview in (Preview.ABOUT, Preview.DIGEST):
+            describe = about if ends.overview is Preview.ABOUT else digest
             named = result.tool_name, name_of(result)
-            return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
+            return [], describe(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
