@@ -186,7 +186,7 @@ def _header(around: Surroundings, last: int, first: int) -> list[str]:
     """The lines above a table's rows that were not shown yet."""
     if around.columns:
         return [f"[columns: {around.columns}]"]
-    return [f"{number}- {_head(text)}" for number, text in around.header if last < number < first or not last]
+    return [f"{number}- {_head(text)}" for number, text in around.header if last < number < first]
 
 
 def _head(text: str) -> str:

@@ -80,7 +80,7 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
 
 
 async def _searched(reading: "Reading") -> _Searched:
-    """Of a small result all, of a page its text on the same lines, of one long line its indented view."""
+    """All of a small result: the text of a page on the same lines, one long line indented."""
     stored = reading.stored
     if stored.measure.bytes > MOST_BYTES:
         return _Searched()
@@ -94,7 +94,7 @@ async def _searched(reading: "Reading") -> _Searched:
             view = greppable.feed(view) + greppable.finish()
         return _Searched(text, page_text(view) if is_page else view, is_page)
 
-    return await reading.rt.scanning.run(viewed)
+    return await run_sync(viewed, limiter=reading.rt.scanning)
 
 
 async def _first_page(
@@ -135,8 +135,8 @@ async def _page(
     )
     if searched.view is None:
         return await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
-    await reading.rt.scanning.run(grep.feed, searched.view)
-    return await reading.rt.scanning.run(grep.finish)
+    await run_sync(grep.feed, searched.view, limiter=reading.rt.scanning)
+    return await run_sync(grep.finish, limiter=reading.rt.scanning)
 
 
 def _shown_as(

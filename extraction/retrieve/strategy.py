@@ -165,6 +165,9 @@ def _chosen(
     first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
     ends = [index.passages[0]] if instruction.about_first else []
     ends += [index.passages[-1]] if instruction.about_last else []
+    if worth and ranked.leads:
+        # "Start" and "end" may be no places of the data.
+        ends = []
     first = [*ends, *first] if ranked.is_weak else [*first, *ends]
     return _Chosen(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
 

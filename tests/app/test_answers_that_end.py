@@ -35,6 +35,16 @@ async def test_one_passage_that_answers_is_all_that_is_shown(client: httpx.Async
     assert re.search(r"\n\[The only passage with archive, retention, out of [\d,]+\.\]\Z", body)
 
 
+async def test_a_word_for_a_beginning_or_an_end_shows_neither_where_a_passage_answers(
+    client: httpx.AsyncClient,
+) -> None:
+    text = FILLER.replace("00900 amber", "00900 The signal to start the debugger is USR1. amber")
+    body = await asked(client, await keep(client, text), "Which signal starts the debugger in the end?")
+    assert "USR1" in body
+    assert "00000 " not in body
+    assert "01999 " not in body
+
+
 async def test_a_repeated_passage_is_shown_once(client: httpx.AsyncClient) -> None:
     headline = "<h2>Ferry fares rise in spring</h2>\n<p>Fares of the ferry rise by a tenth.</p>\n"
     text = "<html><body>\n" + "<p>Nothing at all is said here.</p>\n" * 400 + headline + "</body></html>"
