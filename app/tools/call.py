@@ -5,35 +5,33 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-import msgspec
-
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import NO_VALUE, Subject, open_subject, path_of, scan, session_in_any_case
 from app.runtime import Runtime
+from app.tools.arguments import MOST_LINES, LinesAsked, question
 from app.tools.definitions import (
     TOOLS,
-    Arguments,
     AskArguments,
-    LinesArguments,
+    GrepArguments,
     QueryArguments,
     Tool,
+    called_tool,
     offered_tools,
 )
 from app.tools.search import search
 from content import model_text
 from content.greppable import needs_view
-from content.lines import LinePager
-from content.text import cut_head, without_surrogates
+from content.lines import LastLines, LinePager
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Mode, Question
+from domain.extraction import Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
-from domain.library_errors import msgspec_rule, types_in_words
 from extraction.queries import Query
 from extraction.task import frame_failure
+from policies.facts import Offer
 
-_MOST_LINES = 10_000
 _MOST_ITEMS = 1000
 _LEAST_BYTES = 600
 
@@ -54,12 +52,12 @@ class ToolText:
 
 
 class Reading:
-    """One stored result that is read back for a model."""
+    """One stored result that is read back for a model. It called `tool`, `call` is what it asked."""
 
-    def __init__(self, rt: Runtime, subject: Subject, call: str) -> None:
-        """`call` is what is called, with which arguments."""
+    def __init__(self, rt: Runtime, subject: Subject, tool: Tool, call: str) -> None:
         self.rt = rt
         self.stored = subject.stored
+        self.tool = tool
         self._subject = subject
         self._cap = subject.most_bytes
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
@@ -126,20 +124,19 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
     TooManySessions and Conflict."""
     session = await session_in_any_case(key, rt)
     key = session.key if session else key
-    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
-    tool = TOOLS.get(name)
+    policy = rt.policies.policy("", session.policy if session else None)
     try:
-        if tool is None or tool not in offered:
-            names = ", ".join(one.name for one in offered)
+        tool = called_tool(name, policy)
+        if tool is None:
+            names = ", ".join(one.name for one in offered_tools(policy))
             raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
-        if tool.arguments is AskArguments:
+        asked = question(tool, arguments)
+        if isinstance(asked, AskArguments):
             note_asking()
-        parsed = _parsed(tool, arguments)
-        if isinstance(parsed, AskArguments):
-            return await _ask(rt, key, parsed)
-        subject = await open_subject(rt, key.tenant, forgiven_handle(parsed.handle, key))
-        reading = Reading(rt, subject, str(parsed))
-        return await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
+            return await _ask(rt, key, asked)
+        subject = await open_subject(rt, key.tenant, forgiven_handle(asked.handle, key))
+        reading = Reading(rt, subject, tool, str(asked))
+        return await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
@@ -161,44 +158,16 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 
 
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
-    """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
-    StorageError, Overloaded, TooManySessions and Conflict."""
-    arguments = LinesArguments(handle, offset, _MOST_LINES)
+    """Lines from line `offset` on, as many as fit an answer. Raises NotFound, Gone, StorageError, Overloaded,
+    TooManySessions and Conflict."""
+    tool = TOOLS[Offer.LINES]
+    asked = LinesAsked(handle, offset, MOST_LINES)
     subject = await open_subject(rt, key.tenant, forgiven_handle(handle, key))
-    reading = Reading(rt, subject, str(arguments))
-    return await reading.answered(partial(_lines, reading, arguments))
-
-
-def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """None is no arguments, and an argument that is None is left out: some models send all that there are.
-    Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
-    try:
-        arguments = {} if arguments is None else without_surrogates(arguments)
-        if isinstance(arguments, str):
-            arguments = msgspec.json.decode(arguments)
-        if isinstance(arguments, dict):
-            arguments = {name: value for name, value in arguments.items() if value is not None}
-        return msgspec.convert(arguments, type=tool.arguments, strict=False)
-    except (msgspec.DecodeError, RecursionError) as error:
-        fields = ", ".join(tool.arguments.__struct_fields__)
-        raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {_broken_rule(error)}.") from None
-
-
-def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
-    """msgspec's message with the argument at fault first, and types in words."""
-    if isinstance(error, RecursionError):
-        return "The arguments are nested too deeply"
-    path, rule = msgspec_rule(str(error))
-    # `mode` is the only argument that is one of a list.
-    rule = (
-        f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
-    )
-    return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
+    reading = Reading(rt, subject, tool, str(asked))
+    return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
 
 async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
-    if not arguments.extract.strip():
-        raise InvalidField("`extract` is empty: say what you look for.")
     if reason := cut_off(arguments.handle):
         raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
@@ -218,19 +187,25 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolTex
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
-async def _lines(reading: Reading, arguments: LinesArguments, max_bytes: int) -> str:
-    pager = LinePager(
-        arguments.offset, arguments.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
-    )
-    page = await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
-    return model_text.lines_text(page, arguments.offset, max_bytes)
+async def _lines(
+    reading: Reading, asked: LinesAsked, max_bytes: int, *, onward: Callable[[int], str] | None = None
+) -> str:
+    most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
+    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
+    page = await scan(reading.rt, reading.stored, scanner, greppable=reading.greppable)
+
+    def as_many(first: int) -> str:
+        last = first + max(len(page.lines), 40) - 1
+        return f'lines = "{first}-{min(last, page.total_lines)}"'
+
+    return model_text.lines_text(page, asked.first or 1, max_bytes, onward or as_many)
 
 
 async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) -> str:
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
+    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
     answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = answer.slice
     reading.found_nothing = bytes(part.result).decode() in NO_VALUE
@@ -246,8 +221,8 @@ async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) ->
     return text
 
 
-_TEXTS: dict[str, Callable[..., Awaitable[str]]] = {
-    "tool_output_grep": search,
-    "tool_output_lines": _lines,
-    "tool_output_query": _query,
+_TEXTS: dict[type, Callable[..., Awaitable[str]]] = {
+    GrepArguments: search,
+    LinesAsked: _lines,
+    QueryArguments: _query,
 }

@@ -20,6 +20,7 @@ from content.match_view import MOST_BYTES, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
 from content.source import Source as Text
 from extraction.source import Source
+from policies.facts import Offer
 
 if TYPE_CHECKING:
     from app.tools.call import Reading
@@ -152,6 +153,7 @@ def _shown_as(
         page.matches,
         page.total_matches,
         max(arguments.offset, 1),
+        base=1 if reading.tool.offer is Offer.GREP else None,
         spans=pattern.spans,
         around=around,
         is_known=reading.shown_before.is_known,
@@ -175,7 +177,8 @@ async def _nothing(reading: "Reading", pattern: str) -> str:
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")
-    sentences.append("Try a part of a word, or ask tool_output.")
+    ask = "ask with `extract`" if reading.tool.offer is Offer.ONE else "ask tool_output"
+    sentences.append(f"Try a part of a word, or {ask}.")
     return " ".join(sentences)
 
 
