@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_MOST_RESULTS = 1000
-_MOST_LINES = 2000
-_MOST_CALLS = 200
+_MOST_RESULTS = 200
+_MOST_LINES = 500
+_MOST_CALLS = 50
 
 _NUMBERED = re.compile(r"(\d+)[:-] (.*)")
 _PLACE = re.compile(r"lines? (\d+)(?:-(\d+))?(?: under line \d+)?(?:, bytes (\d+)-\d+)?(?: · .*)?")
