@@ -410,8 +410,8 @@ def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -
     assert len(shown.encode()) <= max_bytes
     for start, end in re.findall(r"^\[.*, bytes (\d+)-(\d+).*\]$", shown, re.MULTILINE):
         assert data[int(start) : int(end)].decode() in shown
-    if is_binary(data):
-        # The readable parts are shown.
+    if is_binary(data) or not text_of_data.is_verbatim:
+        # The readable parts are shown, or lines that a carriage return began.
         return
     lines = data.decode().split("\n")
     for first, last in re.findall(r"^\[lines? (\d+)(?:-(\d+))?[^,]*\]$", shown, re.MULTILINE):
@@ -486,4 +486,4 @@ async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_
     body = (await asked("date,open,close\n" + rows, "latest closing")).body
     assert "299.75" in body
     assert body.endswith("\n[The newest of all.]")
-    assert body.count("\n[") == 1
+    assert body.count("\n[lines ") == 1
