@@ -138,7 +138,7 @@ async def get_grep(
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)
     if wants_text(request):
-        matches = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
+        matches = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0, spans=grep.spans)
         return Response(model_text.grep_text(matches, ANSWER_BYTES), media_type=PLAIN)
     return GrepOut(
         matches=page.matches,
