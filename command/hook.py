@@ -161,15 +161,20 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
                     # Some agents, or their models, count calls from 0 again and again.
                     call_id = digest
                 elif content.size > LARGE_BYTES:
-                    log(f"{client} cut a result: {error}")
-                    return shown_unstored(text)
+                    return _cut(client, text, error)
                 else:
                     raise
             except ServiceError as error:
                 if content.size <= LARGE_BYTES:
                     raise
-                log(f"{client} cut a result: {error}")
-                return shown_unstored(text)
+                return _cut(client, text, error)
+
+
+def _cut(client: str, text: str, error: ServiceError) -> str | None:
+    """What the model gets of a large result that could not be stored; None if the agent shows little of it."""
+    cut = shown_unstored(text)
+    log(f"{client} {'cut a result' if cut else 'passed'}: {error}{'' if cut else ' It is not stored.'}")
+    return cut
 
 
 def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:

@@ -18,7 +18,7 @@ TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
 LARGE_BYTES = 1 << 20
-"""A larger result is sent as text in pieces, and cut if the service cannot take it."""
+"""A larger result is sent as text in pieces. Hooks cut it if the service cannot take it."""
 
 _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
@@ -146,10 +146,14 @@ def _query(fields: Mapping[str, str | bool]) -> str:
     return urlencode(texts, errors="replace")
 
 
-def shown_unstored(text: str) -> str:
-    """What a model gets of a large result that could not be stored."""
-    rest = len(text) - _CUT_CHARS
-    return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
+def shown_unstored(text: str) -> str | None:
+    """Head and tail of a result that could not be stored, for the model; None if it is short, and passes."""
+    end = _CUT_CHARS // 2
+    missing = len(text) - 2 * end
+    if missing <= 0:
+        return None
+    note = f"[{missing} characters not shown: the result was too large, and is not stored]"
+    return f"{text[:end]}\n{note}\n{text[-end:]}"
 
 
 def service_address() -> Address:

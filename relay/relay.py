@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.service import (
-    LARGE_BYTES,
     TOOL_SECONDS,
     Refused,
     ServiceError,
@@ -127,15 +126,16 @@ def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
-    def __init__(self, backend: GoverningService, session: str) -> None:
+    def __init__(self, backend: GoverningService, session: str, say: Callable[[str], None]) -> None:
+        """`say` gets a line about each result that could not be stored."""
         self._backend = backend
         self.session = session
+        self._say = say
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
 
     def replacement(self, result: Json, call: AwaitedCall) -> str | None:
-        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises ServiceError,
-        NOT_JSON.
+        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
 
         Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
         what the text says: if it is more than twice as large."""
@@ -166,8 +166,8 @@ class ResultReplacer:
         return result.replaced(changes)
 
     def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
-        """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
-        small text; of a large one the model then gets a part."""
+        """The text that replaces this one; None if it passes. Of a large text that the service does not take,
+        the model gets head and tail."""
         fields: dict[str, Any] = {
             "session_id": self.session,
             "tool_name": call.tool,
@@ -179,10 +179,9 @@ class ResultReplacer:
         try:
             return self._sent(content, fields)
         except ServiceError as error:
-            if content.size <= LARGE_BYTES:
-                raise
-            to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
-            return shown_unstored(content.text)
+            cut = shown_unstored(content.text)
+            self._say(f"{error} The result {'is cut' if cut else 'passes unchanged'}. It is not stored.")
+            return cut
 
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         try:
@@ -207,7 +206,7 @@ class Relay:
         self._reply = reply
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._replacer = ResultReplacer(backend, session)
+        self._replacer = ResultReplacer(backend, session, self._say)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | AwaitedCall] = {}
@@ -286,11 +285,7 @@ class Relay:
         if isinstance(awaited, AwaitedCall):
             # A server may answer twice. Arguments are too large to be kept for that.
             self._awaited[request] = awaited._replace(arguments=None)
-            try:
-                changed = self._replacer.replacement(message.members["result"], awaited)
-            except ServiceError as error:
-                self._say(f"{error} The result passes unchanged. It is not stored.")
-                return None
+            changed = self._replacer.replacement(message.members["result"], awaited)
         elif awaited == "tools/list":
             changed = self._listed(message.members["result"])
         else:
