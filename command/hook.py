@@ -171,9 +171,9 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
 
 
 def _cut(client: str, text: str, error: ServiceError) -> str | None:
-    """What the model gets of a large result that could not be stored; None if the agent shows little of it."""
+    """What the model gets of a large result that is not stored; None if the agent shows little of it."""
     cut = shown_unstored(text)
-    log(f"{client} {'cut a result' if cut else 'passed'}: {error}{'' if cut else ' It is not stored.'}")
+    log(f"{client} {'passed' if cut is None else 'cut a result'}: {error} It is not stored.")
     return cut
 
 
