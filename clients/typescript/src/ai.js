@@ -120,6 +120,8 @@ export class SpillgateTools {
           result = last;
         }
         const governed = await client.govern(name, options.toolCallId, result, { arguments: input });
+        // Ids repeat: some models number their calls from 0 in each turn.
+        replaced.delete(options.toolCallId);
         if (governed.complete) return result;
         replaced.add(options.toolCallId);
         return governed.content;

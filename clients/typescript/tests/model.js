@@ -12,8 +12,8 @@ export const model = (story) =>
       const calls = story.step(tools.map((one) => one.name), parts.map((one) => text(one.output)), system.join("\n"));
       return {
         content: calls.length
-          ? calls.map(([toolName, input]) => ({
-              type: "tool-call", toolCallId: `call-${toolName}`, toolName, input: JSON.stringify(input),
+          ? calls.map(([toolName, input], n) => ({
+              type: "tool-call", toolCallId: `call_${n}`, toolName, input: JSON.stringify(input),
             }))
           : [{ type: "text", text: "done" }],
         finishReason: { unified: calls.length ? "tool-calls" : "stop", raw: undefined },

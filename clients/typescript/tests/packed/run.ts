@@ -21,8 +21,8 @@ function model(story: Story): LanguageModel {
       const results = prompt.filter((one) => one.role === "tool").flatMap((one) => one.content);
       const system = prompt.filter((one) => one.role === "system").map((one) => one.content).join("\n");
       const calls = story.step(tools.map((one) => one.name), results.map((one) => String(one.output.value)), system);
-      const content = calls.map(([toolName, input]) => ({
-        type: "tool-call", toolCallId: `call_${toolName}`, toolName, input: JSON.stringify(input),
+      const content = calls.map(([toolName, input], n) => ({
+        type: "tool-call", toolCallId: `call_${n}`, toolName, input: JSON.stringify(input),
       }));
       return {
         content: calls.length ? content : [{ type: "text", text: "done" }],
