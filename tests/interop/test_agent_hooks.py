@@ -192,6 +192,42 @@ async def test_a_file_of_36_kb_is_read_whole_and_edited(case: Case, service: Ser
     assert (agent.project / "large.txt").read_text() == FILE.replace(FACT, "Gone.")
 
 
+SOURCE = "".join(
+    f"def step_{n}(state):  # the next of the steps that the state goes through\n" for n in range(9000)
+)
+CLAUDE_CODE = CASES[0]
+
+
+@pytest.mark.parametrize("kilobytes", [16, 60, 400])
+async def test_claude_code_edits_what_it_has_read(service: Service, tmp_path: Path, kilobytes: int) -> None:
+    """Past Claude Code's own limit, which it says itself, the model reads a part, or all of it on purpose."""
+    source = SOURCE[: kilobytes << 10]
+    with ScriptedModel() as model:
+        agent = ClaudeCode(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        async with service.client() as client:
+            await set_up(CLAUDE_CODE, agent, str(client.base_url).rstrip("/"))
+            path = agent.project / "large.txt"
+            path.write_text(f"{source}\n{FACT}\n")
+            read, edit = (placed(call, agent.project) for call in EDIT)
+            part = Call("Read", {**read.arguments, "offset": source.count("\n"), "limit": 100})
+            large = Call("Read", {**read.arguments, "allow_large": True})
+            model.script(read, read if kilobytes < 400 else large, part, edit, part, "All done.")
+            ran = await agent.run("Edit.")
+            assert "All done." in ran.stdout, ran.stderr
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    first, again, *parts = model.asked[-1].results
+    whole = [first, again] if kilobytes < 400 else [again]
+    assert [len(text) > len(source) and FACT in text for text in whole] == [True] * len(whole)
+    assert kilobytes < 400 or "Read again with allow_large" in first
+    assert FACT in parts[0]
+    assert "Gone." in parts[2]
+    assert path.read_text() == f"{source}\nGone.\n"
+    assert {entry["outcome"] for entry in entries} == {"pass"}
+    assert "Wasted call" not in "".join(model.asked[-1].results)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
 async def test_without_the_service_the_agent_goes_on_with_the_original(
     case: Case, service: Service, tmp_path: Path

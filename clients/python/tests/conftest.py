@@ -118,8 +118,8 @@ class Story:
 
 
 class Turns(Story):
-    """Reads another log in each of three turns. A model that numbers its calls from `call_0` in each turn gives
-    all of them the same id."""
+    """Reads another log in each of three turns. A model that numbers its calls from `call_0` in each turn
+    gives all of them the same id."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
