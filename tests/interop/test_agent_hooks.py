@@ -195,7 +195,7 @@ async def test_a_file_of_36_kb_is_read_whole_and_edited(case: Case, service: Ser
 SOURCE = "".join(
     f"def step_{n}(state):  # the next of the steps that the state goes through\n" for n in range(9000)
 )
-CLAUDE_CODE = CASES[0]
+CLAUDE_CODE, CODEX = CASES[:2]
 
 
 @pytest.mark.parametrize("kilobytes", [16, 60, 400])
@@ -226,6 +226,32 @@ async def test_claude_code_edits_what_it_has_read(service: Service, tmp_path: Pa
     assert path.read_text() == f"{source}\nGone.\n"
     assert {entry["outcome"] for entry in entries} == {"pass"}
     assert "Wasted call" not in "".join(model.asked[-1].results)
+
+
+@pytest.mark.parametrize("tokens", [0, 10_000])
+async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
+    service: Service, tmp_path: Path, tokens: int
+) -> None:
+    """Codex shows 10,000 bytes to a model that it does not know, and 10,000 tokens to those that it knows. It
+    leaves no file of the rest."""
+    with ScriptedModel() as model:
+        agent = Codex(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        agent.config = [f"tool_output_token_limit = {tokens}"] if tokens else []
+        async with service.client() as client:
+            await set_up(CODEX, agent, str(client.base_url).rstrip("/"))
+            model.script(*[Call("exec_command", {"cmd": cmd}) for cmd in (COMMAND, "seq 1 500")], "All done.")
+            ran = await agent.run("Count.", *CODEX.options)
+            assert "All done." in ran.stdout, ran.stderr
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    cut, small = model.asked[-1].results
+    assert "499\n500\n" in small
+    outcomes = [entry["outcome"] for entry in entries]
+    if tokens:
+        assert (cut.startswith(LARGE), outcomes) == (True, ["store", "pass"])
+    else:
+        assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
