@@ -28,7 +28,7 @@ from command.service import (
     state_folder,
 )
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, text_in
+from domain.hooks import CLIENTS, HookAnswer, HookCall, project_in, text_in
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
@@ -125,6 +125,7 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
+    call = call._replace(project=project_in(payload))
     shown = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
         raise Passed("the replacement is larger than a third of what the agent shows")
@@ -187,6 +188,7 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
         "session_id": call.session_id,
         "tool_call_id": call_id,
         "door": client,
+        "project": call.project,
         "is_error": call.is_error,
         "tool_arguments": arguments,
     }

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from command.http1 import Address, Buffer, Connections, HttpAnswer, HttpRequest, address_of
 from domain import DEFAULT_URL
+from domain.doors import project_of
 from domain.errors import ConfigError
 
 ANSWER_SECONDS = 10.0
@@ -184,6 +185,14 @@ def api_key() -> str | None:
     if key and not (key.isascii() and key.isprintable()):
         raise ConfigError("SPILLGATE_KEY must be one line of printable ASCII characters.")
     return key or None
+
+
+def project_here() -> str | None:
+    """The project of a program that a client has started: the name of the folder that it works in."""
+    try:
+        return project_of(os.getcwd())
+    except OSError:
+        return None
 
 
 def session_in(handle: str) -> str | None:

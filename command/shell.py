@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
-from command.service import TOOL_SECONDS, Service, ServiceError, ServiceRequest, session_in
+from command.service import TOOL_SECONDS, Service, ServiceError, ServiceRequest, project_here, session_in
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -191,6 +191,7 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     """None if the result passes. Raises ServiceError, ConfigError, OSError."""
     session = options.session or os.environ.get("SPILLGATE_SESSION")
     fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
+    fields |= {"project": project} if (project := project_here()) else {}
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(Service.from_environment()) as service:

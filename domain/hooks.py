@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door
+from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door, project_of
 
 HookAnswer = dict[str, Any]
 
@@ -56,7 +56,8 @@ class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
     `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it. `is_cut`
     is True if they are only a part, whether there is such a file or not. `structured` is what an agent shows
-    its model instead of the texts: it is the result if its JSON is more than twice as large as they are."""
+    its model instead of the texts: it is the result if its JSON is more than twice as large as they are.
+    `client` and `project` are for the accounting."""
 
     tool: str
     session: str
@@ -68,6 +69,8 @@ class HookCall(NamedTuple):
     spilled: str | None = None
     structured: dict[str, Any] | None = None
     is_cut: bool = False
+    client: str | None = None
+    project: str | None = None
 
     @property
     def is_governable(self) -> bool:
@@ -129,6 +132,14 @@ def session_of(session: str, payload: Any) -> str:
     """A subagent has a window of its own, and so a session of its own."""
     agent = text_in(payload, "agent_id")
     return session if agent is None else f"{session}.{agent}"
+
+
+def project_in(payload: Any) -> str | None:
+    """The project of the agent."""
+    match payload:
+        case {"workspace_roots": [str(root), *_]}:
+            return project_of(root)
+    return project_of(text_in(payload, "cwd") or "")
 
 
 def text_in(value: Any, name: str) -> str | None:

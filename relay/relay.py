@@ -19,6 +19,7 @@ from command.service import (
     ServiceError,
     ServiceRequest,
     TextBody,
+    project_here,
     result_request,
     session_in,
     shown_unstored,
@@ -59,6 +60,7 @@ _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 _CALL_ID = "claudecode/toolUseId"
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
+_CLIENT = "io.modelcontextprotocol/clientInfo"
 _MOST_AWAITED = 10_000
 _MOST_NAMESPACE = 128
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -123,6 +125,12 @@ def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     return any(data is not None and data.is_string and data.text in text for data in pictures)
 
 
+def _name_in(info: object) -> str | None:
+    """The name of a client or a server, if the accounting takes it."""
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE else None
+
+
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
@@ -133,6 +141,9 @@ class ResultReplacer:
         self._say = say
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
+        self.client: str | None = None
+        """That of the client."""
+        self._project = project_here()
 
     def replacement(self, result: Json, call: AwaitedCall) -> str | None:
         """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
@@ -175,6 +186,8 @@ class ResultReplacer:
             "is_error": is_error,
             "tool_arguments": call.arguments,
             "tool_namespace": self.namespace,
+            "client": self.client,
+            "project": self._project,
         }
         try:
             return self._sent(content, fields)
@@ -246,6 +259,8 @@ class Relay:
         request = id_of(message)
         if request is None:
             return True
+        client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
+        self._replacer.client = _name_in(client) or self._replacer.client
         if method == "tools/call":
             call = self._call(message)
             if call.tool not in TOOL_NAMES:
@@ -296,9 +311,7 @@ class Relay:
     def _note_server(self, message: Json) -> None:
         """The server's name is the namespace of its tools in the accounting."""
         info = message.inner("result", "serverInfo") or message.inner("result", "_meta", _SERVER)
-        name = info.get("name") if isinstance(info, dict) else None
-        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE:
-            self._replacer.namespace = name
+        self._replacer.namespace = _name_in(info) or self._replacer.namespace
 
     def _listed(self, result: Json) -> str | None:
         """A page of tools as the client gets it. The last one ends with the tools of the service."""

@@ -103,6 +103,8 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
     door: DoorName | None = None
+    client: Label | None = None
+    project: Label | None = None
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -401,6 +403,8 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         context=None if sent.context is None else sent.context.report,
         policy=policy,
         door=None if sent.door is None else DOORS[sent.door],
+        client=sent.client or sent.door,
+        project=sent.project,
     )
 
 

@@ -14,7 +14,7 @@ from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
-from domain.hooks import CLIENTS, text_in
+from domain.hooks import CLIENTS, project_in, text_in
 
 router = Router(tags=["hooks"])
 
@@ -71,5 +71,6 @@ async def hook_answer(
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
+    call = call._replace(client=client, project=project_in(payload))
     outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)
     return PASS if outcome.text is None else call.answer(outcome.text)

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
@@ -12,15 +14,18 @@ from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, session_key
 from app.edge.api_keys import KeyRole
+from app.reading import command_of
 from app.runtime import Runtime
+from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
+from domain.decisions import OutcomeKind
 from domain.errors import (
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
     TooManySessions,
 )
-from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
 from domain.results import UsageReport
 
 router = Router(tags=["sessions"])
@@ -81,14 +86,36 @@ class SessionOut(BodyOut):
     warnings: list[str]
 
 
+class SessionOrder(StrEnum):
+    ID = "id"
+    NEWEST = "newest"
+
+
 _NOTHING_FITS = (
     "Buffer and output take the whole window, so every result is replaced. Declare a larger "
     "`context_window`, or smaller `buffer_tokens` and `max_output_tokens`."
 )
 
 
+class LastCall(BodyOut):
+    """The newest result of a session: who sent it, and what the client works in. `command` is that of the
+    newest result that is stored: "" where none is, and for a key that reads no stored text."""
+
+    timestamp: int
+    tool_name: str
+    client: str | None
+    project: str | None
+    command: str
+
+
+class ListedSession(SessionOut):
+    """`last_call` is null unless it was asked for, and for a session without results."""
+
+    last_call: LastCall | None
+
+
 class SessionsOut(BodyOut):
-    sessions: list[SessionOut]
+    sessions: list[ListedSession]
     next_cursor: str | None
 
 
@@ -141,13 +168,44 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,
+    request: Request,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
+    order: Annotated[SessionOrder, Query(description="By id, or those used last first.")] = SessionOrder.ID,
+    last_call: Annotated[bool, Query(description="Answer with the last call of each.")] = False,
 ) -> SessionsOut:
-    page = await rt.ledger.sessions(tenant, limit, cursor)
+    page = await rt.ledger.sessions(tenant, limit, cursor, newest_first=order is SessionOrder.NEWEST)
     counts = await rt.store.count_results([session.key for session in page.sessions])
-    shown = [await _out(rt, *one) for one in zip(page.sessions, counts, strict=True)]
+    reads_text = request.scope.get("role") is not KeyRole.ADMIN
+    shown = []
+    for session, count in zip(page.sessions, counts, strict=True):
+        out = await _out(rt, session, count)
+        call = await _last_call(rt, session, reads_text and count > 0) if last_call else None
+        shown.append(ListedSession(**out.model_dump(), last_call=call))
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
+
+
+async def _last_call(rt: Runtime, session: Session, reads_text: bool) -> LastCall | None:
+    calls = EntryFilter(session.key.tenant, session.key.session_id, EntryType.TOOL, since=session.created_at)
+    newest = (await rt.ledger.entries(calls, 1, None, newest_first=True)).entries
+    if not newest:
+        return None
+    command = ""
+    if reads_text:
+        kept = replace(calls, outcome=OutcomeKind.STORE)
+        for entry in (await rt.ledger.entries(kept, 1, None, newest_first=True)).entries:
+            stored = await rt.store.find(
+                session.key.tenant, parse_handle(entry.details.tool_output_handle or "")
+            )
+            command = "" if stored is None else command_of(stored)
+    last = newest[0]
+    return LastCall(
+        timestamp=last.timestamp,
+        tool_name=last.tool_name,
+        client=last.client,
+        project=last.project,
+        command=command,
+    )
 
 
 @router.post("/sessions/{session_id}/usage", summary="Report the committed context")

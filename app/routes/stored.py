@@ -15,7 +15,17 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import NO_VALUE, account_read, account_texts, given_text, look_up, path_of, scan
+from app.reading import (
+    NO_VALUE,
+    account_read,
+    account_texts,
+    asked_words,
+    command_of,
+    given_text,
+    look_up,
+    path_of,
+    scan,
+)
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
@@ -35,6 +45,9 @@ ANSWER_BYTES = 1 << 18
 
 UNCAPPED_BYTES = 1 << 18
 """The longest answer if the policy sets no size cap."""
+
+_MOST_PAGES = 20
+"""The most pages of entries that one page of a list reads, of which nothing may be stored."""
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -67,11 +80,47 @@ class StoredOut(BodyOut):
     expires_at: int
 
 
+class ListedOut(StoredOut):
+    """`command` is what a person knows the call by: the command, file, page or pattern in its arguments."""
+
+    command: str
+
+
+class ListOut(BodyOut):
+    """Those that were stored last come first."""
+
+    results: list[ListedOut]
+    next_cursor: str | None
+
+
 class GrepOut(BodyOut):
     matches: list[Match]
     total_matches: int
     next_offset: int | None
     view: BodyView
+
+
+@router.get("/results", summary="List what is stored")
+@Traits(span=READ)
+async def list_stored(
+    rt: InRuntime,
+    tenant: Tenant,
+    session_id: Annotated[str | None, Query(description="Only those of this session.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> ListOut:
+    """Retention goes on: to be listed is no use of a result."""
+    wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
+    results: list[ListedOut] = []
+    for _ in range(_MOST_PAGES):
+        page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
+        handles = [entry.details.tool_output_handle for entry in page.entries]
+        found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
+        results += [_listed_out(stored) for stored in found if stored is not None]
+        cursor = page.next_cursor
+        if results or cursor is None:
+            break
+    return ListOut(results=results, next_cursor=cursor)
 
 
 @router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
@@ -227,6 +276,10 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
+def _listed_out(stored: StoredResult) -> ListedOut:
+    return ListedOut(**_stored_out(stored).model_dump(), command=command_of(stored))
+
+
 def _stored_out(stored: StoredResult) -> StoredOut:
     shared = StoredOut.model_fields.keys() - {"handle", "session_id"}
     return StoredOut(
@@ -287,7 +340,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `text` is null where it was not kept."""
+    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    `text` are null where they were not kept."""
 
     entry_id: str
     type: EntryType
@@ -295,6 +349,7 @@ class Given(BodyOut):
     outcome: OutcomeKind | None
     strategy: str | None
     tokens: int
+    question: str | None
     text: str | None
 
 
@@ -311,6 +366,7 @@ async def get_given(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
+    texts: Annotated[bool, Query(description="false: `text` is null.")] = True,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> GivenOut:
@@ -325,7 +381,8 @@ async def get_given(
             outcome=entry.outcome,
             strategy=entry.strategy,
             tokens=entry.tokens_out,
-            text=await given_text(rt, stored, entry),
+            question=await asked_words(rt, stored, entry),
+            text=await given_text(rt, stored, entry) if texts else None,
         )
         for entry in page.entries
         if entry.type is not EntryType.LLM

@@ -45,7 +45,7 @@ async function replace(input, output) {
   const sent = isBuiltIn
     ? { output: await wholeOutput(output) }
     : { content: output.content, isError: output.isError }
-  const body = JSON.stringify({ input, output: sent })
+  const body = JSON.stringify({ input, output: sent, cwd: process.cwd() })
   const answer = await fetch(`${base}/hooks/opencode`, {
     method: "POST",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },

@@ -153,6 +153,8 @@ class ResultFields(UsageFields, total=False):
     tool_kind: str | None
     tool_namespace: str | None
     latency_ms: float | None
+    client: str | None
+    project: str | None
 
 
 class SessionFields(TypedDict, total=False):
