@@ -67,9 +67,20 @@ class UsageIn(BodyIn):
     turn: Tokens | None = Field(None, description="Counted up each time the context has grown.")
 
 
+class LastCall(BodyOut):
+    """The newest result of a session: who sent it, and what the client works in. `command` is that of the
+    newest result that is stored: "" where none is, and for a key that reads no stored text."""
+
+    timestamp: int
+    tool_name: str
+    client: str | None
+    project: str | None
+    command: str
+
+
 class SessionOut(BodyOut):
     """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied, and that
-    nothing fits the window declared."""
+    nothing fits the window declared. `last_call` is null unless a list was asked for it."""
 
     session_id: str
     context_window: int | None
@@ -84,6 +95,7 @@ class SessionOut(BodyOut):
     last_used_at: int
     expires_at: int
     warnings: list[str]
+    last_call: LastCall | None
 
 
 class SessionOrder(StrEnum):
@@ -97,25 +109,8 @@ _NOTHING_FITS = (
 )
 
 
-class LastCall(BodyOut):
-    """The newest result of a session: who sent it, and what the client works in. `command` is that of the
-    newest result that is stored: "" where none is, and for a key that reads no stored text."""
-
-    timestamp: int
-    tool_name: str
-    client: str | None
-    project: str | None
-    command: str
-
-
-class ListedSession(SessionOut):
-    """`last_call` is null unless it was asked for, and for a session without results."""
-
-    last_call: LastCall | None
-
-
 class SessionsOut(BodyOut):
-    sessions: list[ListedSession]
+    sessions: list[SessionOut]
     next_cursor: str | None
 
 
@@ -179,9 +174,8 @@ async def list_sessions(
     reads_text = request.scope.get("role") is not KeyRole.ADMIN
     shown = []
     for session, count in zip(page.sessions, counts, strict=True):
-        out = await _out(rt, session, count)
         call = await _last_call(rt, session, reads_text and count > 0) if last_call else None
-        shown.append(ListedSession(**out.model_dump(), last_call=call))
+        shown.append(await _out(rt, session, count, last_call=call))
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -222,7 +216,11 @@ async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) ->
 
 
 async def _out(
-    rt: Runtime, session: Session, stored_results: int, warnings: Sequence[str] = ()
+    rt: Runtime,
+    session: Session,
+    stored_results: int,
+    warnings: Sequence[str] = (),
+    last_call: LastCall | None = None,
 ) -> SessionOut:
     model = await rt.known_models.of_session(session.model)
     return SessionOut(
@@ -239,4 +237,5 @@ async def _out(
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,
         warnings=list(warnings),
+        last_call=last_call,
     )

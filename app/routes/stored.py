@@ -65,7 +65,8 @@ class BodyView(StrEnum):
 
 
 class StoredOut(BodyOut):
-    """What is known of a stored result. Times are Unix milliseconds."""
+    """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
+    call by: the command, file, page or pattern in its arguments, else all of them."""
 
     handle: str
     session_id: str
@@ -78,18 +79,13 @@ class StoredOut(BodyOut):
     sha256: str
     stored_at: int
     expires_at: int
-
-
-class ListedOut(StoredOut):
-    """`command` is what a person knows the call by: the command, file, page or pattern in its arguments."""
-
     command: str
 
 
 class ListOut(BodyOut):
     """Those that were stored last come first."""
 
-    results: list[ListedOut]
+    results: list[StoredOut]
     next_cursor: str | None
 
 
@@ -111,12 +107,12 @@ async def list_stored(
 ) -> ListOut:
     """Retention goes on: to be listed is no use of a result."""
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
-    results: list[ListedOut] = []
+    results: list[StoredOut] = []
     for _ in range(_MOST_PAGES):
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
         found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_listed_out(stored) for stored in found if stored is not None]
+        results += [_stored_out(stored) for stored in found if stored is not None]
         cursor = page.next_cursor
         if results or cursor is None:
             break
@@ -276,15 +272,12 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
-def _listed_out(stored: StoredResult) -> ListedOut:
-    return ListedOut(**_stored_out(stored).model_dump(), command=command_of(stored))
-
-
 def _stored_out(stored: StoredResult) -> StoredOut:
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id"}
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
+        command=command_of(stored),
         **{name: getattr(stored, name) for name in shared},
     )
 

@@ -71,7 +71,8 @@ def text_of(result: Any) -> str:
 
 
 def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service: Service) -> None:
-    assert relay.ask("initialize")["serverInfo"]["name"] == "scripted"
+    about = {"clientInfo": {"name": "my-editor", "version": "1"}}
+    assert relay.ask("initialize", about)["serverInfo"]["name"] == "scripted"
     said = text_of(relay.call("text", size=100_000))
     assert said.startswith("Tool output is too large (")
     handle = HANDLE.search(said)
@@ -88,6 +89,7 @@ def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service:
     first = entries(service, session)[0]
     assert (first["mcpServer"], first["command"], first["outcome"]) == ("scripted", "do", "store")
     assert re.fullmatch(r"\d+-[0-9a-f]{8}-1", first["tool_call_id"])
+    assert (first["client"], first["project"]) == ("my-editor", Path.cwd().name)
     assert first["charactersIn"] > 0
     assert relay.end() == 0
 
