@@ -197,11 +197,12 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
-async def asked_words(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
-    """The words of the question that the entry answers; None if they were not kept."""
+async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | None:
+    """The words of the question that the entry of this epoch answers; None if they were not kept."""
     if entry.type not in (EntryType.EXTRACT, EntryType.READ):
         return None
-    return await rt.ledger.finding(stored.key, stored.epoch, asked_name(entry.id))
+    key = SessionKey(entry.tenant, entry.session_id)
+    return await rt.ledger.finding(key, epoch, asked_name(entry.id))
 
 
 def keep_words(rt: Runtime, stored: StoredResult, entry_id: str, words: str) -> None:

@@ -14,7 +14,7 @@ from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, session_key
 from app.edge.api_keys import KeyRole
-from app.reading import command_of
+from app.reading import asked_words, command_of
 from app.runtime import Runtime
 from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
@@ -98,6 +98,21 @@ class SessionOut(BodyOut):
     last_call: LastCall | None
 
 
+class AskedOut(BodyOut):
+    """`question`: the words of a model's question. `entry_id` is the entry of its answer."""
+
+    entry_id: str
+    handle: str
+    question: str
+
+
+class QuestionsOut(BodyOut):
+    """Newest first."""
+
+    questions: list[AskedOut]
+    next_cursor: str | None
+
+
 class SessionOrder(StrEnum):
     ID = "id"
     NEWEST = "newest"
@@ -134,12 +149,17 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
 @router.get("/sessions/{session_id}", summary="Read a session")
 @Traits(roles=(KeyRole.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
+    return await _shown(rt, await _live(rt, key))
+
+
+async def _live(rt: Runtime, key: SessionKey) -> Session:
+    """Raises SessionNotFound, SessionEnded."""
     session = await rt.ledger.session(key)
     if session is None:
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded
-    return await _shown(rt, session)
+    return session
 
 
 @router.delete(
@@ -177,6 +197,25 @@ async def list_sessions(
         call = await _last_call(rt, session, reads_text and count > 0) if last_call else None
         shown.append(await _out(rt, session, count, last_call=call))
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
+
+
+@router.get("/sessions/{session_id}/questions", summary="List what was asked about its results")
+@Traits(raises=(SessionNotFound, SessionEnded))
+async def list_questions(
+    rt: InRuntime,
+    key: Key,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Entries to look at.")] = 200,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> QuestionsOut:
+    session = await _live(rt, key)
+    of_session = EntryFilter(key.tenant, key.session_id, since=session.created_at)
+    page = await rt.ledger.entries(of_session, limit, cursor, newest_first=True)
+    asked = []
+    for entry in page.entries:
+        words, handle = await asked_words(rt, session.epoch, entry), entry.details.tool_output_handle
+        if words is not None and handle is not None:
+            asked.append(AskedOut(entry_id=entry.id, handle=handle, question=words))
+    return QuestionsOut(questions=asked, next_cursor=page.next_cursor)
 
 
 async def _last_call(rt: Runtime, session: Session, reads_text: bool) -> LastCall | None:

@@ -374,7 +374,7 @@ async def get_given(
             outcome=entry.outcome,
             strategy=entry.strategy,
             tokens=entry.tokens_out,
-            question=await asked_words(rt, stored, entry),
+            question=await asked_words(rt, stored.epoch, entry),
             text=await given_text(rt, stored, entry) if texts else None,
         )
         for entry in page.entries

@@ -107,11 +107,19 @@ async def test_the_words_of_questions_are_kept_with_the_session(serve: Serve) ->
         ]
         bare = (await client.get(f"/results/{handle}/given", params={"texts": False})).json()["given"]
         assert bare == [{**one, "text": None} for one in given]
+        questions = (await client.get("/sessions/s/questions")).json()
+        assert questions["questions"] == [
+            {"entry_id": one["entry_id"], "handle": handle, "question": one["question"]}
+            for one in reversed(given[1:])
+        ]
+        assert questions["next_cursor"] is None
         exported = await client.get("/accounting/entries", headers={"Accept": "application/x-ndjson"})
         assert "Which disk" not in exported.text
         await client.delete("/sessions/s")
         await client.put("/sessions/s", json={})
         assert (await client.get(f"/results/{handle}/given")).status_code == 404
+        assert (await client.get("/sessions/s/questions")).json()["questions"] == []
+        assert (await client.get("/sessions/unknown/questions")).status_code == 404
 
 
 async def test_an_admins_key_reads_no_command(serve: Serve, tmp_path: Path) -> None:
@@ -125,7 +133,8 @@ async def test_an_admins_key_reads_no_command(serve: Serve, tmp_path: Path) -> N
             answer = await client.get("/sessions", params={"last_call": True}, headers=headers)
             call = answer.json()["sessions"][0]["last_call"]
             assert (call["command"], call["project"]) == (command, "shop")
-        assert (await client.get("/results", headers=admin)).status_code == 403
+        for path in ("/results", "/sessions/s/questions"):
+            assert (await client.get(path, headers=admin)).status_code == 403
 
 
 async def test_hooks_name_the_agent_and_the_folder_that_it_works_in(client: httpx.AsyncClient) -> None:
