@@ -31,7 +31,7 @@ MOST_WORDS = 1000
 NO_VALUE = ("null", "[]")
 """What a query answers that selects nothing."""
 
-_NAMES_A_CALL = ("command", "cmd", "file_path", "filePath", "path", "url", "query", "pattern", "prompt")
+_NAMES_A_CALL = ("command", "cmd", "file_path", "filePath", "url", "query", "pattern", "path", "prompt")
 
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 

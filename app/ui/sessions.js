@@ -19,8 +19,8 @@ const remaining = (budget) => (budget.exhausted ? h("span", { class: "state bad"
 
 const called = ({ last_call: call }, name) => (call?.[name] ? named(call[name]) : "");
 
-/** The command of the newest stored result, and the tool of the newest result: of one that passed no argument is kept. */
-const lastCommand = ({ last_call: call }) => (call ? [named(call.tool_name), call.command ? h("div", {}, words(call.command)) : null] : "");
+/** The command of the newest stored result: of one that passed no argument is kept, and its tool is all that is known. */
+const lastCommand = ({ last_call: call }) => (call?.command ? words(call.command) : called({ last_call: call }, "tool_name"));
 
 export const list = {
   async show(root, { signal }) {

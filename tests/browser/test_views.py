@@ -298,26 +298,23 @@ def test_sessions_stand_by_their_last_use_with_client_project_and_last_command(
         expect(rows).to_have_count(3)
         expect(rows.nth(0)).to_contain_text("mango")
         expect(rows.nth(1)).to_contain_text("zebra")
-        for cell in ("claude-code", "shop", "Read", "npm test -- --coverage"):
+        for cell in ("claude-code", "shop", "npm test -- --coverage"):
             expect(rows.nth(1)).to_contain_text(cell)
         expect(rows.nth(2)).to_contain_text("rg -n 'TODO' src")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             assert axe(page) == []
-            picture(page, f"sessions-{scheme}")
         page.get_by_role("link", name="mango").click()
         timeline = page.locator(".timeline > li")
-        expect(timeline.first).to_contain_text("/work/shop/src")
+        expect(timeline.first).to_contain_text("<b>bold</b>U+202E")
         expect(timeline.locator("li").first).to_contain_text('pattern = "FAILED"')
         expect(timeline.locator("li").last).to_contain_text("Which requests FAILED?")
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             assert axe(page) == []
-            picture(page, f"session-{scheme}")
         timeline.first.get_by_role("link").first.click()
-        expect(page.locator(".call")).to_contain_text("/work/shop/src")
+        expect(page.locator(".call")).to_contain_text("<b>bold</b>U+202E")
         expect(page.locator(".given")).to_contain_text("Which requests FAILED?")
-        picture(page, "result-dark")
 
 
 def test_live_is_grey_while_the_service_does_not_answer(
@@ -338,7 +335,6 @@ def test_live_is_grey_while_the_service_does_not_answer(
         expect(live).to_have_class("away")
         expect(live).to_have_attribute("title", "The service does not answer")
         assert dot() != green
-        picture(page, "away")
         service.start()
         expect(live).not_to_have_class("away")
         assert dot() == green
