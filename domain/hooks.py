@@ -23,7 +23,10 @@ OWN_TOOL = re.compile(
     r"(?:.*[^A-Za-z0-9])?tool_output(?:_grep|_lines|_query)?"
     r"|(?:mcp__(?:plugin_spillgate_)?spillgate__|mcp_spillgate_|spillgate[_-]).*"
 )
-_OWN_COMMAND = re.compile(r"\s*(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*")
+_OWN_COMMAND = re.compile(
+    r"\s*(?:env\s+SPILLGATE_URL=\S+\s+)?(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*"
+)
+_ASKS_BY_SHELL = re.compile(r"(?<![\w/.-])spillgate(?= (?:ask|grep|lines|query|cat) session-)")
 
 _SAVED_BY_COPILOT = re.compile(
     r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
@@ -140,6 +143,11 @@ def project_in(payload: Any) -> str | None:
         case {"workspace_roots": [str(root), *_]}:
             return project_of(root)
     return project_of(text_in(payload, "cwd") or "")
+
+
+def in_shell(text: str, program: str) -> str:
+    """The text, with the command that asks about a stored result as the agent's shell has to call it."""
+    return _ASKS_BY_SHELL.sub(lambda found: program, text)
 
 
 def text_in(value: Any, name: str) -> str | None:
