@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-.PHONY: sbom help run run-demo test faults interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
+# What is imported once is compiled once: compiling the tests alone takes each worker five seconds.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,12 +31,11 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
 	env SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
-# Some of the suite waits (for processes and servers): one worker more than two cores. The files of a test are in memory
-# (tests/conftest.py) and are deleted when it has passed. The workers share the compiled tests: compiling them takes each
-# worker five seconds.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(or $(WORKERS),3) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
+# Half of the suite waits (for processes and servers): two workers more than two cores. The files of a test are in memory
+# (tests/conftest.py) and are deleted when it has passed.
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (3 minutes on 2 cores)
+test: $(VENV)/.dev ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
@@ -42,16 +43,23 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
+test-full: $(VENV)/.dev ## Run the test suite with the full counts: each test of `test` and `faults` once
+	@sh tests/install_tools.sh
+	FULL_COUNTS=1 $(PYTEST) --timeout 3600
+
+# Most of what these packages hold is never imported: Python compiles a module when it is.
+LAZY := --no-compile
+
 .interop/.ready: tests/interop/requirements.lock
 	$(PYTHON) -m venv --clear .interop
 	@echo "Installing the locked LiteLLM proxy into .interop (450 MB, a minute, once) ..."
-	.interop/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/requirements.lock
+	.interop/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
 .mcp/.ready: tests/interop/mcp/requirements.lock
 	$(PYTHON) -m venv --clear .mcp
 	@echo "Installing the locked MCP SDK and MCP servers into .mcp (90 MB, a quarter of a minute, once) ..."
-	.mcp/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/interop/mcp/requirements.lock
+	.mcp/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/interop/mcp/requirements.lock
 	@touch $@
 
 .agents/.ready: tests/interop/agents/package-lock.json
@@ -61,6 +69,8 @@ faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with t
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
+tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready ## Install what the tests with other software need; `make -j4 tools` at once
+
 interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
 
@@ -68,7 +78,7 @@ interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with Li
 .browser/.ready: tests/browser/requirements.lock tests/browser/package-lock.json
 	@echo "Installing the locked Playwright and axe into .browser (a quarter of a minute, once) ..."
 	rm -rf .browser && mkdir .browser && cp tests/browser/package.json tests/browser/package-lock.json .browser
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target .browser/python -r tests/browser/requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(LAZY) --target .browser/python -r tests/browser/requirements.lock
 	npm ci --prefix .browser --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
@@ -84,7 +94,7 @@ ui-figures: $(VENV)/.dev .browser/.ready ## Measure the dashboard: first view, s
 .adapters/%/.ready: clients/python/locks/%.lock
 	$(PYTHON) -m venv --clear .adapters/$*
 	@echo "Installing the locked frameworks of clients/python/locks/$*.lock (a minute or two, once) ..."
-	.adapters/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	.adapters/$*/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r $<
 	@touch $@
 
 adapters: $(VENV)/.dev .adapters/adapters/.ready .adapters/crewai/.ready ## Test the adapters and recipes against all frameworks
@@ -106,13 +116,13 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 .fuzz/.ready: tests/fuzz/requirements.lock
 	$(PYTHON) -m venv --clear .fuzz
 	@echo "Installing the locked schemathesis into .fuzz (a quarter of a minute, once) ..."
-	.fuzz/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.lock
+	.fuzz/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/fuzz/requirements.lock
 	@touch $@
 
 .objects/.ready: tests/objects/requirements.lock
 	$(PYTHON) -m venv --clear .objects
 	@echo "Installing the locked moto, a server of the S3 protocol, into .objects (320 MB, a minute, once) ..."
-	.objects/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/objects/requirements.lock
+	.objects/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/objects/requirements.lock
 	@touch $@
 
 .PHONY: objects-test

@@ -11,7 +11,7 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
 from app.api import openapi, problems
-from app.api.routing import RouteTable
+from app.api.routing import RouteTable, Traits
 from app.edge.access import Access, RequestRates
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
@@ -122,9 +122,10 @@ class SpillgateApp(FastAPI):
 
     async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:
-            name, route = self._routes.span_of(scope["method"], scope["path"])
-            if name:
-                return await tracer.serve(self._routed, name, route, scope, receive, send)
+            traits: Traits = scope["traits"]
+            if traits.span:
+                route = self._routes.template(scope["path"])
+                return await tracer.serve(self._routed, traits.span, route, scope, receive, send)
         await self._routed(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 
+import anyio
 import msgspec
 
 from app.extracting.known_models import SessionModel
@@ -220,8 +221,10 @@ async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, gr
         if is_small:
             scanning.feed(chunk)
         else:
-            await rt.scanning.run(scanning.feed, chunk)
-    return scanning.finish() if is_small else await rt.scanning.run(scanning.finish)
+            await anyio.to_thread.run_sync(scanning.feed, chunk, limiter=rt.scanning)
+    if is_small:
+        return scanning.finish()
+    return await anyio.to_thread.run_sync(scanning.finish, limiter=rt.scanning)
 
 
 async def account_texts(

@@ -45,7 +45,6 @@ from storage import (
     open_store,
     sealed_ledger,
 )
-from storage.base.threads import Threads
 
 if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
@@ -104,7 +103,6 @@ class Runtime:
     model_pool: ModelPool
     spend_caps: SpendCaps
     readiness: Readiness
-    scanning: Threads
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
@@ -115,6 +113,8 @@ class Runtime:
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     # Large JSON is parsed for one body at a time.
     parsing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    # Large texts are searched and described two at a time.
+    scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
     policy_stale: bool = False
@@ -195,7 +195,6 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             models,
             spend_caps,
             readiness,
-            _opened_threads(stack),
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
@@ -224,13 +223,6 @@ async def _opened_ports(
     )
     stack.push_async_callback(ledger.close)
     return store, ledger
-
-
-def _opened_threads(stack: AsyncExitStack) -> Threads:
-    # anyio's threads take 40 µs more for a job, and each stored result is one.
-    threads = Threads(2, "scan")
-    stack.push_async_callback(threads.close)
-    return threads
 
 
 def _opened_models(

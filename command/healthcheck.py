@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
+from command.client import Refused, ServiceClient, ServiceError, ServiceRequest
 from command.http1 import Address
-from command.service import Refused, Service, ServiceError, ServiceRequest
 from domain.errors import ConfigError
 
 _SECONDS = 5
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     host, port = options.host or "127.0.0.1", options.port or "8377"
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError("SPILLGATE_PORT must be a number from 0 to 65535.")
-    with closing(Service(Address(_ANY.get(host, host), int(port), path=options.uds or ""))) as service:
+    with closing(ServiceClient(Address(_ANY.get(host, host), int(port), path=options.uds or ""))) as service:
         try:
             service.request(ServiceRequest("GET", "/readyz", headers={"Host": _host()}, seconds=_SECONDS))
         except ServiceError as error:

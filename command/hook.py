@@ -17,11 +17,10 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from command.commands import SETTING_UP
-from command.service import (
+from command.client import (
     LARGE_BYTES,
     Refused,
-    Service,
+    ServiceClient,
     ServiceError,
     ServiceRequest,
     TextBody,
@@ -30,6 +29,7 @@ from command.service import (
     shown_unstored,
     state_folder,
 )
+from command.commands import SETTING_UP
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.hooks import CLIENTS, HookAnswer, HookCall, in_shell, project_in, text_in
@@ -178,7 +178,7 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = _text(call)
     with ExitStack() as opened:
-        service = opened.enter_context(closing(Service.from_environment()))
+        service = opened.enter_context(closing(ServiceClient.from_environment()))
         content: TextBody | Spilled = TextBody(lambda: [text])
         if call.spilled is not None:
             content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from command.client import ServiceClient, ServiceError, ServiceRequest
 from command.commands import COMMANDS
-from command.service import Service, ServiceError, ServiceRequest
 from domain.errors import ConfigError
 
 LAST = "@last"
@@ -42,14 +42,14 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
     options = parser.parse_args(arguments[1:])
     try:
-        with closing(Service.from_environment()) as service:
+        with closing(ServiceClient.from_environment()) as service:
             return {"ls": _ls, "cat": _cat, "stats": _stats}[name](service, options)
     except ServiceError as error:
         print(f"spillgate {name}: {error}", file=sys.stderr)
         return 1
 
 
-def handle_of(service: Service, handle: str) -> str:
+def handle_of(service: ServiceClient, handle: str) -> str:
     """The handle, for LAST that of the newest stored result of SPILLGATE_SESSION, or of all sessions. Raises
     ServiceError, also if nothing is stored."""
     if handle != LAST:
@@ -59,7 +59,7 @@ def handle_of(service: Service, handle: str) -> str:
     raise ServiceError("Nothing is stored. `spillgate ls` lists what is.")
 
 
-def _ls(service: Service, options: argparse.Namespace) -> int:
+def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ConfigError("--limit must be at least 1.")
     rows = [("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")]
@@ -74,13 +74,13 @@ def _ls(service: Service, options: argparse.Namespace) -> int:
     return 0
 
 
-def _cat(service: Service, options: argparse.Namespace) -> int:
+def _cat(service: ServiceClient, options: argparse.Namespace) -> int:
     route = f"/results/{quote(handle_of(service, options.handle))}/content"
     sys.stdout.buffer.write(service.request(ServiceRequest("GET", route)).body)
     return 0
 
 
-def _stats(service: Service, options: argparse.Namespace) -> int:
+def _stats(service: ServiceClient, options: argparse.Namespace) -> int:
     session = _session(options)
     fields = {"group_by": "tool_name"} | ({"session_id": session} if session else {})
     summary = _fields(service, f"/accounting/summary?{urlencode(fields)}")
@@ -99,7 +99,7 @@ def _session(options: argparse.Namespace) -> str | None:
     return options.session or os.environ.get("SPILLGATE_SESSION")
 
 
-def _stored(service: Service, session: str | None) -> Iterator[Stored]:
+def _stored(service: ServiceClient, session: str | None) -> Iterator[Stored]:
     """Those that are still stored, newest first."""
     fields = {"limit": str(_PAGE)} | ({"session_id": session} if session else {})
     while True:
@@ -112,7 +112,7 @@ def _stored(service: Service, session: str | None) -> Iterator[Stored]:
         fields["cursor"] = page["next_cursor"]
 
 
-def _fields(service: Service, route: str) -> dict[str, Any]:
+def _fields(service: ServiceClient, route: str) -> dict[str, Any]:
     answer: dict[str, Any] = service.request(ServiceRequest("GET", route)).json()
     return answer
 

@@ -14,9 +14,9 @@ from itertools import chain
 from typing import IO, cast
 from urllib.parse import urlencode
 
+from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, project_here, session_in
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
-from command.service import TOOL_SECONDS, Service, ServiceError, ServiceRequest, project_here, session_in
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -80,7 +80,7 @@ def _ask(command: str, options: argparse.Namespace) -> int:
     arguments = {name: value for name, value in vars(options).items() if value is not None}
     name = "tool_output" if command == "ask" else f"tool_output_{command}"
     try:
-        with closing(Service.from_environment()) as service:
+        with closing(ServiceClient.from_environment()) as service:
             handle = arguments["handle"] = handle_of(service, options.handle)
             session = session_in(handle) or os.environ.get("SPILLGATE_SESSION")
             call = {"name": name, "arguments": arguments} | ({"session_id": session} if session else {})
@@ -194,5 +194,5 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     fields |= {"project": project} if (project := project_here()) else {}
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
-    with closing(Service.from_environment()) as service:
+    with closing(ServiceClient.from_environment()) as service:
         return service.request(ServiceRequest("POST", route, spool, headers, spool.size)).replacement()

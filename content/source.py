@@ -20,7 +20,7 @@ _LINES = 60
 _NUMBER = re.compile(rb"[ ]{0,8}(\d{1,7})(\t|\xe2\x86\x92|\||:(?!\d))")
 _SHARE = 0.5
 _RESTARTS = 0.1
-_REMARK_BYTES = 400
+_REMARK_BYTES, _REMARKS = 400, 20
 _REMARK = re.compile(rb"\s*(?:[(<\[]|Here's the result|\Z)|[^\n]{0,200}:\s*\Z")
 """A line that a tool adds above or below the lines that it numbered. Any other line is a part of the data."""
 
@@ -91,11 +91,17 @@ class _Edit:
         parts, at, size = [], start, 0
         while at < end:
             until = before.rfind(mark, at, min(at + _BLOCK, end)) + 1 or before.find(mark, at, end) + 1 or end
-            parts.append(pattern.sub(replace, before[at:until]))
+            parts.append(self._edited(pattern, before[at:until]))
             at, size = until, size + len(parts[-1])
             self._from.append(at)
             self._to.append(size)
         self.data = b"".join(parts)
+
+    def _edited(self, pattern: re.Pattern[bytes], block: bytes) -> bytes:
+        if not pattern.pattern.startswith(b"^"):
+            return pattern.sub(self._replace, block)
+        # A newline is looked for much faster than a beginning of a line.
+        return re.sub(b"\n" + pattern.pattern[1:], b"\n", b"\n" + block)[1:]
 
     def back(self, at: int) -> int:
         """The offset in `before` of the byte at `at` of the data."""
@@ -311,7 +317,7 @@ def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]
 def _numbers(data: bytes) -> re.Pattern[bytes] | None:
     """The numbers that a tool put before the lines: half of the first ones begin with a number and the same
     mark, and the numbers grow but for a few restarts. None if there are none."""
-    if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n"))):
+    if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n", _REMARKS)[:_REMARKS])):
         return None
     lines = list(filter(bytes.strip, data[:_LOOKED_AT].split(b"\n", _LINES)[:_LINES]))
     found = list(filter(None, map(_NUMBER.match, lines)))

@@ -289,10 +289,10 @@ def cursor(payload: Any) -> HookCall | None:
 def opencode(payload: Any) -> HookCall | None:
     """tool.execute.after, as {"input", "output"}. The answer holds the members of `output` to replace."""
     match payload:
-        case {"input": {"tool": str(tool), "sessionID": str(session)} as given, "output": {**output}}:
-            said: Any = output.get("output")
+        case {"input": {"tool": str(tool), "sessionID": str(session)} as call, "output": {**output}}:
+            output_text: Any = output.get("output")
             blocks: Any = output.get("content")
-            texts = [said] if isinstance(said, str) else texts_of(blocks)
+            texts = [output_text] if isinstance(output_text, str) else texts_of(blocks)
             if texts is None:
                 return None
             return HookCall(
@@ -300,10 +300,10 @@ def opencode(payload: Any) -> HookCall | None:
                 session=session,
                 texts=texts,
                 answer=lambda text: (
-                    {"output": text} if isinstance(said, str) else {"content": in_blocks(blocks, text)}
+                    {"output": text} if isinstance(output_text, str) else {"content": in_blocks(blocks, text)}
                 ),
-                call_id=text_in(given, "callID"),
-                arguments=given.get("args"),
+                call_id=text_in(call, "callID"),
+                arguments=call.get("args"),
                 is_error=output.get("isError") is True,
                 spilled=text_in(output.get("metadata"), "outputPath"),
             )
@@ -376,8 +376,8 @@ def _mcp(response: Any) -> Found:
 def _built_in(tool: str, response: Any) -> Found:
     match tool, response:
         case "Bash", {"stdout": str(out), "stderr": str(err)} if not response.get("isImage"):
-            kept = {name: value for name, value in response.items() if not name.startswith("persisted")}
-            return [out, err] if err else [out], lambda text: {**kept, "stdout": text, "stderr": ""}
+            members = {name: value for name, value in response.items() if not name.startswith("persisted")}
+            return [out, err] if err else [out], lambda text: {**members, "stdout": text, "stderr": ""}
         case "Read", {"type": "text", "file": {"content": str(content)} as file}:
             return [content], lambda text: {
                 **response,
@@ -386,8 +386,8 @@ def _built_in(tool: str, response: Any) -> Found:
         case "Grep", {"mode": "content", "content": str(content)}:
             # With a limit left in place, Claude Code would add a line about paging.
             paging = ("appliedLimit", "appliedOffset")
-            kept = {name: value for name, value in response.items() if name not in paging}
-            return [content], lambda text: {**kept, "content": text, "numLines": text.count("\n") + 1}
+            members = {name: value for name, value in response.items() if name not in paging}
+            return [content], lambda text: {**members, "content": text, "numLines": text.count("\n") + 1}
         case "Glob", {"filenames": list(names)} if names and all(isinstance(one, str) for one in names):
             return names, lambda text: {**response, "filenames": [text], "numFiles": 1}
         case "WebFetch", {"result": str(result)}:

@@ -34,15 +34,15 @@ def text(oversized: Oversized) -> str | None:
     if oversized.shown.chars <= len(head):
         return None
     for has_commands, least in ((True, len(head) // 4), (False, 0)):
-        kept = head
+        part = head
         for _ in range(_TRIES):
-            made = _composed(oversized, kept, has_commands=has_commands)
+            made = _composed(oversized, part, has_commands=has_commands)
             excess = _excess_chars(made, oversized)
             if excess == 0:
                 return made
-            if len(kept) <= least:
+            if len(part) <= least:
                 break
-            kept = _shortened(kept, max(least, len(kept) - excess))
+            part = _shortened(part, max(least, len(part) - excess))
     return None
 
 
@@ -162,23 +162,23 @@ def _distribution(seen: _Seen) -> tuple[str, list[str], _Seen]:
 
 def _fitting(title: str, lines: list[str], room: int) -> str:
     """The title, the lines that fit `room` characters, and the number of the others."""
-    kept: list[str] = []
+    rows: list[str] = []
     room -= len(f"\n{title}:\n  - ... 1000000 more\n")
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             break
-        kept.append(line)
-    if not kept:
+        rows.append(line)
+    if not rows:
         return ""
-    if len(kept) < len(lines):
-        kept.append(f"  - ... {len(lines) - len(kept)} more")
-    return f"\n{title}:\n" + "\n".join(kept) + "\n"
+    if len(rows) < len(lines):
+        rows.append(f"  - ... {len(lines) - len(rows)} more")
+    return f"\n{title}:\n" + "\n".join(rows) + "\n"
 
 
 def _call(seen: _Seen, tool: str, **arguments: str) -> str:
-    given = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
-    return f"{name_for_model(tool, seen.oversized.policy)}({given})"
+    words = ", ".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in arguments.items())
+    return f"{name_for_model(tool, seen.oversized.policy)}({words})"
 
 
 def _file(seen: _Seen) -> Iterator[str]:

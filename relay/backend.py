@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from command.http1 import Connection
-from command.service import (
+from command.client import (
     Refused,
-    Service,
     ServiceAnswer,
+    ServiceClient,
     ServiceError,
     ServiceRequest,
     Unreachable,
@@ -22,6 +21,7 @@ from command.service import (
     embedded_address,
     embedded_directory,
 )
+from command.http1 import Connection
 from domain.errors import ConfigError
 
 START_SECONDS = 15.0
@@ -45,11 +45,11 @@ class GoverningService:
         self._config_error = ""
         try:
             if may_start:
-                self._service = Service(embedded_address(), api_key())
+                self._service = ServiceClient(embedded_address(), api_key())
             else:
-                self._service = Service.from_environment()
+                self._service = ServiceClient.from_environment()
         except ConfigError as error:
-            self._service = Service(embedded_address())
+            self._service = ServiceClient(embedded_address())
             self._config_error = str(error)
         self._may_start = self._service.address.is_loopback if may_start is None else may_start
         self._starting = threading.Lock()

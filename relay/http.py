@@ -13,8 +13,8 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from command.client import why
 from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, address_of, read_body
-from command.service import why
 from domain.errors import ConfigError
 from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
 from relay.routing_headers import VERSION, RoutingHeaders

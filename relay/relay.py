@@ -13,7 +13,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
-from command.service import (
+from command.client import (
     TOOL_SECONDS,
     Refused,
     ServiceError,

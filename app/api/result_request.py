@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
@@ -20,6 +20,7 @@ from app.edge.json_body import (
     LongText,
     Text,
     Texts,
+    check_utf8,
     checked,
     count_checked,
     decode_list,
@@ -45,6 +46,9 @@ MAX_CALL_ID = 256
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold in a body of more than WHOLE_JSON_BYTES."""
 
+INLINE_TEXT_BYTES = 1 << 20
+"""A body up to this size whose content is a string is decoded on the event loop, in 5 ms at most."""
+
 MAX_BLOCKS = 10_000
 LONGEST_TYPE = 64
 """Bytes of the type of a block that can be `text`, however it is escaped."""
@@ -66,16 +70,15 @@ DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
 ]
 """The client through which the result comes: the texts name our tools as that client shows them."""
-Whole = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
-# The OpenAPI document shows the model of this name in routes/sessions.py: there the numbers are integers.
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
-    """The agent's report of the tokens that are committed in its context."""
+    """The usage report: what is committed in the model's context."""
 
-    used_tokens: Whole
-    turn: Whole | None = None
+    used_tokens: Annotated[Whole, Meta(description="Tokens in the context.")]
+    turn: Annotated[Whole | None, Meta(description="Counted up each time the context has grown.")] = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -128,6 +131,7 @@ class _Block(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_text = msgspec.json.Decoder(_TextResultIn).decode
+_decode_usage = msgspec.json.Decoder(UsageIn).decode
 _decode_block = msgspec.json.Decoder(_Block).decode
 # The fields of a ResultIn, not yet built.
 _decode_fields = msgspec.json.Decoder(
@@ -179,6 +183,13 @@ async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLi
     fields, content = await _parsed(await read_body(scope, receive), parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
+
+
+def read_usage(body: bytes) -> UsageReport:
+    """The usage report that is a request's body. Raises BadRequest, InvalidField."""
+    count_checked(body)  # All of it is UTF-8.
+    rule = partial(_rule_of, fields={"": _FIELDS["context"]})
+    return checked(_decode_usage, body, rule).report
 
 
 class _Forms(NamedTuple):
@@ -261,22 +272,31 @@ class SentContent:
 
 async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
-    if len(body) <= WHOLE_JSON_BYTES:
-        try:
-            text = _decode_text(body)
-            return text, SentContent(text.content)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            # Its content is no string, or the body has a fault that the other way names.
-            pass
+    if len(body) <= INLINE_TEXT_BYTES and (whole := _parsed_whole(body)) is not None:
+        return whole
     if len(body) <= INLINE_JSON_BYTES:
         return _parsed_apart(body, parsing)
-    return await anyio.to_thread.run_sync(_parsed_apart, body, parsing, limiter=parsing)
+    return await anyio.to_thread.run_sync(_parsed_large, body, parsing, limiter=parsing)
+
+
+def _parsed_whole(body: bytes | bytearray) -> tuple[_Fields, SentContent] | None:
+    """None if its content is no string, or if the body has a fault, which `_parsed_apart` names."""
+    try:
+        text = _decode_text(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return text, SentContent(text.content)
+
+
+def _parsed_large(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+    is_whole = INLINE_TEXT_BYTES < len(body) <= WHOLE_JSON_BYTES
+    return (_parsed_whole(body) if is_whole else None) or _parsed_apart(body, parsing)
 
 
 def _parsed_apart(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
     """The fields, decoded with an empty content, and the content. Raises as `_parsed`."""
     raw, is_repaired = decoded(_decode_fields, body, _rule_of)
-    count_checked(body)  # All of it is UTF-8, also what is governed or answered as it came.
+    check_utf8(body)  # Also what is governed or answered as it came.
     members = [(name, getattr(raw, name)) for name in raw.__struct_fields__]
     sent = [(name, value) for name, value in members if value is not UNSET]
     if sum(len(memoryview(value)) for name, value in sent if name != "content") > ENVELOPE_BYTES:

@@ -63,6 +63,10 @@ class Traits:
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
 
+    def changes(self, method: str) -> bool:
+        """True if a request may change something, or begin work that is paid for."""
+        return self.writes or method not in ("GET", "HEAD")
+
     def __call__(self, endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, self)
         return endpoint
@@ -145,57 +149,22 @@ class RouteTable:
         """True if no API key is required: the pages about the service, and routes with `is_open`."""
         return path in self._open_paths or path.startswith(self._mounts)
 
-    def writes(self, method: str, path: str) -> bool:
-        return any(traits_of(one).writes and _serves(one, method, path) for one in self._all)
-
-    def changes(self, method: str, path: str) -> bool:
-        """True if a request may change something, or begin work that is paid for."""
-        return method not in ("GET", "HEAD") or self.writes(method, path)
-
-    def streams_text(self, method: str, path: str) -> bool:
-        return any(traits_of(one).streams_text and _serves(one, method, path) for one in self._all)
-
-    def fails_open(self, method: str, path: str) -> bool:
-        return any(traits_of(one).fails_open and _serves(one, method, path) for one in self._all)
-
-    def roles(self, method: str, path: str) -> tuple[KeyRole, ...]:
-        """The roles that may call the route, beside `agent`."""
-        return next((traits_of(one).roles for one in self._all if _serves(one, method, path)), ())
-
-    def span_of(self, method: str, path: str) -> tuple[str, str]:
-        """The name of the span of a request, "" if it has none; and the template of its route."""
-        if (span := self._plain_spans.get((method, path))) is not None:
-            return span
-        return next((one for one, route in self._spans if _serves(route, method, path)), ("", ""))
+    def traits(self, method: str, path: str) -> Traits:
+        """Those of the route that serves such a request; the defaults if none does."""
+        traits = self._of_plain_paths.get((method, path))
+        if traits is None:
+            served = (one for one in self._patterns if method in (one.methods or ()))
+            traits = next((traits_of(one) for one in served if one.path_regex.match(path)), _NONE)
+        return traits
 
     @cached_property
-    def _spans(self) -> list[tuple[tuple[str, str], Route]]:
-        named = ((traits_of(one).span, one) for one in self._all)
-        return [((name, one.path_format), one) for name, one in named if name]
+    def _of_plain_paths(self) -> dict[tuple[str, str], Traits]:
+        plain = [one for one in self._all if not one.param_convertors]
+        return {(method, one.path): traits_of(one) for one in plain for method in one.methods or ()}
 
     @cached_property
-    def _plain_spans(self) -> dict[tuple[str, str], tuple[str, str]]:
-        return {
-            (method, one.path): span
-            for span, one in self._spans
-            if not one.param_convertors
-            for method in one.methods or ()
-        }
-
-    def carries_results(self, method: str, path: str) -> bool:
-        if (method, path) in self._result_paths:
-            return True
-        return any(_serves(one, method, path) for one in self._result_patterns)
-
-    @cached_property
-    def _result_paths(self) -> frozenset[tuple[str, str]]:
-        """Looked up for each request; patterns are matched with the path of every other one."""
-        routes = [one for one in self._all if traits_of(one).carries_results]
-        return frozenset((method, one.path) for one in routes for method in one.methods or ())
-
-    @cached_property
-    def _result_patterns(self) -> list[Route]:
-        return [one for one in self._all if traits_of(one).carries_results and one.param_convertors]
+    def _patterns(self) -> list[Route]:
+        return [one for one in self._all if one.param_convertors]
 
     def methods(self, path: str) -> list[str]:
         """The methods that a path takes, of every route that it matches."""
@@ -203,10 +172,6 @@ class RouteTable:
         if path.startswith(self._mounts):
             methods |= {"GET", "HEAD"}
         return sorted(methods)
-
-
-def _serves(route: Route, method: str, path: str) -> bool:
-    return method in (route.methods or ()) and route.path_regex.match(path) is not None
 
 
 async def _runtime(request: Request) -> Runtime:
@@ -317,24 +282,24 @@ class LateRoute(APIRoute):
         *,
         methods: set[str] | list[str] | None = None,
         include_in_schema: bool = True,
-        **given: Any,
+        **options: Any,
     ) -> None:
         self.path, self.endpoint, self.methods = path, endpoint, {*(methods or ("GET",))}
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.include_in_schema = include_in_schema
-        self._given: dict[str, Any] | None = given
+        self._options: dict[str, Any] | None = options
 
     def analyse(self) -> None:
         """To be called before anything of the route but its path and methods is used."""
-        if self._given is None:
+        if self._options is None:
             return
-        given, self._given = self._given, None
+        options, self._options = self._options, None
         super().__init__(
             self.path,
             self.endpoint,
             methods=self.methods,
             include_in_schema=self.include_in_schema,
-            **given,
+            **options,
         )
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -69,8 +69,8 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
         raise ResultNotFound
     mode = Mode.AUTO if query else Mode.TRUNCATE
     required = Requirements(anyio.current_time() + rt.settings.extract_deadline_ms / 1000)
-    found = await extract(tenant, Question(parse_handle(handle), query or _ENDS, mode), required, rt)
-    return found.text, found.tool_name
+    answer = await extract(tenant, Question(parse_handle(handle), query or _ENDS, mode), required, rt)
+    return answer.text, answer.tool_name
 
 
 def _door(hash: str | None) -> Door:

@@ -14,7 +14,7 @@ from time import perf_counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
-from app.api.routing import RouteTable
+from app.api.routing import RouteTable, Traits
 from app.edge.api_keys import ApiKeys, KeyRole
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
@@ -91,9 +91,9 @@ class RequestRates:
 
 
 class Access:
-    """Pure ASGI. Sets `scope["tenant"]`, `scope["every_tenant"]`, `scope["request_body"]`, the headers as
-    `scope["by_name"]`, and `scope["logged"]`, the fields of each line logged for the request; refuses by
-    itself, as problem+json."""
+    """Pure ASGI. Sets `scope["traits"]`, those of the route, `scope["tenant"]`, `scope["every_tenant"]`,
+    `scope["request_body"]`, the headers as `scope["by_name"]`, and `scope["logged"]`, the fields of each line
+    logged for the request; refuses by itself, as problem+json."""
 
     def __init__(
         self,
@@ -129,12 +129,13 @@ class Access:
             await self._pass(scope, receive, send)
             return
         scope["by_name"] = headers = dict(scope["headers"])
-        cap = self._cap(headers, scope)
+        scope["traits"] = traits = self._routes.traits(scope["method"], scope["path"])
+        cap = self._cap(headers, traits)
         body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
         started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(headers, body))
         try:
-            logged["tenant"] = self._admit(headers, scope, body)
+            logged["tenant"] = self._admit(headers, scope, traits, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -161,12 +162,11 @@ class Access:
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
 
-    def _cap(self, headers: Headers, scope: Scope) -> BodyCap:
-        if not self._routes.carries_results(scope["method"], scope["path"]):
+    def _cap(self, headers: Headers, traits: Traits) -> BodyCap:
+        if not traits.carries_results:
             return PLAIN_CAP
         is_text = headers.get(b"content-type", b"").lstrip().lower().startswith(b"text/")
-        is_streamed = is_text and self._routes.streams_text(scope["method"], scope["path"])
-        return self._text_cap if is_streamed else self._json_cap
+        return self._text_cap if is_text and traits.streams_text else self._json_cap
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -188,7 +188,7 @@ class Access:
         route = self._routes.template(scope["path"])
         log_answered(self._access_level, scope["method"], route, body.status, seconds)
 
-    def _admit(self, headers: Headers, scope: Scope, body: RequestBody) -> str:
+    def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
         body.has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if len(headers) < len(scope["headers"]):
@@ -196,28 +196,28 @@ class Access:
             if len(once) > len(set(once)):
                 raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
-        self._check_source(headers, scope)
+        self._check_source(headers, scope, traits)
         port = self._metrics_port()
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = DEFAULT_TENANT
         else:
-            scope["tenant"] = self._tenant(headers, scope)
+            scope["tenant"] = self._tenant(headers, scope, traits)
         if body.has_body:
             check_media_type(headers)
             _check_body(headers, body)
-        if self._draining() and self._routes.writes(scope["method"], scope["path"]):
+        if traits.writes and self._draining():
             raise Draining(SHUTTING_DOWN)
         tenant: str = scope["tenant"]
         return tenant
 
-    def _check_source(self, headers: Headers, scope: Scope) -> None:
+    def _check_source(self, headers: Headers, scope: Scope, traits: Traits) -> None:
         host = headers.get(b"host")
         if host not in self._met:
             self._check_host(host, scope["http_version"])
         if b"origin" in headers or b"sec-fetch-site" in headers:
-            changes = self._routes.changes(scope["method"], scope["path"])
+            changes = traits.changes(scope["method"])
             check_page(headers, self._hosts, is_any_origin=self._is_any_origin, changes=changes)
 
     def _check_host(self, host: bytes | None, http_version: str) -> None:
@@ -227,21 +227,20 @@ class Access:
         if host is not None and len(self._met) < MET_HOSTS:
             self._met.add(host)
 
-    def _tenant(self, headers: Headers, scope: Scope) -> str:
+    def _tenant(self, headers: Headers, scope: Scope, traits: Traits) -> str:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
-        path: str = scope["path"]
-        if self._routes.is_open(path):
+        if self._routes.is_open(scope["path"]):
             return DEFAULT_TENANT
         if self._keys is None:
-            return self._within_rate(DEFAULT_TENANT, scope)
+            return self._within_rate(DEFAULT_TENANT, scope, traits)
         key = self._keys.key_of(token_of(headers))
         if key.name:
             describe_request(key=key.name)
         scope["role"], scope["tenant"] = key.role, key.tenant
         if key.role is KeyRole.AGENT:
-            return self._within_rate(key.tenant, scope)
-        if key.role not in self._routes.roles(scope["method"], path):
+            return self._within_rate(key.tenant, scope, traits)
+        if key.role not in traits.roles:
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
         scope["every_tenant"] = key.role is KeyRole.ADMIN and b"spillgate-tenant" not in headers
         named = headers.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
@@ -249,13 +248,13 @@ class Access:
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
 
-    def _within_rate(self, tenant: str, scope: Scope) -> str:
+    def _within_rate(self, tenant: str, scope: Scope, traits: Traits) -> str:
         """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
         scope["tenant"] = tenant
         try:
             self._count_request(tenant)
         except TooManyRequests as error:
-            if not self._routes.fails_open(scope["method"], scope["path"]):
+            if not traits.fails_open:
                 raise
             scope["over_rate"] = error
         return tenant

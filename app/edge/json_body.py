@@ -25,7 +25,7 @@ Data = bytes | bytearray | memoryview | Raw
 INLINE_JSON_BYTES = 1 << 16
 """JSON up to this size is decoded on the event loop, whatever it holds."""
 
-WHOLE_JSON_BYTES = 1 << 20
+WHOLE_JSON_BYTES = 2 << 20
 """JSON up to this size is built with all its texts."""
 
 LONG_BYTES = 512
@@ -100,6 +100,16 @@ def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] 
         if replaced == memoryview(data):
             raise
         return checked(decode, replaced, rule), True
+
+
+def check_utf8(data: Data) -> None:
+    """Raises InvalidUtf8."""
+    try:
+        for piece in pieces(memoryview(data)):
+            if not piece.isascii():
+                piece.decode()
+    except UnicodeDecodeError:
+        raise InvalidUtf8("The body must be UTF-8.") from None
 
 
 def count_checked(data: Data) -> int:

@@ -282,10 +282,8 @@ def metrics_listener(settings: Settings) -> Iterator[list[socket.socket]]:
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:
     """`settings` are those that named host and port. Raises ConfigError."""
-    # As bytes: for text, Python imports its codec of international names, which takes 1 ms.
-    name = host.encode() if host.isascii() else host
     try:
-        addresses = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError):
         raise ConfigError(f"{PREFIX}{settings[0]} is not a name or address of this machine.") from None
     family, kind, number, _, address = min(addresses, key=lambda one: one[0] != socket.AF_INET)

@@ -112,9 +112,9 @@ def _window(asked: _Asked) -> int:
     for provider in (*hosts, *makers, table.providers[_OPENROUTER]):
         if window := _matched(provider, asked.model):
             return window
-    said = table.by_name.get(asked.model, Counter())
-    most = max(said.values(), default=0)
-    return min((window for window, times in said.items() if times == most), default=0)
+    windows = table.by_name.get(asked.model, Counter())
+    most = max(windows.values(), default=0)
+    return min((window for window, times in windows.items() if times == most), default=0)
 
 
 def _matched(provider: "Provider", model: str) -> int:

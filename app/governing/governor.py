@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from time import perf_counter
 
+from app.extracting.known_models import SessionModel
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
@@ -15,7 +16,7 @@ from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
-from domain.ports import Call, Receipt
+from domain.ports import Call, Entered, Receipt
 from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct
 from policies import view
@@ -46,13 +47,8 @@ async def govern(
     started = perf_counter()
     if result.policy is not None:
         rt.policies.check_request(result.policy)
-    model = await rt.known_models.of_session(result.model)
-    entered = await rt.ledger.enter(
-        Call(result.key, model.window, model.enforce, result.call_id, result.context)
-    )
+    model, entered = await _entered(result, rt)
     session = entered.session
-    if session.model is not None and result.model is None:
-        model = await rt.known_models.of_session(session.model)
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
     body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget)
@@ -84,6 +80,16 @@ async def govern(
         return await call.outcome(receipt, whole)
     finally:
         await body.close()
+
+
+async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:
+    """Enters the session. The model is that of the result, else that of its session."""
+    model = await rt.known_models.of_session(result.model)
+    call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
+    entered = await rt.ledger.enter(call)
+    if entered.session.model is not None and result.model is None:
+        model = await rt.known_models.of_session(entered.session.model)
+    return model, entered
 
 
 @frozen_struct

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import anyio
+
 from app.governing.body import MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
@@ -118,7 +120,7 @@ class Replacing(NamedTuple):
         has_many_lines = len(head) >= shown.bytes and shown.lines > _AT_ONCE_LINES
         is_long = has_many_lines or len(head) + len(tail) > _AT_ONCE_BYTES
         if is_long or ends.structure or ends.overview is Preview.OUTLINE:
-            return await self.rt.scanning.run(write)
+            return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
         return write()
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:

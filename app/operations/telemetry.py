@@ -1,11 +1,12 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
 from time import perf_counter
+from typing import TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -51,6 +52,8 @@ _NO_LIMIT = 1 << 60
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
+T = TypeVar("T")
+
 Timer = Callable[[str], Callable[[float], None]]
 """Returns what takes the seconds of the operation of that name."""
 
@@ -61,12 +64,10 @@ class TimedStore(StoreAround):
         self._times = {name: timer(name) for name in ("find", "touch")}
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        with _timed(self._times["find"]):
-            return await self._inner.find(tenant, handle)
+        return await _timed(self._times["find"], self._inner.find(tenant, handle))
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        with _timed(self._times["touch"]):
-            return await self._inner.touch(stored)
+        return await _timed(self._times["touch"], self._inner.touch(stored))
 
 
 class TimedLedger(LedgerAround):
@@ -75,27 +76,22 @@ class TimedLedger(LedgerAround):
         self._times = {name: timer(name) for name in ("enter", "reserve", "settle", "append")}
 
     async def enter(self, call: Call) -> Entered:
-        with _timed(self._times["enter"]):
-            return await self._inner.enter(call)
+        return await _timed(self._times["enter"], self._inner.enter(call))
 
     async def reserve(self, charge: Charge) -> Receipt | None:
-        with _timed(self._times["reserve"]):
-            return await self._inner.reserve(charge)
+        return await _timed(self._times["reserve"], self._inner.reserve(charge))
 
     async def settle(self, charge: Charge) -> Receipt:
-        with _timed(self._times["settle"]):
-            return await self._inner.settle(charge)
+        return await _timed(self._times["settle"], self._inner.settle(charge))
 
     async def append(self, entry: AccountingEntry) -> None:
-        with _timed(self._times["append"]):
-            await self._inner.append(entry)
+        await _timed(self._times["append"], self._inner.append(entry))
 
 
-@contextmanager
-def _timed(took: Callable[[float], None]) -> Iterator[None]:
+async def _timed(took: Callable[[float], None], operation: Awaitable[T]) -> T:
     began = perf_counter()
     try:
-        yield
+        return await operation
     finally:
         took(perf_counter() - began)
 

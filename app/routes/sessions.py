@@ -11,8 +11,9 @@ from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
-from app.api.result_request import policy_text
-from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, session_key
+from app.api.openapi import body_of, struct_of
+from app.api.result_request import UsageIn, policy_text, read_usage
+from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, check_json, session_key
 from app.edge.api_keys import KeyRole
 from app.reading import asked_words, command_of
 from app.runtime import Runtime
@@ -26,7 +27,6 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
-from domain.results import UsageReport
 
 router = Router(tags=["sessions"])
 
@@ -58,13 +58,6 @@ class SessionIn(BodyIn):
         None, description="Chooses the tokenizer, and the window where it is known."
     )
     policy: dict[str, Any] | None = Field(None, description="Policy keys for the results of this session.")
-
-
-class UsageIn(BodyIn):
-    """The usage report: what is committed in the model's context."""
-
-    used_tokens: Tokens = Field(description="Tokens in the context.")
-    turn: Tokens | None = Field(None, description="Counted up each time the context has grown.")
 
 
 class LastCall(BodyOut):
@@ -241,11 +234,15 @@ async def _last_call(rt: Runtime, session: Session, reads_text: bool) -> LastCal
     )
 
 
-@router.post("/sessions/{session_id}/usage", summary="Report the committed context")
+@router.post(
+    "/sessions/{session_id}/usage",
+    summary="Report the committed context",
+    openapi_extra=body_of(struct_of(UsageIn)),
+)
 @Traits(writes=True, raises=(SessionEnded, TooManySessions))
-async def report_usage(rt: InRuntime, key: Key, body: UsageIn) -> SessionOut:
-    report = UsageReport(body.used_tokens, body.turn)
-    after = await rt.ledger.report(key, report)
+async def report_usage(rt: InRuntime, key: Key, request: Request) -> SessionOut:
+    check_json(request)
+    after = await rt.ledger.report(key, read_usage(await request.body()))
     return await _shown(rt, after.session, report_warnings(after.warning))
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import at_ends, found_in_slices
+from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
 from content.formats.definitions import definitions
 from content.formats.format import Format, Mark, Sample, Shape
 from content.formats.languages import language_in, language_of
@@ -28,9 +28,7 @@ _DEFINED_BYTES = 48 << 10
 _TYPES = ("class", "struct", "interface", "trait", "enum")
 _TITLE = 80
 _DEEP = 100
-_PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
 _UNINDENTED_PARAGRAPH = re.compile(rb"\n\r?\n(?=\S)")
-_UNINDENTED = re.compile(rb"\n(?=\S)")
 _DEFINITION = re.compile(
     rb"^([ \t]{0,8})((?>(?:export |default |public |private |protected |static |abstract |async |"
     rb"pub(?:\([a-z]+\))? )*)"
@@ -42,7 +40,7 @@ _DEFINITION = re.compile(
 class Code(Format):
     kind = Kind.CODE
     noun = "source code"
-    finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(_PARAGRAPH), at_ends(_UNINDENTED))
+    finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(PARAGRAPH), at_ends(UNINDENTED))
     passage_finds = finds[1:2]
 
     def matches(self, sample: Sample) -> bool:

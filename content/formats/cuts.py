@@ -17,6 +17,9 @@ none."""
 _GAP = 16
 _SLICE = 1 << 16
 
+PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
+UNINDENTED = re.compile(rb"\n(?=\S)")
+
 # More marks are not headings, and would take too long.
 _MOST_MARKS = 100_000
 

@@ -27,7 +27,8 @@ class Diff(Format):
     def shape(self, source: Source) -> Shape:
         counts = []
         if source.is_whole:
-            counts.append(count_of(len({name for _, name in _files(source.data)}), "file"))
+            data = b"\n" + source.data
+            counts.append(count_of(data.count(b"\ndiff --git ") or data.count(b"\n+++ "), "file"))
         return Shape("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:

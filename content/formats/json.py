@@ -35,6 +35,10 @@ _LONGEST_PATH = 200
 _MOST_OPENINGS = 300_000
 
 
+def _has_too_many_brackets(data: bytes) -> bool:
+    return len(data) > _MOST_OPENINGS and sum(map(data.count, _OPENING)) > _MOST_OPENINGS
+
+
 # The text before a bracket, 1,000 strings at a time: a call of `re` holds the interpreter.
 _JSON_RUN = re.compile(rb'(?>(?:[^"{}\[\]]++|%b){0,2000})([{}\[\]]?+)' % DOUBLE_QUOTED, re.DOTALL)
 _LITERAL_RUN = re.compile(
@@ -43,12 +47,66 @@ _LITERAL_RUN = re.compile(
 _STRING = re.compile(rb"%b|%b" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
 
 
-def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """The text between two brackets, from where to where, and the bracket behind it, b"" at the end."""
-    for found in run.finditer(data, start):
-        if found[1] or found.end() == len(data):
-            yield start, found.start(1), found[1]
-            start = found.end()
+_OPENING = (b"{", b"[", b"(")
+_COMMA_SIGN = ord(",")
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """An open list or object that begins at byte `at`. `member` is its index in the parent, or the place of
+    its key. `index` counts the commas in it, as far as its reader counts them."""
+
+    parent: "_Open | None"
+    at: int
+    member: int | tuple[int, int]
+    is_list: bool
+    index: int = 0
+    path: str | None = None
+
+
+_Run = tuple[int, int, bytes, int, _Open]
+"""The text between two brackets, from where to where; the bracket behind it, b"" at the end; how deep it is,
+which may be negative where a walk begins within brackets; and what is open around it."""
+
+
+def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0, stop: int | None = None) -> Iterator[_Run]:
+    """From bracket to bracket: all that counts, cuts or completes JSON walks here. `start` is in no
+    string."""
+    stop = len(data) if stop is None else stop
+    stack, depth, deeper = [_Open(None, start, 0, is_list=False)], 0, 0
+    for found in run.finditer(data, start, stop):
+        bracket = found[1]
+        if not bracket and found.end() < stop:
+            continue
+        end, top = found.start(1), stack[-1]
+        yield start, end, bracket, depth, top
+        if bracket in _OPENING:
+            depth += 1
+            if len(stack) < _DEEPEST:
+                member = top.index if top.is_list else (start, end)
+                stack.append(_Open(top, end, member, bracket != b"{"))
+            else:
+                deeper += 1
+        elif bracket:
+            depth -= 1
+            if deeper:
+                deeper -= 1
+            elif len(stack) > 1:
+                stack.pop()
+        start = found.end()
+
+
+def _is_literal(data: bytes) -> bool:
+    return b"(" in data[:3] or b"'" in data[:8]
+
+
+def _key(data: bytes, start: int, end: int) -> str:
+    """The key before the colon that ends at `end`; "" if there is none."""
+    tail = data[max(start, end - _LONGEST_KEY) : end].rstrip()
+    if tail[-1:] != b":":
+        return ""
+    tail = tail[:-1].rstrip()
+    return " ".join(tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace").split())
 
 
 # This many members without brackets, with their commas.
@@ -76,21 +134,6 @@ _NAMED = [
     )
     for keys in (rb"name|key|path|title", rb"id")
 ]
-_OPENING = (b"{", b"[", b"(")
-_COMMA_SIGN = ord(",")
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """An open list or object that begins at byte `at`. `member` is its index in the parent, or the place of
-    its key."""
-
-    parent: "_Open | None"
-    at: int
-    member: int | tuple[int, int]
-    is_list: bool
-    index: int = 0
-    path: str | None = None
 
 
 class _Member(NamedTuple):
@@ -103,62 +146,51 @@ class _Member(NamedTuple):
     number: int
 
 
-class _Walk:
-    """Walks from bracket to bracket. Places before `earliest` are too near to the start of the passage."""
+class _Passages:
+    """Chooses places to cut among the members of a walk. Places before `earliest` are too near to the start
+    of the passage."""
 
     def __init__(self, data: bytes) -> None:
         self.pending: list[_Member] = []
         self.earliest = LEAST
         self._data = data
         self._recent = deque([0])
-        head = data[:8]
-        is_literal = b"(" in head[:3] or b"'" in head
+        is_literal = _is_literal(data)
         self._run = _LITERAL_RUN if is_literal else _JSON_RUN
         self._few = _FEW_LITERAL if is_literal else _FEW_JSON
 
     def members(self) -> Iterator[_Member]:
-        data, deeper = self._data, 0
-        stack = [_Open(None, 0, 0, is_list=False)]
-        for start, end, bracket in _walk(data, self._run):
-            top, opens = stack[-1], bracket in _OPENING
+        for run in _walk(self._data, self._run):
+            start, end, _, depth, around = run
             if end - start > AIM:
-                yield from self._long(start, end, top, len(stack))
+                yield from self._long(run)
             elif start < end:
-                at = self._short(start, end, top, opens, len(stack))
+                at = self._short(run)
                 if at >= self.earliest:
-                    yield _Member(at, len(stack), top, top.index)
-            if opens and len(stack) < _DEEPEST:
-                member = top.index if top.is_list else (start, end)
-                stack.append(_Open(top, end, member, bracket != b"{"))
-            elif opens:
-                deeper += 1
-            elif deeper:
-                deeper -= 1
-            elif len(stack) > 1:
-                stack.pop()
+                    yield _Member(at, depth, around, around.index)
 
-    def _short(self, start: int, end: int, top: _Open, opens: bool, depth: int) -> int:
+    def _short(self, run: _Run) -> int:
         """Where a member begins in the run, 0 if none does: the member that opens after the run, or the one
         after the member that closed before it."""
-        data = self._data
+        data, (start, end, bracket, _, around) = self._data, run
         if end - start <= 2 and data[start] == _COMMA_SIGN:
-            top.index += 1
+            around.index += 1
             return end
-        if opens:
-            if top.is_list:
+        if bracket in _OPENING:
+            if around.is_list:
                 text = data[start:end]
-                top.index += (_STRING.sub(b"", text) if b'"' in text or b"'" in text else text).count(b",")
+                around.index += (_STRING.sub(b"", text) if b'"' in text or b"'" in text else text).count(b",")
             comma = data.rfind(b",", start, end)
             if comma >= 0:
                 return comma + 1
         if data[start] == _COMMA_SIGN:
             return start + 1
         # One document after another.
-        return data.find(b"\n", start, end) + 1 if depth == 1 else 0
+        return data.find(b"\n", start, end) + 1 if around.parent is None else 0
 
-    def _long(self, start: int, end: int, top: _Open, depth: int) -> Iterator[_Member]:
+    def _long(self, run: _Run) -> Iterator[_Member]:
         """Yields members of a long run, many small ones at a time."""
-        at = start
+        at, end, _, depth, around = run
         while at < end:
             for count, pattern in self._few:
                 found = pattern.match(self._data, at, end if count == 1 else min(end, at + AIM))
@@ -167,9 +199,9 @@ class _Walk:
             else:
                 return
             at = found.end()
-            top.index += count
+            around.index += count
             if at >= self.earliest:
-                yield _Member(at, depth, top, top.index)
+                yield _Member(at, depth, around, around.index)
 
     def next(self, last: Place) -> Place:
         """The place after the `last` one."""
@@ -205,7 +237,7 @@ class _Walk:
     def _around(self, around: _Open) -> str:
         if around.path is None:
             place = around.member
-            step = self._element(around.at, place) if isinstance(place, int) else self._key(*place)
+            step = self._element(around.at, place) if isinstance(place, int) else self._step(*place)
             around.path = self._around(around.parent) + step if around.parent else ""
         return around.path
 
@@ -216,18 +248,11 @@ class _Walk:
                 return f'["{" ".join(named[1].decode("utf-8", "replace").split())}"]'
         return f"[{number}]"
 
-    def _key(self, start: int, end: int) -> str:
-        """The key before the colon that ends at `end`."""
-        tail = self._data[max(start, end - _LONGEST_KEY) : end].rstrip()
-        if tail[-1:] != b":":
-            return ""
-        tail = tail[:-1].rstrip()
-        key = " ".join(tail[tail.rfind(tail[-1:], 0, -1) + 1 : -1].decode("utf-8", "replace").split())
-        return f".{key}" if _PLAIN_KEY.match(key) else f'["{key}"]'
+    def _step(self, start: int, end: int) -> str:
+        key = _key(self._data, start, end)
+        return f".{key}" if _PLAIN_KEY.match(key) else f'["{key}"]' if key else ""
 
 
-_TOKEN = re.compile(rb"%b|%b|[\[\](){}]" % (DOUBLE_QUOTED, SINGLE_QUOTED), re.DOTALL)
-_JSON_TOKEN = re.compile(rb"%b|[\[\]{}]" % DOUBLE_QUOTED, re.DOTALL)
 _STEP = re.compile(r'(?:\.[\w$-]+|\["[^"]*"\]|\[\d+\])\Z')
 _ADDRESS = re.compile(rb'"(?:address|cell|coordinate|ref)"\s*+:\s*+"\$?[A-Z]{1,3}\$?(\d{1,7})"')
 _GRID = re.compile(rb'\[\s*+\[((?:\s*+"[^"\\]{1,100}"\s*+,){1,60}\s*+"[^"\\]{1,100}"\s*+)\]')
@@ -270,15 +295,13 @@ def record_around(data: bytes, passage: Passage) -> Whole:
 def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
     """Those that begin where the passage is opened or later, and end at most REACH bytes after it, in the
     order of their ends."""
-    pattern = _JSON_TOKEN if data[:8].find(b"(") < 0 and data[:8].find(b"'") < 0 else _TOKEN
-    opened: list[int] = []
-    for token in pattern.finditer(data, passage.opened, min(len(data), passage.end + REACH)):
-        if token[0] in (b"{", b"[", b"("):
-            opened.append(token.start())
-        elif token[0] in (b"}", b"]", b")") and opened:
-            start = opened.pop()
-            is_value = data[max(0, start - _LEAD) : start].rstrip().endswith(b":")
-            yield _Bracketed(start, token.end(), data[start] == _LIST, not is_value)
+    pattern = _LITERAL_RUN if _is_literal(data) else _JSON_RUN
+    for _, end, bracket, _, around in _walk(
+        data, pattern, passage.opened, min(len(data), passage.end + REACH)
+    ):
+        if bracket and bracket not in _OPENING and around.parent is not None:
+            is_value = data[max(0, around.at - _LEAD) : around.at].rstrip().endswith(b":")
+            yield _Bracketed(around.at, end + 1, data[around.at] == _LIST, not is_value)
 
 
 def _completed(passage: Passage, found: list[_Bracketed]) -> tuple[int, int]:
@@ -328,25 +351,16 @@ def _member(window: bytes, low: int, wished: int, high: int) -> int:
     """Between two members of the outermost JSON array or object that has any there."""
     start = _out_of_string(window)
     levels: dict[int, list[tuple[int, int]]] = {}
-    for depth, first, last in _runs(window, start) if start >= 0 else ():
+    for first, last, _, depth, _ in _walk(window, _JSON_RUN, start) if start >= 0 else ():
         if first > high:
             break
-        if last >= low:
+        if last >= low and first < last:
             levels.setdefault(depth, []).append((first, last))
     for _, runs in sorted(levels.items()):
         places = [place for run in runs for place in _members(window, *run) if low <= place <= high]
         if places:
             return min(places, key=lambda place: abs(place - wished))
     return 0
-
-
-def _runs(window: bytes, start: int) -> Iterator[tuple[int, int, int]]:
-    """The runs of text between brackets: depth, start and end."""
-    depth = 0
-    for first, last, bracket in _walk(window, _JSON_RUN, start):
-        if first < last:
-            yield depth, first, last
-        depth += 1 if bracket in _OPENING else -1
 
 
 def _members(window: bytes, first: int, last: int) -> Iterator[int]:
@@ -378,7 +392,7 @@ def _out_of_string(window: bytes) -> int:
 def json_places(data: bytes) -> Iterator[Place]:
     """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
     place = Place(0, "", 0)
-    walk = _Walk(data)
+    walk = _Passages(data)
     for found in walk.members():
         while found.at - place.at > MOST:
             yield place
@@ -447,7 +461,7 @@ class Json(Format):
             yield from _lines_of("" if is_whole else "(cut off) ", value, 0)
 
     def places(self, data: bytes) -> Iterator[Place]:
-        if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+        if _has_too_many_brackets(data):
             return super().places(data)
         return json_places(data)
 
@@ -467,18 +481,13 @@ class Records(Json):
 
     def matches(self, sample: Sample) -> bool:
         """Records one a line, with few other lines among them, or documents one after another."""
-        if super().matches(sample) and (adjacent := _ADJACENT.search(sample.head)):
-            bare = _STRINGS.sub(b'""', sample.head)
-            if adjacent := _ADJACENT.search(bare):
-                return bare.count(b"{", 0, adjacent.start() + 1) == bare.count(b"}", 0, adjacent.start() + 1)
-        if not _JSON.match(sample.head):
-            if b"\n{" not in sample.head:
-                return False
-            first = next((line for line in sample.lines if line[:1] == b"{"), b"")
-            if not _RECORD.match(first):
-                return False
-        records = sum(1 for line in sample.lines if _RECORD.match(line))
-        return records >= 2 and records >= 0.8 * len(sample.lines) and not STAMP.match(sample.head)
+        lines, is_json = sample.lines, _JSON.match(sample.head) is not None
+        if STAMP.match(sample.head) or not (is_json or b"{" in sample.head):
+            return False
+        if not is_json and not _RECORD.match(next((line for line in lines if line[:1] == b"{"), b"")):
+            return False
+        records = len([*filter(_RECORD.match, lines)])
+        return (records >= 2 and records >= 0.8 * len(lines)) or (is_json and _has_documents(sample.head))
 
     def shape(self, source: Source) -> Shape:
         """Records are counted by the brackets that they begin with: other lines may be among them."""
@@ -538,6 +547,17 @@ class Literal(Json):
 
     def value(self, source: Source) -> object:
         return Format.value(self, source)
+
+
+def _has_documents(head: bytes) -> bool:
+    """True if a document follows another, with only white space between them."""
+    if not _ADJACENT.search(head):
+        return False
+    bare = _STRINGS.sub(b'""', head)
+    between = _ADJACENT.search(bare)
+    return between is not None and bare.count(b"{", 0, between.start() + 1) == bare.count(
+        b"}", 0, between.start() + 1
+    )
 
 
 def _first_documents(data: bytes) -> Iterator[object]:
@@ -672,48 +692,22 @@ def _rows(items: list[Any]) -> list[str]:
     return _names({key: Raw(msgspec.json.encode(item)) for key, item in items[0].items()})
 
 
-@dataclass(slots=True)
-class _Container:
-    """An open array or object, at most two levels deep."""
-
-    name: str
-    is_array: bool
-    commas: int = 0
-    filled: bool = False
-
-    @property
-    def members(self) -> int:
-        return self.commas + self.filled
-
-
 def _counted(data: bytes) -> list[tuple[str, str]]:
     """The number of members of the outermost value, under "", and of each named array in it; nothing where
     counting would take more than a second."""
-    if sum(map(data.count, _OPENING)) > _MOST_OPENINGS:
+    if _has_too_many_brackets(data):
         return []
-    around: list[_Container] = []
     arrays: list[tuple[str, str]] = []
-    depth = 0
-    for start, end, bracket in _walk(data, _JSON_RUN):
+    for start, end, bracket, depth, around in _walk(data, _JSON_RUN):
         if 0 < depth <= 2:
-            bare = _STRINGS.sub(b'"', data[start:end])
-            around[-1].commas += bare.count(b",")
-            around[-1].filled = around[-1].filled or bool(bare.strip()) or bracket in (b"{", b"[")
-        if bracket in (b"{", b"["):
-            if depth < 2:
-                key = _STRINGS.findall(data[max(start, end - 400) : end]) if around else []
-                name = (
-                    key[-1].strip(b'"').decode("utf-8", "replace") if key and not around[0].is_array else ""
-                )
-                around.append(_Container(name, bracket == b"["))
-            depth += 1
-        elif bracket and depth:
-            ended = around.pop() if depth <= 2 else None
-            depth -= 1
-            if ended and not depth:
-                return [("", f"{ended.members:,}"), *arrays]
-            if ended and ended.name and ended.is_array:
-                arrays.append((ended.name, f"{ended.members:,}"))
+            around.index += _STRINGS.sub(b"", data[start:end]).count(b",")
+        if not bracket or bracket in _OPENING or depth > 2:
+            continue
+        members = around.index + (around.index > 0 or bool(data[around.at + 1 : end].strip()))
+        if depth <= 1:
+            return [("", f"{members:,}"), *arrays] if depth == 1 else []
+        if around.is_list and isinstance(around.member, tuple) and (name := _key(data, *around.member)):
+            arrays.append((name, f"{members:,}"))
     return []
 
 

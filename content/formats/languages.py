@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
-from itertools import chain
+from itertools import chain, filterfalse
 
 from re2 import _re2 as re2
 
@@ -69,10 +69,12 @@ _INTERPRETERS = {
     "bun": Language.TYPESCRIPT,
     "Rscript": Language.R,
 }
-_LOOKED_AT = 8 * 1024
+_LOOKED_AT, _MOST_LINES = 8 * 1024, 250
 _LINE = 400
 _ENOUGH = 2
 _LEAST_SHARE = 0.1
+# Blank lines, closing brackets and members of JSON, which are most lines of many texts.
+_NO_SIGN = re.compile(rb'\s*+(?:"[^"]*+"(?:: ?+["\d{\[-]|,?\s*\Z)|[\]}]*+,?\s*\Z)')
 _COMMENT = re.compile(rb"\s*(?:#|//|/?\*|--|;|\"\"\")")
 
 # Beginnings of lines that occur in one language only. A language is recognised by at least `_ENOUGH` such
@@ -219,7 +221,7 @@ def language_of(path: str | None, head: bytes) -> Language | None:
     if named or not head:
         return named
     head = head[:_LOOKED_AT]
-    return _declared(head) or _most_signs(head.split(b"\n"))[0]
+    return _declared(head) or _most_signs(head.split(b"\n", _MOST_LINES)[:_MOST_LINES])[0]
 
 
 def language_in(head: bytes, lines: list[bytes]) -> Language | None:
@@ -228,8 +230,10 @@ def language_in(head: bytes, lines: list[bytes]) -> Language | None:
     if declared := _declared(head):
         return declared
     language, count = _most_signs(lines)
-    others = sum(1 for line in lines if not _COMMENT.match(line))
-    return language if count >= max(_ENOUGH, _LEAST_SHARE * others) else None
+    if count >= _LEAST_SHARE * len(lines):
+        return language
+    others = sum(1 for line in lines if not _COMMENT.match(line)) if language else 0
+    return language if count >= _LEAST_SHARE * others else None
 
 
 _LANGUAGES = tuple(_SIGNS)
@@ -260,14 +264,18 @@ def _declared(head: bytes) -> Language | None:
 
 def _most_signs(every: list[bytes]) -> tuple[Language | None, int]:
     """The language with the most signs, and on how many of the lines."""
-    lines = (line[:_LINE] for line in filter(bytes.strip, every))
+    lines = (line[:_LINE] for line in filterfalse(_NO_SIGN.match, every))
     places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
-    counts = Counter({language: places[place] for place, language in enumerate(_LANGUAGES)})
+    counts = Counter({_LANGUAGES[place]: count for place, count in places.items()})
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
             counts[wide] += counts.pop(narrow, 0)
-    (best, count), (_, second) = counts.most_common(2)
-    return (best if count >= _ENOUGH and count >= 2 * second else None), count
+    if not counts:
+        return None, 0
+    first = max(counts, key=counts.__getitem__)
+    count = counts.pop(first)
+    is_first = count >= max(_ENOUGH, 2 * max(counts.values(), default=0))
+    return first if is_first else None, count
 
 
 _SLASHES = r"//[^\n]*+"

@@ -7,6 +7,7 @@ from content.kind import Kind
 from content.source import Source
 
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
+_ENTRY = re.compile(b"\n" + _PERMISSIONS.pattern)
 _PATH = re.compile(
     rb"\s*+[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+)\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z"
 )
@@ -26,9 +27,9 @@ class Listing(Format):
         )
 
     def shape(self, source: Source) -> Shape:
-        if not any(map(_PERMISSIONS.match, source.head.split(b"\n"))):
+        if not _ENTRY.search(b"\n" + source.head):
             return Shape("list of paths")
         if not source.is_whole:
             return Shape("directory listing")
-        entries = len([*filter(_PERMISSIONS.match, source.data.split(b"\n"))])
+        entries = len(_ENTRY.findall(b"\n" + source.data))
         return Shape("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])

@@ -4,8 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
-from content.formats.cuts import at_ends
+from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Format, Sample, Shape
 from content.kind import Kind
 from content.source import Source
@@ -22,12 +23,13 @@ _TIMES = (
 _PART = re.compile(r"\d+|[A-Z][a-z]{2}")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # A leap year, so that 29 February is a date.
-_LEAST = (("Y", 2000), ("d", 1), ("H", 0), ("M", 0), ("S", 0))
+_LEAST = {"Y": "2000", "m": "1", "d": "1", "H": "0", "M": "0", "S": "0"}
 _TIME = re.compile(b"|".join(b"(%b)" % pattern for pattern, _ in _TIMES))
+_FORMS = [(re.compile(pattern), form) for pattern, form in _TIMES]
 _DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d|3[01])(?!\d)")
-# A part of every time, and how much of one may stand before it: a pattern that begins with a literal is
-# looked for ten times as fast.
-_CLOCK, _BEFORE_CLOCK = re.compile(rb":\d\d"), 14
+# A part of every time, how much of one may stand before and behind it, and how many are tried: a pattern that
+# begins with a literal is looked for ten times as fast.
+_CLOCK, _BEFORE_CLOCK, _AFTER_CLOCK, _CLOCKS = re.compile(rb":\d\d"), 14, 8, 60
 _END = 4096
 
 _WORDS = rb"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL"
@@ -42,7 +44,6 @@ STAMP = re.compile(
 EVENT = re.compile(
     rb"\n(?=(?!\s)[^\n]{0,60}?(?:\d\d:\d\d|\d{4}[-/]\d\d[-/]\d\d|\b\d{9,})|[^\w\s]?(?:%b)\b)" % _WORDS
 )
-_UNINDENTED = re.compile(rb"\n(?=\S)")
 
 # A level: a word, a field, in brackets, or the single letter of Android. Each alternative begins with a
 # literal, so that the search skips what begins none of them, and none with a space, which is frequent.
@@ -54,7 +55,7 @@ _LEVEL = re.compile(
     rb"|\[(trace|debug|info|notice|warn|warning|error|crit|alert|emerg)\]" % ((_TAG,) * 6)
 )
 _LEVEL_STARTS = 80
-_LEVEL_ENDS = 160
+_LEVEL_ENDS = 120
 _SAMPLED = 2 << 10
 _COUNTED = 16 << 10
 _LETTERS = {
@@ -78,6 +79,8 @@ _BY_WEIGHT = [
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
+# The second line of an access log: it has statuses, and no levels.
+_ACCESS = re.compile(rb"\n\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:")
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
 _MOST = 12
 
@@ -86,19 +89,22 @@ def levels(source: Source) -> list[tuple[str, int]]:
     """The levels, the gravest first, and how many lines of a whole source have each; 0 where they are not
     counted: of a part, and of a longer log whose levels are no words in capitals."""
     data = source.data
+    if _ACCESS.search(data, 0, _SAMPLED):
+        return []
     sample = _levels_of(data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
     if not sample:
         return []
-    if source.is_whole and (counts := _counted(data, sample)):
+    if source.is_whole and (counts := _counted(source, sample)):
         return _by_weight(counts)
     if source.is_whole and len(data) <= _COUNTED:
         return _by_weight(_levels_of(data))
     return [(name, 0) for name, _ in _by_weight(sample)]
 
 
-def _counted(data: bytes, sample: Counter[str]) -> Counter[str] | None:
+def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
     """The levels of a log whose levels are words in capitals; None if others are, or if words of a message
     look like one."""
+    data = source.data
     found = data[:_SAMPLED] + data[-_SAMPLED:]
     if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
         return None
@@ -108,7 +114,7 @@ def _counted(data: bytes, sample: Counter[str]) -> Counter[str] | None:
     counts = Counter({word.decode(): count for word in _CAPITALS if (count := capitals.count(word))})
     if "WARNING" in sample and "WARN" not in sample:
         counts["WARNING"] = counts.pop("WARN", 0)
-    return counts if sum(counts.values()) <= data.count(b"\n") + 1 else None
+    return counts if sum(counts.values()) <= source.lines else None
 
 
 def _levels_of(data: bytes) -> Counter[str]:
@@ -124,8 +130,9 @@ def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
 
 
 def _first_time(data: bytes) -> re.Match[bytes] | None:
-    clock = _CLOCK.search(data)
-    return clock and _TIME.search(data, max(0, clock.start() - _BEFORE_CLOCK))
+    clocks = islice(_CLOCK.finditer(data), _CLOCKS)
+    near = ((max(0, clock.start() - _BEFORE_CLOCK), clock.end() + _AFTER_CLOCK) for clock in clocks)
+    return next(filter(None, (_TIME.search(data, start, end) for start, end in near)), None)
 
 
 def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
@@ -134,9 +141,9 @@ def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
     first = _first_time(source.data[:_END])
     if first is None or first.lastindex is None:
         return None
-    pattern, form = _TIMES[first.lastindex - 1]
-    same = re.compile(pattern)
-    last = next(filter(None, map(same.search, reversed(source.tail[-_END:].split(b"\n")))), None)
+    same, form = _FORMS[first.lastindex - 1]
+    clocked = filter(_CLOCK.search, reversed(source.tail[-_END:].split(b"\n")))
+    last = next(filter(None, map(same.search, clocked)), None)
     if last is None:
         return None
     times = first[0].decode(), last[0].decode()
@@ -152,11 +159,13 @@ def _between(first: str, last: str, form: str) -> timedelta | None:
 
 def _moment(text: str, form: str) -> datetime:
     """The time whose parts stand in the order of `form`. Raises ValueError."""
-    parts = dict(zip(form, _PART.findall(text), strict=False))
-    month = parts.get("m", "1")
-    number = int(month) if month.isdigit() else _MONTHS.index(month) + 1
-    year, day, hour, minute, second = (int(parts.get(one, least)) for one, least in _LEAST)
-    return datetime(year, number, day, hour, minute, second)
+    if form.startswith("Ymd"):
+        return datetime.fromisoformat(text.replace("/", "-"))
+    parts = _LEAST | dict(zip(form, _PART.findall(text), strict=False))
+    month = parts["m"]
+    number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
+    day, hour, minute, second = (int(parts[one]) for one in "dHMS")
+    return datetime(int(parts["Y"]), number, day, hour, minute, second)
 
 
 def span(source: Source) -> str:
@@ -182,7 +191,7 @@ def times_ascend(source: Source) -> bool | None:
 class Log(Format):
     kind = Kind.LOG
     noun = "a log"
-    finds = (at_ends(EVENT), at_ends(_UNINDENTED))
+    finds = (at_ends(EVENT), at_ends(UNINDENTED))
     passage_finds = finds[:1]
 
     def matches(self, sample: Sample) -> bool:
@@ -191,7 +200,7 @@ class Log(Format):
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
         if facts and not facts[0][0].isdigit():
-            facts[0] = f"levels {facts[0]}"
+            facts[0] = f"levels at its beginning and end: {facts[0]}"
         facts += filter(None, [span(source)])
         return Shape("log", facts=facts)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import at_ends, found_in_slices
+from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
 from content.formats.format import (
     Format,
     Mark,
@@ -37,8 +37,6 @@ _SETTING = re.compile(
 )
 _FIRST = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
-_PARAGRAPH = re.compile(rb"\n[ \t\r]{0,200}\n(?=[^\n])")
-_UNINDENTED = re.compile(rb"\n(?=\S)")
 # Items and indented lines belong to the line above them.
 _STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
@@ -69,7 +67,7 @@ def is_markdown(sample: Sample) -> bool:
 
 def heading_levels(sample: Sample) -> set[int]:
     """0 is a code fence."""
-    return {len(line) - len(line.lstrip(b"#")) for line in sample.lines if _HEADS.match(line)}
+    return {len(line) - len(line.lstrip(b"#")) for line in filter(_HEADS.match, sample.lines)}
 
 
 class _Prose(Format):
@@ -91,7 +89,7 @@ class _Prose(Format):
 class Markdown(_Prose):
     kind = Kind.MARKDOWN
     noun = "Markdown"
-    finds = (at_ends(_ITEM), at_ends(_PARAGRAPH))
+    finds = (at_ends(_ITEM), at_ends(PARAGRAPH))
 
     def matches(self, sample: Sample) -> bool:
         return is_markdown(sample)
@@ -114,7 +112,7 @@ class Text(_Prose):
     kind = Kind.TEXT
     noun = "plain text"
     # Also a log whose traces are longer than all the rest.
-    finds = (at_ends(_STANZA), at_ends(EVENT), at_ends(_UNINDENTED))
+    finds = (at_ends(_STANZA), at_ends(EVENT), at_ends(UNINDENTED))
     passage_finds = finds[:1]
     has_structure = False
 
@@ -123,7 +121,7 @@ class Text(_Prose):
 
     def shape(self, source: Source) -> Shape:
         data = source.data
-        first = clip(next(filter(bytes.strip, data[:8192].split(b"\n")), b""))
+        first = clip(source.head.lstrip().partition(b"\n")[0])
         if _COMMIT.match(data):
             return Shape("log of commits", title=first)
         return Shape("plain text", title=first)

@@ -13,8 +13,13 @@ _VALUES = ("value", "v", "text", "content")
 _ROW_LISTS = ("cells", "values", "data", "rows")
 _NAME_LISTS = ("columns", "headers", "fields", "header")
 _ADDRESS = re.compile(r"(?:[^!]{1,80}!)?\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
-_MAY_HOLD = re.compile(
-    rb'"(?:address|cell|coordinate|ref)"\s*:\s*"|"\$?[A-Z]{1,3}\$?\d{1,7}"\s*:|[\[:]\s*\[\s*[\["\d-]'
+# A list of lists, or an object of lists.
+_BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:\s*+\[(?!\s*+[{\[]))')
+# Addresses as keys or as members of cells; lists under one of the names of rows.
+_HOLDS = re.compile(
+    rb'"(?:(?:address|cell|coordinate|ref)"\s*+:\s*+"(?:[^!"]{1,80}!)?\$?[A-Z]{1,3}\$?\d'
+    rb'|(?:[^!"]{1,80}!)?\$?[A-Z]{1,3}\$?\d{1,7}"\s*+:'
+    rb'|(?:cells|values|data|rows)"\s*+:\s*+\[\s*+\[)'
 )
 _HEAD = 4 << 10
 _MOST_COLUMNS = 2000
@@ -23,7 +28,7 @@ _LEAST = 2
 
 def rows_in(data: bytes) -> list[Row] | None:
     """The rows of a table in JSON, None if it is none."""
-    if not _MAY_HOLD.search(data, 0, _HEAD):
+    if not (_BEGINS.match(data) or _HOLDS.search(data, 0, _HEAD)):
         return None
     try:
         return table_of(json.loads(data))

@@ -18,6 +18,7 @@ from domain.errors import NotQueryable
 
 _MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
+_NO_QUOTES = bytes(set(range(256)) - set(b'"\n'))
 _CODE = re.compile(
     rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*])"
@@ -36,6 +37,9 @@ _MANY = 50
 _LONGEST_HEADER = 1 << 20
 _BLOCK = 256 << 10
 _HEADER_BYTES = 300
+_FIRST_BYTES = 512
+# A member of JSON. No header has it.
+_MEMBER = b'":'
 _FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
 
 
@@ -66,7 +70,7 @@ def dialect_of(head: bytes) -> Dialect | None:
     lines = list(filter(bytes.strip, every))
     if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
         return Dialect(mark)
-    if len(lines) < 2 or _CODE.match(lines[0]):
+    if len(lines) < 2 or _CODE.match(lines[0]) or _MEMBER in lines[0]:
         return None
     if mark := _separator(lines):
         return Dialect(mark)
@@ -75,49 +79,49 @@ def dialect_of(head: bytes) -> Dialect | None:
 
 def _wide(header: bytes) -> bytes:
     """The separator of a header longer than all that is looked at; b"" if it is none."""
+    first = _QUOTED.sub(b"", header[:_FIRST_BYTES]).partition(b'"')[0]
+    if _MEMBER in header or _is_prose(first) or _UNLIKE_A_HEADER.search(first):
+        return b""
     bare = _QUOTED.sub(b"", header)
     mark = max(_MARKS, key=bare.count)
-    # Prose and literals of Python have a space behind their commas.
-    is_prose = 5 * bare.count(mark + b" ") > bare.count(mark) or bare[:1] in (b"[", b"(", b"<")
-    return mark if bare.count(mark) >= _MANY and not is_prose and not _UNLIKE_A_HEADER.search(bare) else b""
+    is_names = bare.count(mark) >= _MANY and not _is_prose(bare) and not _UNLIKE_A_HEADER.search(bare)
+    return mark if is_names else b""
+
+
+def _is_prose(bare: bytes) -> bool:
+    """Prose and literals of Python have a space behind their commas."""
+    mark = max(_MARKS, key=bare.count)
+    return 5 * bare.count(mark + b" ") > bare.count(mark) or bare[:1] in (b"[", b"(", b"<")
 
 
 def _separator(lines: list[bytes]) -> bytes:
     """The separator that occurs as often outside quotes in nearly every line; b"" if none does. The last line
     may be cut, and quoted cells may hold newlines."""
-    header = _QUOTED.sub(b"", lines[0])
-    # With a quote left, a cell of the header goes on in the next line.
-    if b'"' not in header and not any(_may_separate(mark, header, len(lines)) for mark in _MARKS):
-        return b""
-    text = b"\n".join(lines)
-    if b'"' not in text:
-        return _agreed(lines)
-    bare = [_QUOTED.sub(b"", line) for line in lines]
-    return _agreed(bare) or _agreed(_QUOTED.sub(b"", text).split(b"\n"))
+    found, has_open = _agreed(lines)
+    return _agreed(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))[0] if has_open and not found else found
 
 
-def _agreed(lines: list[bytes]) -> bytes:
-    """The separator that most lines have equally often, the most frequent of several; b"" without one."""
-    rows = _whole(lines)
-    return max(
-        ((rows[0].count(mark), mark) for mark in _MARKS if _is_separator(mark, rows)), default=(0, b"")
-    )[1]
-
-
-def _whole(lines: list[bytes]) -> list[bytes]:
-    return lines[:-1] if len(lines) > 2 else lines
-
-
-def _is_separator(mark: bytes, lines: list[bytes]) -> bool:
-    if not _may_separate(mark, lines[0], len(lines)):
-        return False
-    counts = [line.count(mark) for line in lines]
-    return counts.count(counts[0]) >= 0.9 * len(lines)
-
-
-def _may_separate(mark: bytes, header: bytes, rows: int) -> bool:
-    count = header.count(mark)
-    return count >= (1 if rows >= 5 else 2) and not _UNLIKE_A_HEADER.search(header)
+def _agreed(lines: list[bytes]) -> tuple[bytes, bool]:
+    """The separator that most lines have equally often, the most frequent of several; b"" without one. True
+    if a quote is open at the end of a line that was read. Ends when too many lines differ."""
+    rows = lines[:-1] if len(lines) > 2 else lines
+    header = _QUOTED.sub(b"", rows[0])
+    has_open = b'"' in header
+    least = 1 if len(rows) >= 5 else 2
+    counts = {mark: count for mark in _MARKS if (count := header.count(mark)) >= least}
+    if not counts or _UNLIKE_A_HEADER.search(header):
+        return b"", has_open
+    others = dict.fromkeys(counts, 0)
+    for row in rows[1:]:
+        if b'"' in row:
+            row = _QUOTED.sub(b"", row)
+            has_open = has_open or b'"' in row
+        for mark in others:
+            others[mark] += row.count(mark) != counts[mark]
+        others = {mark: count for mark, count in others.items() if count <= 0.1 * len(rows)}
+        if not others:
+            break
+    return max(((counts[mark], mark) for mark in others), default=(0, b""))[1], has_open
 
 
 def _columns(every: list[bytes]) -> Dialect | None:
@@ -145,9 +149,10 @@ def _columns(every: list[bytes]) -> Dialect | None:
 def is_over(header: bytes, row: bytes) -> bool:
     """True if most words of the header begin or end where words of the row do, and none is a word of the row
     or begins with a digit."""
-    words, cells = list(_WORDS.finditer(header)), list(_WORDS.finditer(row))
+    words = list(_WORDS.finditer(header))
     if len(words) < _LEAST_COLUMNS or any(word[0][:1].isdigit() for word in words):
         return False
+    cells = list(_WORDS.finditer(row))
     starts, ends = {cell.start() for cell in cells}, {cell.end() for cell in cells}
     if {word[0] for word in words} & {cell[0] for cell in cells}:
         return False
@@ -314,12 +319,15 @@ def _names_of(dialect: Dialect) -> list[str]:
 def _count(source: Source, dialect: Dialect, names: int) -> int | None:
     """The rows; None where blank lines or quotes may not be counted without all of the text."""
     data = source.data
-    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data
+    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
     if dialect.mark in _MARKS:
         if b'"' not in data and not has_blanks:
             return source.lines - names
         if not source.is_whole:
             return None
+        # Lines with an odd number of quotes keep one.
+        if not has_blanks and b'"' not in data.translate(None, _NO_QUOTES).replace(b'""', b""):
+            return source.lines - names
         return filled_lines(data, has_quotes=data.count(b'"') % 2 == 0) - names
     lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
     ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))

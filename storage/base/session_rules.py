@@ -169,7 +169,9 @@ def admitted(session: Session | None, charge: Charge) -> Session:
 
 def charged(session: Session, charge: Charge) -> Session:
     return replace(
-        used(session, charge.entry.timestamp), reserved_tokens=session.reserved_tokens + charge.tokens
+        session,
+        last_used_at=max(session.last_used_at, charge.entry.timestamp),
+        reserved_tokens=session.reserved_tokens + charge.tokens,
     )
 
 

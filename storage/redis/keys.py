@@ -86,9 +86,9 @@ def body_key(body: str) -> str:
 def probe(value: str, lifetime_ms: int) -> list[tuple[str | int, ...]]:
     """Commands that make every kind of change that a script makes, and read `value`, on keys that expire."""
     text, *others = (f"spillgate:{{probe:{value}}}:{kind}" for kind in _PROBED)
-    given: tuple[tuple[str | int, ...], ...] = (("f", 1), (1, "m"), ("1-1", "f", 1))
+    changes: tuple[tuple[str | int, ...], ...] = (("f", 1), (1, "m"), ("1-1", "f", 1))
     commands: list[tuple[str | int, ...]] = [("SET", text, value)]
-    for command, key, what in zip(("HSET", "ZADD", "XADD"), others, given, strict=True):
+    for command, key, what in zip(("HSET", "ZADD", "XADD"), others, changes, strict=True):
         commands.append((command, key, *what))
     commands += [("PEXPIRE", key, lifetime_ms) for key in (text, *others)]
     return [*commands, ("UNLINK", others[-1]), ("GET", text)]

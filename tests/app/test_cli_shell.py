@@ -11,7 +11,9 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,13 +127,17 @@ def test_ctrl_c_prints_what_has_come_without_a_traceback(url: str) -> None:
         environ = {"PATH": os.environ["PATH"], "SPILLGATE_URL": target, "SPILLGATE_KEY": KEY}
         command = [sys.executable, "-m", "command.main", "pipe"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe) as piping:
+        # A shell starts its background jobs, such as these tests, with SIGINT ignored.
+        heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(
+            command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=heed
+        ) as piping:
             assert piping.stdin is not None
             piping.stdin.write(sent)
             piping.stdin.flush()
             # Once it sleeps in its read, with an empty pipe, it has all of it.
             while not is_reading(piping.pid, piping.stdin.fileno()):
-                pass
+                time.sleep(0.01)
             piping.send_signal(signal.SIGINT)
             shown, said = piping.communicate()
         assert piping.returncode == 130
@@ -192,8 +198,8 @@ def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None
 
 def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
     impatient = (
-        "import command.service as client; from command.main import main; sent = client.Service.request;"
-        "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.3));"
+        "import command.client as client; from command.main import main; sent = client.ServiceClient.request;"
+        "client.ServiceClient.request = lambda one, request: sent(one, request._replace(seconds=0.3));"
         "main(['pipe'])"
     )
     with answering(http("200 OK", b" " * (1 << 20)), is_slow=True) as url:

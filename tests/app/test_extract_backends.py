@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 GRACE = 0.5
-RUNS = count(80, 200)
+RUNS = count(40, 200)
 
 
 async def timed(client: httpx.AsyncClient, handle: str, deadline_ms: int, **fields: Any) -> tuple[float, Any]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -350,7 +351,7 @@ def test_an_answer_that_is_owed_comes_after_the_output_of_the_server_has_ended(t
             relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
             received = tmp_path / "received"
             while not received.exists() or b'"hold"' not in received.read_bytes():
-                pass
+                time.sleep(0.01)
             may_answer.set()
             answer = relay.read()
             assert (answer["id"], text_of(answer["result"])) == (request, "It is there.")
@@ -420,9 +421,9 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
 def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
     impatient = (
         "-c",
-        "import command.service as client, command.main as main\n"
-        "sent = client.Service.request\n"
-        "client.Service.request = lambda service, request: sent(service, request._replace(seconds=0.1))\n"
+        "import command.client as client, command.main as main\n"
+        "sent = client.ServiceClient.request\n"
+        "client.ServiceClient.request = lambda one, request: sent(one, request._replace(seconds=0.1))\n"
         "main.sys.exit(main.main())",
     )
     with socket.socket(socket.AF_UNIX) as server:

@@ -287,7 +287,8 @@ def repeated(line: str, times: int = 900) -> str:
         (
             repeated("ts=2026-11-20T08:{:02}:00Z level=warn id={}\n"),
             None,
-            "log, levels WARN, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00 (0:59:00)",
+            "log, levels at its beginning and end: WARN, "
+            "from 2026-11-20T08:00:00 to 2026-11-20T08:59:00 (0:59:00)",
         ),
         (
             "".join(f"{hour:02}:00:00 INFO {'x' * 700}\n" for hour in range(20)),

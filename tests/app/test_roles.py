@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def test_a_key_that_another_process_makes_at_the_same_time_is_not_lost(
         """Once the other process has ended, or waits for this one."""
         others.append(other := subprocess.Popen([sys.executable, "-m", "command.main", *new, "team-b"]))
         while other.poll() is None and not re.search(rf"-> FLOCK .* {other.pid} ", locks.read_text()):
-            pass
+            time.sleep(0.01)
         replace_text(*what)
 
     locks = Path("/proc/locks")

@@ -1,5 +1,6 @@
 """The alerts, the board and the scrape: what they ask for is what the service shows, and each alert fires."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -94,7 +95,7 @@ async def scrape(serve: Serve) -> str:
         assert (await client.post("/results", json={})).status_code == 422
         # An entry may still be on its way to the ledger.
         while 'spillgate_waiting{backend="ledger"} 0.0' not in (text := (await client.get("/metrics")).text):
-            pass
+            await asyncio.sleep(0.01)
         return text
 
 

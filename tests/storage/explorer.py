@@ -12,11 +12,11 @@ from redis import Redis
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 
-from tests.counts import FULL
+from tests.counts import FULL, count
 
 T = TypeVar("T")
 Words = tuple[Any, ...]
-MOST_ORDERS, RANDOM_ORDERS = 500, 10
+MOST_ORDERS, RANDOM_ORDERS = 500, count(4, 10)
 """Of one set of calls."""
 
 

@@ -33,12 +33,14 @@ def test_levels_are_named_by_weight_with_their_counts(levels: str, told: str) ->
 
 def test_levels_of_a_part_are_named_and_not_counted() -> None:
     data = log("IW" * 2000)
-    assert about(data[:16_384], data[-4096:], len(data), 4001).startswith("log, levels WARNING, INFO, from ")
+    assert about(data[:16_384], data[-4096:], len(data), 4001).startswith(
+        "log, levels at its beginning and end: WARNING, INFO, from "
+    )
 
 
 def test_words_of_a_message_are_no_levels() -> None:
     data = b"2026-11-20 08:00:00 INFO ERROR and WARN are words\n" * 400
-    assert said(data).startswith("log, levels INFO, from ")
+    assert said(data).startswith("log, levels at its beginning and end: INFO, from ")
 
 
 @pytest.mark.parametrize(

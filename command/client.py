@@ -1,4 +1,4 @@
-"""A running service as the commands speak to it: where it is, what is asked of it, what it answers."""
+"""A running service as the commands call it: where it is, what is asked of it, what it answers."""
 
 import json
 import os
@@ -217,7 +217,7 @@ def embedded_address() -> Address:
     return Address(path=os.path.join(embedded_directory(), "socket"))
 
 
-class Service:
+class ServiceClient:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
     def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
@@ -228,7 +228,7 @@ class Service:
         self._fallback = None if fallback is None else Connections(fallback)
 
     @classmethod
-    def from_environment(cls) -> "Service":
+    def from_environment(cls) -> "ServiceClient":
         """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
         it is on this machine, the one that a relay has started. Raises ConfigError."""
         address = service_address()
