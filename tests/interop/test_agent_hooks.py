@@ -254,6 +254,45 @@ async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
         assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
 
 
+SHELLS: dict[str, Callable[[str], Call]] = {
+    "claude-code": lambda line: Call("Bash", {"command": line, "description": "Asks"}),
+    "codex": lambda line: Call("exec_command", {"cmd": line}),
+    "opencode": lambda line: Call("bash", {"command": line, "description": "Asks"}),
+    "copilot": lambda line: Call("bash", {"command": line, "description": "Asks"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=lambda case: case.client)
+async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
+    case: Case, service: Service, tmp_path: Path
+) -> None:
+    """The program is in no PATH. Only OpenCode has the address of the service in its environment."""
+    run = SHELLS[case.client]
+
+    def asks(asked: Asked) -> Call:
+        line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0]
+        return run(line.replace("what to extract", "Where is the tulip kept?"))
+
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        if isinstance(agent, Codex):
+            agent.config = ["tool_output_token_limit = 10000"]
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+            if case.client != "opencode":
+                del agent.environ["SPILLGATE_URL"]
+            command = run(f"{COMMAND} && {READ}" if case.client == "opencode" else COMMAND)
+            model.script(command, asks, "All done.")
+            ran = await agent.run("Count.", *case.options)
+            assert "All done." in ran.stdout, ran.stderr
+    message, answer = model.asked[-1].results
+    assert message.startswith(LARGE) or LARGE in message[:100]
+    assert "ABSTRACT FROM TOOL OUTPUT" in answer, answer[:500]
+    assert FACT in answer
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
 async def test_without_the_service_the_agent_goes_on_with_the_original(
     case: Case, service: Service, tmp_path: Path
