@@ -58,6 +58,11 @@ def about(
     source = Source(
         head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
     )
+    return about_of(source, max_bytes)
+
+
+def about_of(source: Source, max_bytes: int = MAX_BYTES) -> str:
+    """`about` of a source whose beginning is at most 256 KiB."""
     shape = source.format.shape(source)
     below = [_clipped(f"“{shape.title}”", _TITLE_BYTES)] if shape.title else []
     if language := _language(source.format.kind, source.data):

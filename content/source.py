@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED, TERMINAL_CODE
+from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE
 
 if TYPE_CHECKING:
     from content.formats.format import Format
@@ -31,20 +31,35 @@ _MEMBERS = (
     rb'"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*%(text)s',
     rb'"text"\s*:\s*%(text)s\s*,\s*"type"\s*:\s*"text"',
 )
+_NULLS = rb'(?:"(?:_meta|annotations|structuredContent)"\s{0,99}+:\s{0,99}+null\s{0,99}+,\s{0,99}+){0,3}'
 _BEFORE_BLOCKS = re.compile(
-    rb'\s{0,99}+(?:\{\s{0,99}+"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+'
-    rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
+    rb'\s{0,99}+(?:\{\s{0,99}+%b"content"\s{0,99}+:\s{0,99}+)?\[?\s{0,99}+' % _NULLS
+    + rb'(?=\{\s{0,99}+"t(?:ype"\s{0,9}:\s{0,9}"text"|ext")\s{0,9}[,:])'
 )
 _TEXT_BLOCK = re.compile(
-    rb"[\s,]*\{\s*(?:%b)\s*(?:\}|\Z)"
+    rb'[\s,]*\{\s*(?:%b)\s*(?:,\s*"(?:_meta|annotations)"\s*:\s*null\s*){0,2}(?:\}|\Z)'
     % b"|".join(one % {b"text": b"(" + DOUBLE_QUOTED + b")"} for one in _MEMBERS),
     re.DOTALL,
 )
 _CUT_BLOCK = re.compile(
     rb'[\s,]*\{\s*"type"\s*:\s*"text"\s*,\s*"text"\s*:\s*("[^"\\]*+(?>(?:\\.[^"\\]*+)*)\\?\Z)', re.DOTALL
 )
-_AFTER_BLOCKS = re.compile(rb'[\s\]]*(?:,\s*"isError"\s*:\s*(?:true|false)\s*)?\}?\s*\Z')
+_AFTER_BLOCKS = re.compile(
+    rb'[\s\]]*(?:,\s*"structuredContent"\s*:\s*null\s*)?(?:,\s*"isError"\s*:\s*(?:true|false)\s*)?\}?\s*\Z'
+)
 _MOST_BLOCKS = 10_000
+
+# The same blocks as the MCP SDK of Python prints an answer.
+_BEFORE_PRINTED = re.compile(
+    rb"(?:CallToolResult\()?(?:_?meta=None,? )?(?:content=)?\[(?=TextContent\(type='text')"
+)
+_PRINTED_BLOCK = re.compile(
+    rb"[\s,]*TextContent\(type='text', text=(%b|%b)(?:, (?:annotations|_?meta)=None){0,2}(?:\)|\Z)"
+    % (SINGLE_QUOTED, DOUBLE_QUOTED),
+    re.DOTALL,
+)
+_AFTER_PRINTED = re.compile(rb"\]?(?:,? structuredContent=None)?(?:,? isError=(?:True|False))?\)?\s*\Z")
+_PRINTED_ESCAPE = re.compile(rb"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[\"'\\nrt])")
 _JSON_ESCAPE = re.compile(
     rb'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
@@ -67,6 +82,14 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
         return _ESCAPED.get(code, code)
     units = bytes.fromhex(found[0].replace(b"\\u", b"").decode())
     return units.decode("utf-16-be", "replace").encode()
+
+
+def _unprinted(found: re.Match[bytes]) -> bytes:
+    code = found[0][1:]
+    if len(code) == 1:
+        return _ESCAPED.get(code, code)
+    point = int(code[1:], 16)
+    return chr(point if point < 0x110000 else 0xFFFD).encode("utf-8", "replace")
 
 
 class _Edit:
@@ -178,6 +201,8 @@ class Source:
         return edit.data
 
     def _bare(self, data: bytes) -> bytes:
+        if (printed := _printed_blocks(data, self.is_whole)) is not None:
+            data = self._edited(printed)
         if (blocks := _text_blocks(data, self.is_whole)) is not None:
             data = self._edited(blocks)
         if b"\x1b" in data:
@@ -289,12 +314,31 @@ def _text_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
         )
         spans.append((found.start(group) + 1, found.end(group) - ends))
         at = found.end()
-    if not is_whole and at < len(data) and (cut := _CUT_BLOCK.match(data, at)):
+    # Cut here, or by the client before.
+    if at < len(data) and (cut := _CUT_BLOCK.match(data, at)):
         spans.append((cut.start(1) + 1, cut.end(1)))
         at = len(data)
     if not spans or (is_whole and not _AFTER_BLOCKS.match(data, at)):
         return None
     return _Joined(data, [_Edit(data, start, end, _JSON_ESCAPE, _unescaped, b" ") for start, end in spans])
+
+
+def _printed_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
+    """The texts of an answer of the MCP SDK as Python prints it; None for anything else."""
+    before = _BEFORE_PRINTED.match(data)
+    if before is None:
+        return None
+    spans: list[tuple[int, int]] = []
+    at = before.end()
+    while len(spans) < _MOST_BLOCKS and (found := _PRINTED_BLOCK.match(data, at)):
+        quote = data[found.start(1) : found.start(1) + 1]
+        ends = found.end(1) - found.start(1) > 1 and data[found.end(1) - 1 : found.end(1)] == quote
+        spans.append((found.start(1) + 1, found.end(1) - ends))
+        at = found.end()
+    if not spans or (is_whole and not _AFTER_PRINTED.match(data, at)):
+        return None
+    edits = [_Edit(data, start, end, _PRINTED_ESCAPE, _unprinted, b" ") for start, end in spans]
+    return _Joined(data, edits)
 
 
 def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]:

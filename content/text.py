@@ -117,6 +117,7 @@ def count_of(number: int, noun: str) -> str:
 class Preview(StrEnum):
     NONE = "none"
     ABOUT = "about"
+    DIGEST = "digest"
     HEAD = "head"
     HEAD_TAIL = "head-tail"
     OUTLINE = "outline"
@@ -134,9 +135,9 @@ _MARKER_BYTES = 48
 
 
 def preview(kind: Preview, head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> str:
-    """At most `max_bytes` of UTF-8; "" for an outline, which content/describe.py makes. `head` and `tail` are
-    the first and last bytes of the result. They may overlap, and may be cut within a character."""
-    if kind in (Preview.NONE, Preview.ABOUT, Preview.OUTLINE) or max_bytes <= 0:
+    """At most `max_bytes` of UTF-8; "" for an overview, which is made elsewhere. `head` and `tail` are the
+    first and last bytes of the result. They may overlap, and may be cut within a character."""
+    if kind not in (Preview.HEAD, Preview.HEAD_TAIL) or max_bytes <= 0:
         return ""
     if kind == Preview.HEAD or total_bytes <= min(max_bytes, len(head)) or max_bytes < 2 * _MARKER_BYTES:
         return decode_part(cut_head(head, max_bytes))

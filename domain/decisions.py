@@ -12,6 +12,7 @@ class Trigger(StrEnum):
     SIZE_CAP = "size_cap"
     TOKEN_BUDGET = "token_budget"
     RESERVE_FAILED = "reserve_failed"
+    REPEAT = "repeat"
 
 
 class OutcomeKind(StrEnum):

@@ -25,6 +25,16 @@ class PolicyMode(StrEnum):
 OBSERVE = PolicyMode.OBSERVE
 
 
+class Repeat(StrEnum):
+    """What becomes of a result that is byte-equal to an earlier one of its session."""
+
+    PASS = "pass"
+    NAME = "name"
+
+
+NAME = Repeat.NAME
+
+
 class Offer(StrEnum):
     """The model's tools, as a policy offers them."""
 
@@ -83,6 +93,7 @@ class Policy:
     keep: Flag = True
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
+    repeat: Annotated[Repeat, one_of(*Repeat)] = Repeat.PASS
     max_rows: Size = 0
     max_line_chars: Size = 0
     reject_rows: Size = 0

@@ -38,7 +38,7 @@ class Breach(NamedTuple):
 
 class Ends(NamedTuple):
     """The bytes of the beginning and of the end that a text needs, and whether it needs the structure of the
-    beginning, or an overview: `about` or an outline."""
+    beginning, or an overview: `about`, a digest or an outline."""
 
     head: int
     tail: int

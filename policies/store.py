@@ -25,7 +25,7 @@ _MESSAGE = (
 def ends(measure: Measure, policy: Policy) -> Ends:
     if policy.preview is Preview.NONE:
         return Ends(0, 0)
-    if policy.preview is Preview.ABOUT:
+    if policy.preview in (Preview.ABOUT, Preview.DIGEST):
         head = ABOUT_HEAD_BYTES if measure.bytes <= ABOUT_HEAD_BYTES else ABOUT_SAMPLE_BYTES
         return Ends(head, ABOUT_TAIL_BYTES, overview=policy.preview)
     overview = policy.preview if policy.preview is Preview.OUTLINE else None

@@ -7,7 +7,7 @@ from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
 from policies.decide import decide
-from policies.facts import Facts, Policy, PolicyMode, has_too_many_rows
+from policies.facts import NAME, Facts, Policy, PolicyMode, has_too_many_rows
 
 MESSAGE_TOKENS = 90
 """Tokens of a handle message where the entries have none: that of a plain text has 87."""
@@ -35,7 +35,8 @@ def would_be(entry: AccountingEntry, policy: Policy, message_tokens: int = MESSA
     measure = Measure(details.bytes, details.lines, chars, details.tokens, False)
     facts = Facts(measure, _NO_BUDGET, details.lines)
     trigger = decide(facts, policy)
-    if trigger is None and entry.trigger in _BY_BUDGET and not policy.bypass:
+    is_kept = entry.trigger in _BY_BUDGET or (entry.trigger is Trigger.REPEAT and policy.repeat is NAME)
+    if trigger is None and is_kept and not policy.bypass:
         trigger = entry.trigger
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return WouldBe(OutcomeKind.PASS, trigger, details.tokens)

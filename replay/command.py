@@ -9,7 +9,7 @@ from app.settings import Settings, load_settings
 from domain.errors import ConfigError
 from replay.advice import advice
 from replay.baselines import BASELINES, KEPT_RESULTS
-from replay.plans import CAPS, IN_FORCE, capped, capped_plans, previewed_plans
+from replay.plans import CAPS, IN_FORCE, capped, capped_plans, previewed_plans, variants
 from replay.progress import Progress
 from replay.readers import FORMATS
 from replay.replaying import WHOLE, Replaying
@@ -81,8 +81,10 @@ def _summary(
 ) -> Summary | None:
     """None if no run was found."""
     plans = capped_plans(caps)
-    candidates = previewed_plans(load_policies(settings).policy(""))
-    replaying = Replaying(IN_FORCE, plans, options.model, options.show, candidates)
+    policy = load_policies(settings).policy("")
+    candidates, varied = previewed_plans(policy), variants(policy)
+    others = [*candidates, *([one] for one in varied)]
+    replaying = Replaying(IN_FORCE, plans, options.model, options.show, others)
     total = sum(map(size_of, found_files(options.paths, Notes())))
     progress = Progress(total)
     try:
@@ -94,6 +96,6 @@ def _summary(
     whole = figures.total
     baselines = (*BASELINES, f"last {KEPT_RESULTS} results")
     rows = [label for label in (WHOLE, *baselines) if label in whole.policies]
-    rows += [IN_FORCE.label, *(capped(cap).label for cap in caps)]
+    rows += [one.label for one in (IN_FORCE, *varied, *map(capped, caps))]
     advised = advice(whole, [*plans, *(plan for each in candidates for plan in each)])
     return Summary(figures, whole, notes, rows, plans, advised, options.show, options.model)

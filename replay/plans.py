@@ -15,6 +15,18 @@ _PREVIEWS = ("about", "digest", "head-tail")
 IN_FORCE = Plan("policy in force")
 
 
+_VARIANTS: tuple[tuple[str, str], ...] = (("preview", "digest"), ("repeat", "name"))
+
+
+def variants(policy: Policy) -> list[Plan]:
+    """The policy in force with one more key for every tool; those that it has already are left out."""
+    return [
+        Plan(f"with {key} = {value}", ((key, value),))
+        for key, value in _VARIANTS
+        if getattr(policy, key) != value
+    ]
+
+
 def capped(cap: int) -> Plan:
     """The policy in force with this size cap for every tool."""
     return Plan(f"cap {cap:,}", (("max_bytes", cap),))

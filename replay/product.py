@@ -40,6 +40,11 @@ class Plan:
     keys: tuple[tuple[str, str | int | bool], ...] = ()
 
     @property
+    def names_repeats(self) -> bool:
+        """What it shows depends on the results before in the same run."""
+        return ("repeat", "name") in self.keys
+
+    @property
     def policy(self) -> str:
         """The session's override. A policy that only observes is replayed as if it were enforced."""
         return json.dumps({"mode": "enforce", **dict(self.keys)})
@@ -108,7 +113,7 @@ class Product:
         self._rt = rt
         self._sessions: dict[str, SessionKey] = {}
         self._handles: dict[tuple[str, bytes], Handle] = {}
-        self._number = 0
+        self._number = self._calls = 0
         self._definitions: dict[str, int] = {}
         self._texts: _Memory[Text | None] = _Memory()
         self._answers: _Memory[Text] = _Memory()
@@ -139,7 +144,7 @@ class Product:
     async def shown(self, subject: Subject, plan: Plan) -> Text | None:
         """What the model reads instead of the result; None if it passes."""
         key = (plan.label, subject.digest)
-        if key in self._texts:
+        if key in self._texts and not plan.names_repeats:
             return self._texts[key]
         if not subject.result.text or OWN_TOOL.fullmatch(subject.result.tool):
             return self._texts.keep(key, None)
@@ -191,6 +196,7 @@ class Product:
         given = ToolResult(
             await self._session(plan),
             result.tool[:_MAX_NAME] or "tool",
+            call_id=self._next_call_id() if plan.names_repeats else None,
             tool_arguments=arguments_text(result),
             is_error=result.is_error,
             door=DOORS.get(subject.client),
@@ -199,6 +205,10 @@ class Product:
         if outcome.handle is not None:
             self._handles[plan.label, subject.digest] = outcome.handle
         return outcome
+
+    def _next_call_id(self) -> str:
+        self._calls += 1
+        return f"call_{self._calls:012d}"
 
     async def _handle(self, subject: Subject, plan: Plan) -> Handle:
         """That of this run: the text may be remembered from another."""

@@ -63,7 +63,7 @@ class Replaying:
     model: str | None = None
     shows: bool = False
     candidates: Sequence[Sequence[Plan]] = ()
-    """For the advice: by preview, plans sorted by cap."""
+    """For the advice: by preview, plans sorted by cap. And variants of the policy in force, each alone."""
 
 
 async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:

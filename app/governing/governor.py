@@ -8,6 +8,7 @@ from app.extracting.known_models import SessionModel
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
+from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
@@ -21,7 +22,7 @@ from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct
 from policies import view
 from policies.decide import decide, is_worth
-from policies.facts import OBSERVE, Facts, may_reject
+from policies.facts import NAME, OBSERVE, Facts, may_reject
 from policies.tool_calls import pages
 
 
@@ -64,11 +65,14 @@ async def govern(
         is_page = may_reject(policy) and pages(result)
         trigger = decide(Facts(measured.shown, measured.budget, body.rows, is_page), policy)
         observes = policy.mode is OBSERVE
+        repeats = Repeats(measured, rt) if policy.repeat is NAME else None
+        repeat = await repeats.find() if repeats else None
         receipt, whole = None, None
-        if hold is not None and (observes or (trigger is None and viewed is None)):
+        passes = trigger is None and viewed is None and repeat is None
+        if hold is not None and (observes or passes):
             # Before the ledger is written: a request that fails must not be charged.
             whole = await call.content(hold)
-        if trigger is None and viewed is None:
+        if passes:
             charge = charge_of(measured, PASSED, rt)
             receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
             if receipt is None:
@@ -76,7 +80,9 @@ async def govern(
         if receipt is None and observes:
             receipt = await call.observed(trigger)
         if receipt is None:
-            receipt, whole = await call.replaced(trigger)
+            receipt, whole = await call.replaced(trigger, repeat)
+        if repeats:
+            await repeats.remember(receipt, repeat)
         return await call.outcome(receipt, whole)
     finally:
         await body.close()
@@ -102,14 +108,16 @@ class _Governing:
     report_warning: ReportWarning | None
     hold: Callable[[int], None] | None
 
-    async def replaced(self, trigger: Trigger | None) -> tuple[Receipt, bytes | None]:
+    async def replaced(
+        self, trigger: Trigger | None, repeat: Repetition | None
+    ) -> tuple[Receipt, bytes | None]:
         """Replaces the result by the first candidate that fits what remains; `store` always fits. What it
         would not make smaller passes, and is returned if the caller did not keep it. Raises Conflict,
         StorageError, Overloaded."""
         rt, result, body = self.rt, self.measured.result, self.measured.body
         stored = self._stored()
         try:
-            receipt, whole = await self._first_fitting(trigger, stored)
+            receipt, whole = await self._first_fitting(trigger, repeat, stored)
         except SpillgateError as error:
             # Concurrent retries of a named call share the body: another may have been answered with it.
             if body.is_published and (result.call_id is None or not isinstance(error, StorageError)):
@@ -134,10 +142,16 @@ class _Governing:
         return receipt, whole
 
     async def _first_fitting(
-        self, trigger: Trigger | None, stored: StoredResult
+        self, trigger: Trigger | None, repeat: Repetition | None, stored: StoredResult
     ) -> tuple[Receipt, bytes | None]:
         """Body, then info, then the ledger: a text names a handle only after its body is durable."""
         replacing = Replacing(self.measured, self.rt)
+        if repeat is not None:
+            named = await replacing.repeat(repeat.earlier, repeat.handle or stored.handle)
+            charged = await self._charged(replacing, named, stored, must_fit=True)
+            if charged is not None:
+                return charged
+            trigger = trigger or Trigger.RESERVE_FAILED
         for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.body.rows):
             decision = await replacing.decision(kind, fired, stored.handle)
             if decision is None:
@@ -178,7 +192,7 @@ class _Governing:
             whole = await self.content(self.hold)
         if decision.text is not None:
             decision = replace(decision, tokens_saved=await tokens_otherwise(measured) - decision.tokens)
-        if decision.handle is not None and not self.measured.body.is_published:
+        if decision.handle == stored.handle and not self.measured.body.is_published:
             began = perf_counter()
             await self.measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
             self.rt.metrics.published(perf_counter() - began)

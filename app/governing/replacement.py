@@ -13,10 +13,11 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
-from policies import view
+from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
 from policies.oversized import Ends, Oversized, breach_of, has_means
+from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
 _AT_ONCE_BYTES = 128 << 10
@@ -78,6 +79,13 @@ class Replacing(NamedTuple):
             )
         return None
 
+    async def repeat(self, earlier: Earlier, handle: Handle) -> Decision:
+        """Names the earlier call, and the handle of what it returned."""
+        result, policy = self.measured.result, self.measured.policy
+        text = repeat.text(earlier, self.measured.measure, handle, policy, result.door)
+        tokens = await self.rt.count(text, self.measured.model.tokenizer)
+        return Decision(OutcomeKind.STORE, Trigger.REPEAT, text, tokens, handle, can_ask=True)
+
     async def _text(
         self,
         outcome: Replacement,
@@ -127,11 +135,13 @@ class Replacing(NamedTuple):
         """Structure and overview of a text, if the outcome shows them."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from content.describe import about, outline, structure
+        from content.digest import digest
 
         result, policy = self.measured.result, self.measured.policy
-        if ends.overview is Preview.ABOUT:
+        if ends.overview in (Preview.ABOUT, Preview.DIGEST):
+            describe = about if ends.overview is Preview.ABOUT else digest
             named = result.tool_name, name_of(result)
-            return [], about(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
+            return [], describe(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""

@@ -124,9 +124,22 @@ def _levels_of(data: bytes) -> Counter[str]:
     return Counter(_LETTERS.get(name) or name.decode("ascii", "replace").upper() for name in names)
 
 
+_WEIGHT = {name: place for place, name in enumerate(_BY_WEIGHT)}
+_GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
+
+
+def gravity(line: bytes) -> int | None:
+    """The place of the level of a warning or something graver, 0 the gravest; None for any other line."""
+    found = _LEVEL.search(line, 0, _LEVEL_ENDS)
+    if found is None or found.start() > _LEVEL_STARTS:
+        return None
+    name = found[found.lastindex or 0]
+    level = _LETTERS.get(name) or name.decode("ascii", "replace").upper()
+    return _WEIGHT[level] if level in _GRAVEST else None
+
+
 def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
-    weight = {name: place for place, name in enumerate(_BY_WEIGHT)}
-    return sorted(counts.items(), key=lambda one: (weight.get(one[0], len(weight)), -one[1]))[:_MOST]
+    return sorted(counts.items(), key=lambda one: (_WEIGHT.get(one[0], len(_WEIGHT)), -one[1]))[:_MOST]
 
 
 def _first_time(data: bytes) -> re.Match[bytes] | None:

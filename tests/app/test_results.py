@@ -211,7 +211,8 @@ async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx
 
 async def test_a_preview_follows_the_message_after_a_blank_line(client: httpx.AsyncClient) -> None:
     kinds = [("head", "line 0", 200), ("head-tail", "line 999", 200), ("about", "plain text", 200)]
-    for kind, held, most in [*kinds, ("about", "plain te", 8)]:
+    kinds += [("about", "plain te", 8), ("digest", "… 998 more lines like it\nline 999", 1000)]
+    for kind, held, most in kinds:
         told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": most})).json()
         message, preview = told["content"].split("\n\n", 1)
         assert message.endswith("about what you are looking for.")

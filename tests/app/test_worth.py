@@ -30,7 +30,7 @@ POLICIES = st.fixed_dictionaries(
         "max_tokens": st.sampled_from([0, 0, 50, 400]),
         "head_chars": st.integers(0, 1500),
         "keep": st.booleans(),
-        "preview": st.sampled_from(["none", "about", "head", "outline"]),
+        "preview": st.sampled_from(["none", "about", "digest", "head", "outline"]),
         "offer": st.sampled_from([["ask"], []]),
     }
 )

@@ -133,3 +133,20 @@ def test_a_quote_of_a_file_that_is_no_longer_seen_is_broken(tmp_path: Path) -> N
     assert policies["cap 4,096"]["quotes_broken"] == 1
     assert policies["cap 4,096"]["follow_ups"] == 1
     assert policies["Codex's own"]["quotes_broken"] == 0
+
+
+def test_what_a_digest_and_the_naming_of_repeats_would_give_stands_beside_the_policy(tmp_path: Path) -> None:
+    rows = json.dumps([{"id": f"item-{number:07}", "name": "a thing to buy"} for number in range(600)])
+    small = "".join(f"{number}: a line of a file\n" for number in range(100))
+    found = total(tmp_path, messages(rows, small, small, then="It is item-0000000."))["policies"]
+    assert (found["policy in force"]["visible"], found["policy in force"]["replaced"]) == (0, 1)
+    assert (found["with preview = digest"]["visible"], found["with preview = digest"]["replaced"]) == (1, 1)
+    assert (found["with repeat = name"]["visible"], found["with repeat = name"]["replaced"]) == (0, 2)
+
+
+def test_what_is_in_force_already_is_not_replayed_beside_it(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[defaults]\npreview = "digest"\nrepeat = "name"\n')
+    path = lines(tmp_path / "runs.jsonl", [{"messages": messages("few", then="ok")}])
+    found = report(tmp_path, path, "--policy", policy)["total"]["policies"]
+    assert not [label for label in found if label.startswith("with ")]

@@ -1,0 +1,37 @@
+"""repeat: a result that is byte-equal to an earlier one of its session is told in one line."""
+
+from domain.doors import Door
+from domain.handles import Handle
+from domain.results import Measure
+from domain.structs import frozen_struct
+from policies.facts import NAME, OBSERVE, Policy
+from policies.oversized import asking, has_means
+
+LEAST_BYTES = 1025
+"""Smaller results are not worth a line."""
+
+
+@frozen_struct
+class Earlier:
+    """The first call of a session that returned this content. `handle`: where it is stored, None if it is
+    not. `was_shown`: the model was given all of it, and not a text in its place."""
+
+    tool_name: str
+    call_id: str | None
+    handle: str | None
+    was_shown: bool
+
+
+def may_repeat(measure: Measure, policy: Policy, door: Door | None) -> bool:
+    """True if a repeat of the result is told. The model must be able to ask for it: what it was shown may
+    have left its context since."""
+    is_on = policy.repeat is NAME and not policy.bypass and policy.mode is not OBSERVE
+    return is_on and measure.bytes >= LEAST_BYTES and has_means(policy, door)
+
+
+def text(earlier: Earlier, measure: Measure, handle: Handle, policy: Policy, door: Door | None) -> str:
+    call = f" (call {earlier.call_id})" if earlier.call_id else ""
+    return (
+        f"The same {measure.bytes} bytes as {earlier.tool_name}{call} returned before; they are not shown "
+        f"again. If you need them: {asking(handle, policy, door)}."
+    )
