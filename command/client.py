@@ -82,6 +82,12 @@ class ServiceAnswer(NamedTuple):
                 return text
         raise ServiceError("The service answered with something else than an outcome.")
 
+    @property
+    def names_handle(self) -> bool:
+        """Whether an answer of POST /results names a stored result. Raises ServiceError."""
+        answer = self.json()
+        return isinstance(answer, dict) and answer.get("handle") is not None
+
     def text(self) -> tuple[str, bool]:
         """The text for the model in an answer of POST /tools/call, and whether it says why there is no
         answer. Raises ServiceError."""
@@ -223,6 +229,7 @@ class ServiceClient:
     def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
         """`fallback` is where the service may be if nothing listens at `address`."""
         self.address = address
+        self.identity = f"{address} {key}"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._connections = Connections(address)
         self._fallback = None if fallback is None else Connections(fallback)

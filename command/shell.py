@@ -68,10 +68,10 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument("--offset", type=int, help="the first match to show, counted from 1")
     elif name == "lines":
-        parser.add_argument("offset", type=int, help="the first line, counted from 1")
-        parser.add_argument("limit", type=int, nargs="?", help="how many lines")
+        parser.add_argument("lines", help="120-180, or 120, or -40 for the last 40")
+        parser.add_argument("limit", type=int, nargs="?", help="how many lines from the first one on")
     else:
-        parser.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+        parser.add_argument("query", help="SQL over the table data (SELECT or WITH …), else JMESPath")
 
 
 def _ask(command: str, options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,39 +30,41 @@ class Fitted(NamedTuple):
     next: int | None
 
 
-def lines_text(page: LinePage, offset: int, max_bytes: int) -> str:
-    """Lines as `12: text`, then where the result goes on. `offset` is the first line that was asked for. A
-    line of the page has at most `max_bytes - LINE_ROOM` bytes."""
+def lines_text(page: LinePage, first: int, max_bytes: int, onward: Callable[[int], str]) -> str:
+    """Lines as `12: text`, then where the result goes on. `first` is the first line that was asked for;
+    `onward` says how to ask for those from a line on. A line of the page has at most `max_bytes - LINE_ROOM`
+    bytes."""
     total = page.total_lines
     if not page.lines:
-        return f"[The result has {count_of(total, 'line')}: offset {offset:,} is past its end.]"
+        back = f" Ask for {onward(max(1, total - 39))}." if total else ""
+        return f"[The result has {count_of(total, 'line')}: line {first:,} is past its end.{back}]"
     numbered = [
         (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
         for line in page.lines
     ]
     shown = fitting(numbered, room_of(max_bytes))
     last, following = page.lines[shown.fitting - 1].number, shown.next or page.next_offset
-    onward = f" Go on with offset = {following}." if following else ""
-    return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{onward}]"
+    go_on = f" Go on with {onward(following)}." if following else ""
+    return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{go_on}]"
 
 
 class Matches(NamedTuple):
     """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
     the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
-    the first match of all, as the caller counts: 0 or 1."""
+    the first match of all, as the caller counts: 0 or 1, None if it has no `offset`."""
 
     matches: Sequence[Match]
     total: int
     first: int = 1
     step: int = 1
-    base: int = 1
+    base: int | None = 1
 
 
 def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
     there are, how to go on, and the `notes`."""
     if not found.matches:
-        offset = found.first - 1 + found.base
+        offset = found.first - 1 + (found.base or 0)
         return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
     shown = fitting_matches(found.matches, room)
@@ -90,12 +92,18 @@ def _place(found: Matches, shown: Fitted) -> str:
     if shown.fitting == total:
         return f"{count_of(total, 'matching line')}."
     if found.step > 1:
+        in_order = "" if found.base is None else f" In order: offset = {found.base}."
         return (
-            f"{shown.fitting:,} of {total:,} matching lines, spread over the result. In order: "
-            f"offset = {found.base}. Better: a narrower pattern."
+            f"{shown.fitting:,} of {total:,} matching lines, spread over the result.{in_order} Better: a "
+            "narrower pattern."
         )
     following = found.first + shown.fitting
-    onward = f" Go on with offset = {following - 1 + found.base}." if following <= total else ""
+    if following > total:
+        onward = ""
+    elif found.base is None:
+        onward = " For the others: a narrower pattern."
+    else:
+        onward = f" Go on with offset = {following - 1 + found.base}."
     return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
 
 

@@ -1,6 +1,6 @@
 """The accounting: one immutable line per governed result, model call, extraction and reading back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from domain.decisions import OutcomeKind, Trigger
@@ -177,25 +177,16 @@ class SummaryRow:
         """Adds both rows. The result has the groups of this row."""
         entries = self.entries + other.entries
         waited = self.latency_ms_mean * self.entries + other.latency_ms_mean * other.entries
-        return SummaryRow(
-            group=self.group,
-            entries=entries,
-            failed=self.failed + other.failed,
-            bytes=self.bytes + other.bytes,
-            tokens_in=self.tokens_in + other.tokens_in,
-            tokens_out=self.tokens_out + other.tokens_out,
-            tokens_saved=self.tokens_saved + other.tokens_saved,
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(
+            self,
+            **added,
             latency_ms_mean=waited / max(entries, 1),
             latency_ms_max=max(self.latency_ms_max, other.latency_ms_max),
-            cost_usd=self.cost_usd + other.cost_usd,
-            tokens_saved_observed=self.tokens_saved_observed + other.tokens_saved_observed,
-            stored=self.stored + other.stored,
-            asked_back=self.asked_back + other.asked_back,
-            found_nothing=self.found_nothing + other.found_nothing,
-            costs_more=self.costs_more + other.costs_more,
-            groups=self.groups,
         )
 
+
+_ADDED = [one.name for one in fields(SummaryRow) if not one.name.startswith(("group", "latency"))]
 
 MOST_GROUPS = 10_000
 """The most groups that a summary tells apart."""

@@ -42,3 +42,21 @@ NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"
 
 TOOL_NAMES = frozenset({"tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"})
 """The tools that a service may offer to a model."""
+
+
+class McpClient(NamedTuple):
+    """A client of MCP that runs one conversation, and its subagents, in a process. `prefix` is what its model
+    sees before the name of a tool, with the server's name in the client's settings for `{}`. `relists`: it
+    asks for the tools again within a run when a server says that they have changed."""
+
+    prefix: str
+    relists: bool = False
+
+
+MCP_CLIENTS = {
+    "claude-code": McpClient("mcp__{}__", relists=True),
+    "copilot-cli": McpClient("{}-", relists=True),
+    "gemini-cli-mcp-client": McpClient("mcp_{}_"),
+    "opencode": McpClient("{}_", relists=True),
+}
+"""By the name in its `clientInfo`. What they do was seen with the versions that docs/mcp.md names."""

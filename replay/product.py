@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import msgspec
+
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
@@ -127,7 +129,8 @@ class Product:
         found = self._definitions.get(plan.label)
         if found is None:
             offered = offered_tools(self._rt.policies.policy("", plan.policy))
-            listed = json.dumps(definitions(offered, self._rt.modes, ToolFormat.OPENAI))
+            # As GET /tools sends them.
+            listed = msgspec.json.encode(definitions(offered, self._rt.modes, ToolFormat.OPENAI)).decode()
             found = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
             self._definitions[plan.label] = found
         return found

@@ -14,15 +14,13 @@ from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app.api.answers import ResultOut, prefers
+from app.api.answers import JSON, ResultOut, prefers
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
 from app.api.routing import SESSION_ID, Router, RouteTable, errors_of, traits_of
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.extraction import Mode
-
-JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _STRUCTS = (ResultIn, ResultOut)

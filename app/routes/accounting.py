@@ -15,7 +15,7 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import WithJsonSchema
 from starlette.responses import StreamingResponse
 
-from app.api.answers import cut_on_error, prefers
+from app.api.answers import JSON, cut_on_error, prefers
 from app.api.bodies import BodyOut
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import KeyRole
@@ -175,7 +175,7 @@ async def get_entries(
             return StreamingResponse(chunks, media_type=f"{media}; charset=utf-8")
     page = await entries(chosen, limit or 100, cursor)
     body = msgspec.json.encode({"entries": page.entries, "next_cursor": page.next_cursor})
-    return Response(body, media_type="application/json")
+    return Response(body, media_type=JSON)
 
 
 async def _pages(
@@ -268,7 +268,7 @@ async def get_summary(
     # In a thread: 10,000 rows take over 10 ms.
     if format is SummaryFormat.CSV or (format is None and prefers(request.headers.get("accept", ""), CSV)):
         return Response(await run_sync(_summary_csv, summary, keys), media_type=f"{CSV}; charset=utf-8")
-    return Response(await run_sync(_summary_json, summary, keys), media_type="application/json")
+    return Response(await run_sync(_summary_json, summary, keys), media_type=JSON)
 
 
 def _check_periods(chosen: EntryFilter, group_by: GroupBy, now: int) -> None:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 
-from app.api.openapi import JSON, body_of, json_of
+from app.api.answers import JSON
+from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors.govern_call import arguments_of, govern_call
 from app.edge.json_body import as_json, read_document, size_of, utf8_of

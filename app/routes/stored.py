@@ -10,7 +10,7 @@ import msgspec
 from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.api.answers import PLAIN, cut_on_error, wants_text
+from app.api.answers import JSON, PLAIN, cut_on_error, wants_text
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
@@ -137,7 +137,7 @@ async def get_lines(
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
-        text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM)
+        text = model_text.lines_text(page, offset, ANSWER_BYTES + model_text.LINE_ROOM, "offset = {}".format)
         return Response(text, media_type=PLAIN)
     return page
 
@@ -321,7 +321,7 @@ async def get_query(
         text = model_text.value_text(bytes(selected.slice.result))
         return Response(f"{text}\n[{selected.hint}]" if selected.hint else text, media_type=PLAIN)
     answer = {**msgspec.structs.asdict(selected.slice), "kind": selected.kind, "hint": selected.hint}
-    return Response(msgspec.json.encode(answer), media_type="application/json")
+    return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
 async def _cap(rt: Runtime, stored: StoredResult) -> int:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
+from app.api.answers import JSON
 from app.api.bodies import BodyOut
-from app.api.openapi import JSON
 from app.api.routing import ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import KeyRole
 from app.operations.logs import log_deleted_tenant

@@ -16,35 +16,34 @@ from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import NO_VALUE, Subject, keep_words, open_subject, path_of, scan, session_in_any_case
 from app.runtime import Runtime
+from app.tools.arguments import MOST_LINES, LinesAsked, question
 from app.tools.definitions import (
     TOOLS,
-    Arguments,
     AskArguments,
     GrepArguments,
-    LinesArguments,
     QueryArguments,
     Tool,
+    called_tool,
     offered_tools,
 )
 from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import needs_view
-from content.lines import LinePager
+from content.lines import LastLines, LinePager
 from content.natural_language import language_of_text, may_be_in
-from content.text import cut_head, without_surrogates
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Mode, Question
+from domain.extraction import Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
-from domain.library_errors import msgspec_rule, types_in_words
 from extraction.queries import Query
 from extraction.source import Source
 from extraction.task import frame_failure
+from policies.facts import Offer
 
 if TYPE_CHECKING:  # Imported with the strategies.
     from extraction.retrieve.index import PassageIndex
 
-_MOST_LINES = 10_000
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
 _SCANNED_BYTES = 1 << 18
@@ -81,11 +80,12 @@ class ToolText:
 
 
 class _Reading:
-    """One stored result that is read back for a model."""
+    """One stored result that is read back for a model. `tool` is the one that it called."""
 
-    def __init__(self, rt: Runtime, subject: Subject) -> None:
+    def __init__(self, rt: Runtime, subject: Subject, tool: Tool) -> None:
         self.rt = rt
         self.stored = subject.stored
+        self.tool = tool
         self._subject = subject
         self._cap = subject.most_bytes
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
@@ -148,19 +148,18 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
     TooManySessions and Conflict."""
     session = await session_in_any_case(key, rt)
     key = session.key if session else key
-    offered = offered_tools(rt.policies.policy("", session.policy if session else None))
-    tool = TOOLS.get(name)
+    policy = rt.policies.policy("", session.policy if session else None)
     try:
-        if tool is None or tool not in offered:
-            names = ", ".join(one.name for one in offered)
+        tool = called_tool(name, policy)
+        if tool is None:
+            names = ", ".join(one.name for one in offered_tools(policy))
             raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
-        if tool.arguments is AskArguments:
+        asked = question(tool, arguments)
+        if isinstance(asked, AskArguments):
             note_asking()
-        parsed = _parsed(tool, arguments)
-        if isinstance(parsed, AskArguments):
-            return await _ask(rt, key, parsed)
-        reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(parsed.handle, key)))
-        read = await reading.answered(partial(_TEXTS[tool.name], reading, parsed))
+            return await _ask(rt, key, asked)
+        reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(asked.handle, key)), tool)
+        read = await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
         if read.entry_id is not None:
             keep_words(rt, reading.stored, read.entry_id, _words(arguments))
         return read
@@ -193,42 +192,15 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 
 
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
-    """What tool_output_lines answers from line `offset` on, as many lines as fit. Raises NotFound, Gone,
-    StorageError, Overloaded, TooManySessions and Conflict."""
-    reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(handle, key)))
-    return await reading.answered(partial(_lines, reading, LinesArguments(handle, offset, _MOST_LINES)))
-
-
-def _parsed(tool: Tool, arguments: object) -> Arguments:
-    """None is no arguments, and an argument that is None is left out: some models send all that there are.
-    Lone surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats no value."""
-    try:
-        arguments = {} if arguments is None else without_surrogates(arguments)
-        if isinstance(arguments, str):
-            arguments = msgspec.json.decode(arguments)
-        if isinstance(arguments, dict):
-            arguments = {name: value for name, value in arguments.items() if value is not None}
-        return msgspec.convert(arguments, type=tool.arguments, strict=False)
-    except (msgspec.DecodeError, RecursionError) as error:
-        fields = ", ".join(tool.arguments.__struct_fields__)
-        raise InvalidField(f"{tool.name} takes a JSON object with {fields}. {_broken_rule(error)}.") from None
-
-
-def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
-    """msgspec's message with the argument at fault first, and types in words."""
-    if isinstance(error, RecursionError):
-        return "The arguments are nested too deeply"
-    path, rule = msgspec_rule(str(error))
-    # `mode` is the only argument that is one of a list.
-    rule = (
-        f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
-    )
-    return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
+    """Lines from line `offset` on, as many as fit an answer. Raises NotFound, Gone, StorageError, Overloaded,
+    TooManySessions and Conflict."""
+    tool = TOOLS[Offer.LINES]
+    reading = _Reading(rt, await open_subject(rt, key.tenant, forgiven_handle(handle, key)), tool)
+    asked = LinesAsked(handle, offset, MOST_LINES)
+    return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
 
 async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
-    if not arguments.extract.strip():
-        raise InvalidField("`extract` is empty: say what you look for.")
     if reason := cut_off(arguments.handle):
         raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
@@ -244,12 +216,18 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolTex
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
-async def _lines(reading: _Reading, arguments: LinesArguments, max_bytes: int) -> str:
-    pager = LinePager(
-        arguments.offset, arguments.limit, max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
-    )
-    page = await scan(reading.rt, reading.stored, pager, greppable=reading.greppable)
-    return model_text.lines_text(page, arguments.offset, max_bytes)
+async def _lines(
+    reading: _Reading, asked: LinesAsked, max_bytes: int, *, onward: Callable[[int], str] | None = None
+) -> str:
+    most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
+    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
+    page = await scan(reading.rt, reading.stored, scanner, greppable=reading.greppable)
+
+    def as_many(first: int) -> str:
+        last = first + max(len(page.lines), 40) - 1
+        return f'lines = "{first}-{min(last, page.total_lines)}"'
+
+    return model_text.lines_text(page, asked.first or 1, max_bytes, onward or as_many)
 
 
 async def _grep(reading: _Reading, arguments: GrepArguments, max_bytes: int) -> str:
@@ -276,12 +254,13 @@ async def _grep(reading: _Reading, arguments: GrepArguments, max_bytes: int) -> 
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, ignore_case):
         notes.append(note)
     fitting = model_text.matches_that_fit(page.matches, max_bytes)
+    base = 1 if reading.tool.offer is Offer.GREP else None
     step = page.total_matches // max(fitting, 1)
     if arguments.offset or step < 2:
-        matches = model_text.Matches(page.matches, page.total_matches, first)
+        matches = model_text.Matches(page.matches, page.total_matches, first, base=base)
     else:
         spread = await _page(reading, arguments, 1, ignore_case=ignore_case, step=step)
-        matches = model_text.Matches(spread.matches, page.total_matches, 1, step)
+        matches = model_text.Matches(spread.matches, page.total_matches, 1, step, base)
     return model_text.grep_text(matches, max_bytes, notes)
 
 
@@ -317,7 +296,8 @@ async def _nothing(reading: _Reading, pattern: str) -> str:
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")
-    sentences.append("Try a part of a word, or ask tool_output.")
+    ask = "ask with `extract`" if reading.tool.offer is Offer.ONE else "ask tool_output"
+    sentences.append(f"Try a part of a word, or {ask}.")
     return " ".join(sentences)
 
 
@@ -335,7 +315,7 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.expression, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
+    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
     answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     part = answer.slice
     reading.found_nothing = bytes(part.result).decode() in NO_VALUE
@@ -351,8 +331,8 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     return text
 
 
-_TEXTS: dict[str, Callable[..., Awaitable[str]]] = {
-    "tool_output_grep": _grep,
-    "tool_output_lines": _lines,
-    "tool_output_query": _query,
+_TEXTS: dict[type, Callable[..., Awaitable[str]]] = {
+    GrepArguments: _grep,
+    LinesAsked: _lines,
+    QueryArguments: _query,
 }

@@ -1,5 +1,6 @@
 """Filters and sums of accounting entries, for ledgers that do not leave both to a database."""
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -71,7 +72,7 @@ class Sums(msgspec.Struct, array_like=True):
     tokens_saved: int
     latency: float
     cost_usd: float
-    observed: int
+    tokens_saved_observed: int
     stored: int
     asked_back: int
     found_nothing: int
@@ -87,7 +88,7 @@ class Sums(msgspec.Struct, array_like=True):
         self.tokens_saved += other.tokens_saved
         self.latency += other.latency
         self.cost_usd += other.cost_usd
-        self.observed += other.observed
+        self.tokens_saved_observed += other.tokens_saved_observed
         self.stored += other.stored
         self.asked_back += other.asked_back
         self.found_nothing += other.found_nothing
@@ -98,22 +99,14 @@ class Sums(msgspec.Struct, array_like=True):
         """Without keys, the row has no group."""
         return SummaryRow(
             group=group[0] if group else None,
-            entries=self.entries,
-            failed=self.failed,
-            bytes=self.bytes,
-            tokens_in=self.tokens_in,
-            tokens_out=self.tokens_out,
-            tokens_saved=self.tokens_saved,
             latency_ms_mean=self.latency / self.entries,
             latency_ms_max=self.latency_max,
-            cost_usd=self.cost_usd,
-            tokens_saved_observed=self.observed,
-            stored=self.stored,
-            asked_back=self.asked_back,
-            found_nothing=self.found_nothing,
-            costs_more=self.costs_more,
             groups=dict(zip(map(str, keys), group, strict=True)),
+            **{name: getattr(self, name) for name in _SHARED},
         )
+
+
+_SHARED = [one.name for one in fields(SummaryRow) if one.name in Sums.__struct_fields__]
 
 
 def sums_of(entry: AccountingEntry | SummedEntry) -> Sums:

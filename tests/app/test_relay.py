@@ -23,7 +23,7 @@ from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Service, Services
 from tests.misbehaving_server import BAD_ANSWERS, answering, http
 
-OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+OUR_TOOLS = ["tool_output"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 
 

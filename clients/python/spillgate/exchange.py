@@ -105,7 +105,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The definitions of the tools to offer now, and their part of the system prompt. Both may be empty."""
+    """The definitions of the tools to offer now, and their part of the system prompt. Both may be empty: what
+    is to be said of `tool_output`, its definition says."""
 
     definitions: list[dict[str, Any]]
     instructions: str

@@ -65,7 +65,7 @@ async def test_the_model_asks_back(story: Story, asynchronous: bool, budget: Bud
     )
     story.check(await run(agent["agent"], asynchronous, thread))
     if len(story.offered) == 3:
-        assert story.instructions[1].startswith("Some tool outputs are too large to show.")
+        assert "Some tool outputs" not in story.instructions[1]
         assert budget(f"langchain-{asynchronous}")["used_tokens"] == 40_002
 
 
@@ -108,8 +108,7 @@ async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> 
         middleware=[SpillgateMiddleware(base_url=running.url)],
     )
     assert await run(agent, True, "blocks") == "done"
-    first, second = steps.instructions
-    assert (first, second.startswith("Be brief.\n\nSome tool outputs")) == ("Be brief.", True)
+    assert steps.instructions == ["Be brief."] * 2
     texts = steps.results[1]
     assert (texts[0], texts[2]) == ("ab", "c" * 20_000)
     assert texts[1].startswith("Tool output is too large (20000 bytes")

@@ -34,7 +34,7 @@ async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
     result = await agent.run("Which disk is full?", conversation_id="pydantic/1")
     story.check(result.output)
     if len(story.offered) == 3:
-        assert "Some tool outputs are too large to show." in story.instructions[1]
+        assert "Some tool outputs" not in story.instructions[1]
         assert budget("pydantic-1")["used_tokens"] == 40_002
 
 

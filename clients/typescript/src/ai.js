@@ -4,7 +4,7 @@
  */
 
 import { jsonSchema, tool } from "ai";
-import { Spillgate, TOOL_NAMES, isOwnTool, textOf } from "./index.js";
+import { Spillgate, TOOL, TOOL_NAMES, isOwnTool, textOf } from "./index.js";
 
 /** @import { LanguageModelMiddleware, ModelMessage, ToolSet } from "ai" */
 /** @import { Options } from "./index.js" */
@@ -62,7 +62,7 @@ export class SpillgateTools {
     const used = steps.at(-1)?.usage.totalTokens;
     if (used) await this.#client.report(used);
     const { names, instructions } = await this.#offered();
-    return { activeTools: [...this.#names, ...names], ...(names.length ? added(instructions, messages, step) : {}) };
+    return { activeTools: [...this.#names, ...names], ...(instructions ? added(instructions, messages, step) : {}) };
   }
 
   /**
@@ -82,7 +82,7 @@ export class SpillgateTools {
         }
         const { names, instructions } = await this.#offered();
         const tools = params.tools?.filter((one) => !isOwnTool(one.name) || names.includes(one.name));
-        if (names.length) prompt.unshift({ role: /** @type {const} */ ("system"), content: instructions });
+        if (instructions) prompt.unshift({ role: /** @type {const} */ ("system"), content: instructions });
         return { ...params, prompt, tools };
       },
     };
@@ -136,8 +136,8 @@ export class SpillgateTools {
   /** @param {string} name @returns {any} */
   #own(name) {
     return tool({
-      description: name,
-      inputSchema: jsonSchema({ type: "object" }),
+      description: TOOL.description,
+      inputSchema: jsonSchema(TOOL.inputSchema),
       execute: (input) => this.#client.call(name, /** @type {any} */ (input)),
     });
   }
@@ -153,8 +153,12 @@ export class SpillgateTools {
 }
 
 /**
- * `tools: spillgate(tools)`: the governed tools and Spillgate's own, offered from the start. With
- * `SpillgateTools` and its `prepareStep` they appear only once something is stored.
+ * `tools: spillgate(tools)`: the governed tools and `tool_output`, offered from the start. With `SpillgateTools` and its
+ * `prepareStep`, what the policy offers appears only once something is stored.
  * @param {ToolSet} tools @param {Options} [options]
  */
-export const spillgate = (tools, options) => new SpillgateTools(options).govern(tools);
+export const spillgate = (tools, options) => {
+  const others = TOOL_NAMES.filter((name) => name !== TOOL.name);
+  const governed = Object.entries(new SpillgateTools(options).govern(tools));
+  return Object.fromEntries(governed.filter(([name]) => name in tools || !others.includes(name)));
+};

@@ -65,6 +65,24 @@ import { inspect } from "node:util";
 /** The tools that a service may offer. `tools()` says which it offers now. */
 export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
 
+/** The tool that a service offers unless its policy names others, as MCP has it. @type {Definition} */
+export const TOOL = {
+  name: "tool_output",
+  description: "Reads a tool output stored under a handle. Give the handle and one of the others.",
+  inputSchema: {
+    type: "object",
+    properties: {
+      handle: { type: "string" },
+      extract: { description: "question in the data's words", type: "string" },
+      pattern: { description: "RE2, single lines", type: "string" },
+      lines: { description: "120-180, or -40: the last 40", type: "string" },
+      query: { description: "SQL over the table data (SELECT or WITH …), else JMESPath", type: "string" },
+    },
+    required: ["handle"],
+    additionalProperties: false,
+  },
+};
+
 const OPTIONS = ["baseUrl", "apiKey", "sessionId", "timeout", "patience", "cutChars", "headers", "fetch", "sleep"];
 const USAGE = ["usedTokens", "turn", "sessionId"];
 const RESULT = [...USAGE, "arguments", "isError", "fields"];
