@@ -155,7 +155,7 @@ export class SpillgateTools {
 /**
  * `tools: spillgate(tools)`: the governed tools and `tool_output`, offered from the start. With `SpillgateTools` and its
  * `prepareStep`, what the policy offers appears only once something is stored.
- * @param {ToolSet} tools @param {Options} [options]
+ * @param {ToolSet} tools @param {Options} [options] @returns {ToolSet}
  */
 export const spillgate = (tools, options) => {
   const others = TOOL_NAMES.filter((name) => name !== TOOL.name);

@@ -47,7 +47,7 @@ for (const version of AI_VERSIONS) {
         const { tell } = await import(pathToFileURL(join(folder, "run.js")));
         const story = new Story();
         story.check(await tell(story, { baseUrl: url, patience: 0 }));
-        assert.match(story.system[1], /^Be brief.\n+Some tool outputs are too large to show./);
+        assert.match(story.system[1], /^Be brief./);
       } finally {
         await stop();
       }
