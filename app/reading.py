@@ -11,6 +11,7 @@ from app.extracting.known_models import SessionModel
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
+from content import model_text
 from content.greppable import Found, Scan, Scanner
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
@@ -18,6 +19,7 @@ from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageEr
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
+from extraction.queries import Query, QueryAnswer
 from policies.facts import Policy
 from policies.tool_calls import name_of
 
@@ -260,3 +262,20 @@ async def account_read(
         rt.readiness.invalidate()
         fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
         log.warning("A reading back was not accounted.", extra={"fields": fields})
+
+
+def query_text(query: Query, answer: QueryAnswer, max_bytes: int) -> str:
+    """What a query selected, as a model reads it. `max_bytes` are for the rows of a table."""
+    part, encoded = answer.slice, bytes(answer.slice.result)
+    if part.columns is not None and part.total:
+        selection = model_text.Selection(
+            query.expression, part.columns, encoded, query.offset, part.total, part.truncated, answer.hint
+        )
+        return model_text.selection_text(selection, max_bytes)
+    if answer.hint:
+        return f"{encoded.decode()}\n[Nothing is selected. {answer.hint}]"
+    text = model_text.value_text(encoded)
+    if part.next_offset is not None:
+        first, following = query.offset + 1, part.next_offset
+        return f"{text}\n[Items {first:,} to {following:,} of {part.total:,}. Go on with: … | [{following}:]]"
+    return f"{text}\n[Cut: select less.]" if part.truncated and part.total is None else text

@@ -28,7 +28,7 @@ COMMANDS = {
     "ask": Command("ask a question about a stored result", SHELL),
     "grep": Command("search the lines of a stored result", SHELL),
     "lines": Command("print lines of a stored result", SHELL),
-    "query": Command("evaluate a JMESPath expression over a stored result", SHELL),
+    "query": Command("query a stored result with SQL or JMESPath", SHELL),
     "ls": Command("list the stored results, newest first", LISTING),
     "cat": Command("write the bytes of a stored result", LISTING),
     "stats": Command("show by tool what was kept out of the context", LISTING),

@@ -162,19 +162,69 @@ def value_text(encoded: bytes) -> str:
     return encoded.decode()
 
 
+_LIMIT = re.compile(r"\blimit\s+(\d{1,9})(?:\s+offset\s+(\d{1,9}))?\s*;?\s*\Z", re.IGNORECASE)
+
+
+class Selection(NamedTuple):
+    """Rows that SQL selected, as JSON: those after the first `skipped` of `total`. `note` says where they are
+    in the data."""
+
+    sql: str
+    columns: Sequence[str]
+    rows: bytes
+    skipped: int
+    total: int
+    is_cut: bool
+    note: str
+
+
+def selection_text(found: Selection, max_bytes: int) -> str:
+    """The rows under the names of their columns; a single value alone. Then how many there are, and how the
+    query goes on."""
+    rows = json.loads(found.rows)
+    notes = []
+    if found.total == len(rows) == len(found.columns) == 1:
+        value = rows[0][0]
+        text = value if isinstance(value, str) else json.dumps(value)
+    else:
+        most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(found.columns)))
+        lines = [" | ".join(_cell(cell, most) for cell in row) for row in rows]
+        text = "\n".join((" | ".join(map(_line, found.columns)), *lines))
+        notes.append(_place_of_rows(found, len(rows)))
+    if found.is_cut and found.total == len(rows):
+        notes.append("Texts are cut: substr(column, 1, 1000) selects a part.")
+    if found.note:
+        notes.append(found.note)
+    return f"{text}\n[{' '.join(notes)}]" if notes else text
+
+
+def _place_of_rows(found: Selection, shown: int) -> str:
+    if shown == found.total:
+        return f"{count_of(found.total, 'row')}."
+    if not shown:
+        return f"{count_of(found.total, 'row')}: offset {found.skipped:,} is past the last."
+    last = found.skipped + shown
+    place = f"Rows {found.skipped + 1:,} to {last:,} of {found.total:,}."
+    if last == found.total:
+        return place
+    limit = _LIMIT.search(found.sql)
+    start = int(limit[2] or 0) if limit else 0
+    return f"{place} Go on with: LIMIT {found.total - last if limit else shown} OFFSET {start + last}"
+
+
 def _is_flat(row: dict[str, object], keys: Sequence[str]) -> bool:
     few_missing = 2 * len(row) >= len(keys)
     return few_missing and not any(isinstance(cell, dict | list) for cell in row.values())
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, most: int = _CELL_CHARS) -> str:
     if isinstance(value, str):
-        return _line(value)
+        return _line(value, most)
     return "" if value is None else json.dumps(value)
 
 
-def _line(text: str) -> str:
-    return clip(text.replace("|", "\\|"), _CELL_CHARS)
+def _line(text: str, most: int = _CELL_CHARS) -> str:
+    return clip(text.replace("|", "\\|"), most)
 
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:

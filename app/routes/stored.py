@@ -24,6 +24,7 @@ from app.reading import (
     given_text,
     look_up,
     path_of,
+    query_text,
     scan,
 )
 from app.runtime import Runtime
@@ -33,7 +34,14 @@ from content.greppable import needs_view
 from content.lines import LinePage, LinePager
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
-from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound
+from domain.errors import (
+    BadPattern,
+    BadQuery,
+    NotQueryable,
+    QueryTooCostly,
+    RangeNotSatisfiable,
+    ResultNotFound,
+)
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
 from extraction.queries import Query as DataQuery
@@ -284,7 +292,8 @@ def _stored_out(stored: StoredResult) -> StoredOut:
 
 class QueryOut(BodyOut):
     """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
-    says why nothing is selected, where keys are the cause, else ""."""
+    says which keys there are where nothing is selected, and where the rows of SQL are in the data, else "".
+    `columns` are those that SQL selects, null for JMESPath."""
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
@@ -293,10 +302,11 @@ class QueryOut(BodyOut):
     next_offset: int | None
     truncated: bool
     hint: str
+    columns: list[str] | None
 
 
 @router.get("/results/{handle:path}/query", summary="Query JSON, NDJSON, CSV or TSV", response_model=QueryOut)
-@Traits(span=READ, raises=(NotQueryable, QueryTooCostly))
+@Traits(span=READ, raises=(BadQuery, NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
     rt: InRuntime,
@@ -304,22 +314,27 @@ async def get_query(
     handle: HandlePath,
     expression: Annotated[
         str,
-        Query(min_length=1, max_length=MAX_EXPRESSION_CHARS, description="JMESPath, over all of the data."),
+        Query(
+            min_length=1,
+            max_length=MAX_EXPRESSION_CHARS,
+            description="SQL over the table `data` where it begins with SELECT or WITH, else JMESPath.",
+        ),
     ],
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
     offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
     accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
-    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset, path_of(stored))
+    is_text = wants_text(request)
+    cap = await _cap(rt, stored)
+    query = DataQuery(expression, cap, stored.tool_name, limit, offset, path_of(stored), is_text)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     selected = await cancel_on_disconnect(request, running)
     if accounted:
         text = bytes(selected.slice.result).decode()
         await account_texts(rt, stored, [text], found_nothing=text in NO_VALUE)
-    if wants_text(request):
-        text = model_text.value_text(bytes(selected.slice.result))
-        return Response(f"{text}\n[{selected.hint}]" if selected.hint else text, media_type=PLAIN)
+    if is_text:
+        return Response(query_text(query, selected, cap), media_type=PLAIN)
     answer = {**msgspec.structs.asdict(selected.slice), "kind": selected.kind, "hint": selected.hint}
     return Response(msgspec.json.encode(answer), media_type=JSON)
 

@@ -14,7 +14,16 @@ from anyio.to_thread import run_sync
 
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import NO_VALUE, Subject, keep_words, open_subject, path_of, scan, session_in_any_case
+from app.reading import (
+    NO_VALUE,
+    Subject,
+    keep_words,
+    open_subject,
+    path_of,
+    query_text,
+    scan,
+    session_in_any_case,
+)
 from app.runtime import Runtime
 from app.tools.arguments import MOST_LINES, LinesAsked, question
 from app.tools.definitions import (
@@ -31,9 +40,9 @@ from content.grep import Grep, GrepPage
 from content.greppable import needs_view
 from content.lines import LastLines, LinePager
 from content.natural_language import language_of_text, may_be_in
-from content.text import cut_head
+from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
+from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from extraction.queries import Query
@@ -46,6 +55,7 @@ if TYPE_CHECKING:  # Imported with the strategies.
 
 _MOST_MATCHES = 1000
 _MOST_ITEMS = 1000
+_NEAR_CHARS = 60
 _SCANNED_BYTES = 1 << 18
 
 _NEAREST_BYTES = 8 << 20
@@ -315,20 +325,16 @@ async def _query(reading: _Reading, arguments: QueryArguments, max_bytes: int) -
     rt, stored = reading.rt, reading.stored
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, 0, path_of(stored))
-    answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
-    part = answer.slice
-    reading.found_nothing = bytes(part.result).decode() in NO_VALUE
-    if answer.hint:
-        return f"{bytes(part.result).decode()}\n[Nothing is selected. {answer.hint}]"
-    text = model_text.value_text(bytes(part.result))
-    if part.next_offset is not None:
-        text += (
-            f"\n[Items 1 to {part.next_offset:,} of {part.total:,}. Go on with: … | [{part.next_offset}:]]"
+    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True)
+    try:
+        answer = await rt.queries.run(
+            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
         )
-    elif part.truncated:
-        text += "\n[Cut: select less.]"
-    return text
+    except BadQuery as error:
+        near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
+        raise BadQuery(error.detail + near) from None
+    reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
+    return query_text(query, answer, room)
 
 
 _TEXTS: dict[type, Callable[..., Awaitable[str]]] = {

@@ -21,6 +21,7 @@ from extraction.retrieve import meaning
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank, stem
+from extraction.retrieve.suggested_query import suggested_query
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -81,10 +82,16 @@ def _whole(task: Task, text: Text) -> Answer:
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    if parse(task.extract).about_extent:
-        with_extent = f"{_extent(task.source, text)}\n\n{body}"
-        body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
+    instruction = parse(task.extract)
+    head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
+    for more in (head, _named_query(text, instruction)):
+        body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
+
+
+def _named_query(text: Text, instruction: ParsedInstruction) -> str:
+    query = suggested_query(text, instruction)
+    return f"[To answer from all rows, query: {query}]\n" if query else ""
 
 
 def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
@@ -93,11 +100,13 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
+    named = _named_query(text, instruction)
     if other := _ask_in(instruction, ranked, data):
-        return _complete(other, total, max_bytes)
+        return _complete(named + other, total, max_bytes)
     if not ranked.hits:
-        return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
+        without = _without_hits(source, text, instruction, ranked, max_bytes - len(named.encode()))
+        return _complete(named + without, total, max_bytes)
+    head = named + (f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:

@@ -262,7 +262,7 @@ async def test_a_mistake_of_the_model_is_a_text(client: httpx.AsyncClient) -> No
     # What the model reads because the stored result does not take the question is charged as an answer is.
     entries = (await client.get("/accounting/entries?type=read&status=failed")).json()["entries"]
     assert [one["id"] for one in entries] == charged
-    assert [one["error"] for one in entries] == ["bad_pattern", "invalid_field", "not_queryable"]
+    assert [one["error"] for one in entries] == ["bad_pattern", "bad_query", "not_queryable"]
     after = (await client.get("/sessions/default")).json()["budget"]["reserved_tokens"]
     assert after - before == sum(one["tokens_out"] for one in entries) > 0
 
