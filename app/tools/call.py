@@ -7,7 +7,16 @@ from functools import partial
 
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import NO_VALUE, Subject, open_subject, path_of, query_text, scan, session_in_any_case
+from app.reading import (
+    NO_VALUE,
+    Subject,
+    keep_words,
+    open_subject,
+    path_of,
+    query_text,
+    scan,
+    session_in_any_case,
+)
 from app.runtime import Runtime
 from app.tools.arguments import MOST_LINES, LinesAsked, question
 from app.tools.definitions import (
@@ -137,10 +146,21 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             return await _ask(rt, key, asked)
         subject = await open_subject(rt, key.tenant, forgiven_handle(asked.handle, key))
         reading = Reading(rt, subject, tool, str(asked))
-        return await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
+        read = await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
+        if read.entry_id is not None:
+            keep_words(rt, reading.stored, read.entry_id, _words(arguments))
+        return read
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
+
+
+def _words(arguments: object) -> str:
+    """A question that a person reads, such as `pattern = "ERROR"`. `arguments` were understood before."""
+    given = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    members = given.items() if isinstance(given, dict) else ()
+    asked = (one for one in members if one[0] != "handle" and one[1] not in ("", None))
+    return ", ".join(f"{name} = {msgspec.json.encode(value).decode()}" for name, value in asked)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
