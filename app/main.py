@@ -15,6 +15,7 @@ from app.api.routing import RouteTable, Traits
 from app.edge.access import Access, RequestRates
 from app.edge.api_keys import ApiKeys
 from app.edge.request_body import BodyGate, ReadAhead
+from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
@@ -113,6 +114,7 @@ class SpillgateApp(FastAPI):
             gate=self.state.gate,
             refused=self.refused,
             count_request=self.state.rates.take,
+            audit=lambda: self.state.runtime.audit,
         )
         problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=keys is not None)
@@ -142,6 +144,7 @@ class SpillgateApp(FastAPI):
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""
         note_refused(error)
+        note_refusal(error.code)
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)

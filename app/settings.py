@@ -10,6 +10,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.files import read_text
+from app.proxies import proxies
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.library_errors import pydantic_rule
@@ -207,6 +208,17 @@ class Settings(BaseSettings):
         ge=1 << 16,
         description="Bytes, at least 65536, at which that file is rotated; five older ones are kept.",
     )
+    audit: str | None = Field(
+        None,
+        min_length=1,
+        description="File to which each reading, change and refusal is appended as a line of JSON, without "
+        "content; `-` = stdout.",
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Comma-separated addresses or networks of balancers, `unix` for a Unix socket: of their "
+        "requests the address in `X-Forwarded-For` is that of the caller, in log and audit.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     access_log: bool = Field(
         False, description="Whether each request is a log line; at log level `debug` it is one anyway."
@@ -227,7 +239,7 @@ class Settings(BaseSettings):
         description="`spillgate hook`: how long the service may take. A large result adds 1 s per 8 MiB.",
     )
 
-    @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
+    @field_validator("bypass_tools", "allowed_hosts", "llm_models", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -321,6 +333,7 @@ def load_settings(**options: Any) -> Settings:
         rule = pydantic_rule(first["type"], first["msg"], _rules_of(field))
         raise ConfigError(f"{PREFIX}{field}: {rule}.") from None
     _check_binding(settings)
+    _check_audit(settings)
     _check_storage(settings)
     _check_backend(settings)
     return settings
@@ -367,6 +380,24 @@ def _check_backend(settings: Settings) -> None:
         raise ConfigError(f"{PREFIX}LLM_BASE_URL {error}. Put a key into {PREFIX}LLM_API_KEY.") from None
     if settings.llm_key is not None and not settings.llm_key.isprintable():
         raise ConfigError(f"{PREFIX}LLM_API_KEY must be one line of printable characters.")
+
+
+def _check_audit(settings: Settings) -> None:
+    """The audit is kept apart from the data of tenants, and from the accounting."""
+    try:
+        proxies(settings.trusted_proxies)
+    except ValueError:
+        raise ConfigError(
+            f"{PREFIX}TRUSTED_PROXIES: write addresses or networks, such as 10.0.0.0/8, or unix."
+        ) from None
+    if settings.audit is None or settings.audit == "-":
+        return
+    path = Path(settings.audit).absolute()
+    if settings.accounting_export not in (None, "-") and path == Path(settings.accounting_export).absolute():
+        raise ConfigError(f"{PREFIX}AUDIT and {PREFIX}ACCOUNTING_EXPORT name one file. Name two.")
+    folder = settings.store.removeprefix("disk://") if settings.store.startswith("disk://") else None
+    if folder is not None and path.is_relative_to(Path(folder).absolute()):
+        raise ConfigError(f"{PREFIX}AUDIT is in the directory of the stored results. Name another place.")
 
 
 def _check_binding(settings: Settings) -> None:
