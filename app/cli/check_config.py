@@ -12,6 +12,7 @@ from typing import Any
 from app.cli.options import settings_of
 from app.cli.tables import table
 from app.edge.api_keys import load_keys
+from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
 from app.extracting.known_models import known_window, model_configs, model_terms
 from app.operations.audit import SETTING as AUDIT
@@ -102,6 +103,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         for fault in load_keys(settings.api_keys_file).faults:
             raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
+    open_credentials(settings)
     if settings.storage_key_file is not None:
         for fault in load_storage_keys(settings.storage_key_file).faults:
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")

@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable, Traits
-from app.edge.api_keys import SHOWN_DIGITS, ApiKey, ApiKeys, KeyRole
+from app.edge.api_keys import SHOWN_DIGITS, ApiKey, KeyRole
+from app.edge.credentials import Credentials
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
 from app.operations.audit import NOT_ANSWERED, Audit, AuditLine, Touched, begin_touched
@@ -104,7 +105,7 @@ class Access:
         *,
         settings: Settings,
         routes: RouteTable,
-        keys: ApiKeys | None,
+        keys: Credentials | None,
         draining: Callable[[], bool],
         metrics_port: Callable[[], int | None] = lambda: None,
         gate: BodyGate,
@@ -121,6 +122,7 @@ class Access:
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._keys = keys
+        self._has_issuer = keys is not None and keys.issuer is not None
         self._count_request = count_request
         self._draining = draining
         self._metrics_port = metrics_port
@@ -142,6 +144,8 @@ class Access:
         scope["logged"] = logged = begin_request(self._identify(headers, body))
         touched = None if self._audit() is None else begin_touched()
         try:
+            if self._has_issuer and self._keys is not None and b"authorization" in headers:
+                await self._keys.prepare(token_of(headers))
             logged["tenant"] = self._admit(headers, scope, traits, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:

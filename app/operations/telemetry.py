@@ -280,7 +280,7 @@ class Metrics:
         return self._operations.labels(backend, operation).observe
 
     def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
-        """`up`: store and ledger."""
+        """`up`: store, ledger, and the issuer of tokens if there is one."""
         self._ready.set(ready)
         self._down.set(down_seconds)
         for name, is_up in up.items():
