@@ -352,7 +352,7 @@ def token_of(headers: Headers) -> str:
 
 
 def page_token_of(headers: Headers) -> str:
-    """The same for a page: a browser asks for a user and a password, which is the key. Raises Unauthorized."""
+    """The same for a page: the password that a browser asks for is the key. Raises Unauthorized."""
     scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"basic":
         return token_of(headers)
