@@ -50,7 +50,7 @@ def _options() -> argparse.Namespace:
 
 
 def worked(of: argparse.Namespace) -> str:
-    """As docs/operations.md works it out. The peak is three times the mean rate."""
+    """The size by the formula of docs/operations.md. The peak is three times the mean rate."""
     results = of.agents * of.hours * 3600 / of.every
     days = of.retention_hours / 24
     entries = results * ENTRY_BYTES * of.ledger_days
