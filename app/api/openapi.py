@@ -239,6 +239,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for route in routes.api:
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
+            # The name of a method in generated clients.
+            operation["operationId"] = route.name.replace("get_", "head_") if method == "HEAD" else route.name
             answered, problems = operation["responses"], _problems_of(route, answers)
             own = {status: answered[status] for status in map(str, route.responses)}
             for status in own.keys() & problems.keys():
