@@ -252,4 +252,18 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
             if traits_of(route).is_open:
                 operation["security"] = []
     document["components"]["responses"] = dict(sorted(answers.items()))
+    _mark_wide_integers(document)
     return document
+
+
+def _mark_wide_integers(node: Any) -> None:
+    """Times and sizes exceed 32 bits, which generators of clients take an integer without a format to have."""
+    if isinstance(node, dict):
+        if node.get("type") == "integer":
+            node.setdefault("format", "int64")
+        for name, below in node.items():
+            if name not in ("example", "examples"):
+                _mark_wide_integers(below)
+    elif isinstance(node, list):
+        for below in node:
+            _mark_wide_integers(below)
