@@ -179,6 +179,10 @@ replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
 
+.PHONY: reference
+reference: $(VENV)/.dev ## Write docs/reference from the code: routes, settings, policy keys, metrics, errors
+	$(BIN)/python -m tests.reference
+
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree
 
