@@ -179,6 +179,15 @@ replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
 
+.site/.ready: docs/site/requirements.lock
+	$(PYTHON) -m venv --clear .site/venv
+	.site/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: site
+site: .site/.ready ## Build the site of docs/ into dist/site, and check its links; no network is needed to read it
+	.site/venv/bin/python docs/site/build.py $$(sed -n 's/^__version__ = "\(.*\)"/\1/p' domain/__init__.py)
+
 .PHONY: reference
 reference: $(VENV)/.dev ## Write docs/reference from the code: routes, settings, policy keys, metrics, errors
 	$(BIN)/python -m tests.reference
