@@ -13,6 +13,7 @@ from typing import Any
 
 from app.main import create_app
 from app.operations import telemetry
+from app.operations.telemetry import Metrics
 from app.settings import PREFIX, Settings
 from domain import __version__
 from domain.errors import every_error
@@ -82,7 +83,9 @@ def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def metrics() -> str:
-    rows = sorted(_metrics_of_the_process())
+    dropped = Metrics()._dropped.items()
+    counts = [(code(f"spillgate_{name}_total"), "", what) for name, (what, _) in dropped]
+    rows = sorted([*_metrics_of_the_process(), *counts])
     for quota, (name, what) in telemetry._TENANT_SERIES.items():
         rows.append((code(f"spillgate_tenant_{name}"), "`tenant`", f"{what} Its quota: `{quota}`."))
         rows.append((code(f"spillgate_tenant_{name}_cap"), "`tenant`", f"Quota `{quota}`; 0 = none."))
@@ -95,14 +98,14 @@ def metrics() -> str:
     return page("Metrics", opening, table("metric | labels | is", rows))
 
 
-_SUFFIX = {"counter": "_total", "CounterMetricFamily": "_total", "Info": "_info"}
+_SUFFIX = {"counter": "_total", "Info": "_info"}
 
 
 def _metrics_of_the_process() -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(ast.parse(Path(telemetry.__file__).read_text())):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
             continue
-        if node.func.id not in ("counter", "gauge", "Histogram", "Info", "CounterMetricFamily"):
+        if node.func.id not in ("counter", "gauge", "Histogram", "Info"):
             continue
         name, what = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
         is_labelled = len(node.args) > 2 and isinstance(node.args[2], ast.List)
