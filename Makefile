@@ -155,7 +155,7 @@ objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against serv
 
 .PHONY: clients-generated
 clients-generated: $(VENV)/.dev .generated/.ready ## Generate clients from the OpenAPI document, compile and run them
-	@sh tests/generated/install_go.sh
+	@sh tests/generated/install_compilers.sh
 	$(BIN)/python -m pytest -q tests/generated
 
 fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SECONDS=90 bounds it

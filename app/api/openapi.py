@@ -257,7 +257,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
 
 
 def _mark_wide_integers(node: Any) -> None:
-    """Times and sizes exceed 32 bits, the width that generators of clients give an integer without a format."""
+    """Times and sizes exceed 32 bits, which generators of clients give an integer without a format."""
     if isinstance(node, dict):
         if node.get("type") == "integer":
             node.setdefault("format", "int64")
