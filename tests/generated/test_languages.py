@@ -1,4 +1,4 @@
-"""The programs of docs/languages.md, as they are printed there, send a result and print what the model reads."""
+"""The programs of docs/languages.md, as they are printed there, print what the model reads of a result."""
 
 import os
 import re
