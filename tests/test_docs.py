@@ -1,4 +1,4 @@
-"""The links of the documents lead somewhere, and the site has every page; `make site` checks the built one."""
+"""The links of the documents lead somewhere, and the site has every page; `make site` checks what it built."""
 
 import importlib.util
 import re
