@@ -1,4 +1,4 @@
-"""The links of the documents lead somewhere, and the site has every page; `make site` checks what it built."""
+"""The links of the documents lead somewhere, and the site has every page; `make site` checks the pages."""
 
 import importlib.util
 import re
