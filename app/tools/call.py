@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
+
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import (
