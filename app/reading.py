@@ -1,7 +1,7 @@
 """Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, replace
 
 import anyio
@@ -176,6 +176,18 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         receipt = (await rt.ledger.enter(call)).receipt
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
+
+
+async def begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
+    first = await anext(body, b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in body:
+            yield chunk
+
+    return chunks()
 
 
 async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, greppable: bool) -> Found:

@@ -1,7 +1,6 @@
 """A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
 
 import re
-from collections.abc import AsyncIterator
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,7 +14,7 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import NO_VALUE, account_read, account_texts, given_text, look_up, path_of, scan
+from app.reading import NO_VALUE, account_read, account_texts, begun, given_text, look_up, path_of, scan
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
@@ -173,23 +172,11 @@ async def get_content(
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type=PLAIN)
-    body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
+    body = await begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
     if accounted:
         chars = (end - start) * stored.measure.chars // max(size, 1)
         await account_read(rt, stored, end - start, chars)
     return StreamingResponse(cut_on_error(request, body), status, headers, media_type=PLAIN)
-
-
-async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
-    first = await anext(body, b"")
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield first
-        async for chunk in body:
-            yield chunk
-
-    return chunks()
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
