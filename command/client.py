@@ -17,6 +17,9 @@ ANSWER_SECONDS = 10.0
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
+RESOLVE_SECONDS = 45.0
+"""A query for an argument may wait 10 s and run 30 s."""
+
 LARGE_BYTES = 1 << 20
 """A larger result is sent as text in pieces, and cut if the service cannot take it."""
 
@@ -95,6 +98,14 @@ class ServiceAnswer(NamedTuple):
                 return text, is_error
         raise ServiceError("The service answered with something else than a text.")
 
+    def arguments(self) -> tuple[Any, str | None]:
+        """The arguments in an answer of POST /arguments, and what the model reads instead if the tool is not
+        to run. Raises ServiceError."""
+        match self.json():
+            case {"arguments": arguments, "refusal": None | str() as refusal}:
+                return arguments, refusal
+        raise ServiceError("The service answered with something else than arguments.")
+
 
 def encoded(text: str) -> bytes:
     """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
@@ -145,6 +156,15 @@ def result_request(
         query = _query({name: value for name, value in set_fields.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"
     return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
+
+
+def arguments_request(
+    session: str, tool: str, arguments: str, seconds: float = RESOLVE_SECONDS
+) -> ServiceRequest:
+    """The arguments of a call, as JSON, for POST /arguments."""
+    named = json.dumps({"session_id": session, "tool_name": tool})
+    body = f'{named[:-1]}, "arguments": {arguments}}}'
+    return ServiceRequest("POST", "/arguments", encoded(body), seconds=seconds)
 
 
 def _query(fields: Mapping[str, str | bool]) -> str:
