@@ -199,6 +199,7 @@ class ResultReplacer:
             "tool_arguments": call.arguments,
             "tool_namespace": self.namespace,
             "tool_prefix": self._offering.prefix or None,
+            "passes_on": True,
         }
         try:
             return self._sent(content, fields)

@@ -109,6 +109,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     policy: Raw | UnsetType = UNSET
     door: DoorName | None = None
     tool_prefix: ToolPrefix | None = None
+    passes_on: bool = False
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -429,7 +430,9 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
 
 def _door(sent: _Fields) -> Door | None:
     door = None if sent.door is None else DOORS[sent.door]
-    return door if sent.tool_prefix is None else (door or Door())._replace(tool_prefix=sent.tool_prefix)
+    if sent.tool_prefix is not None:
+        door = (door or Door())._replace(tool_prefix=sent.tool_prefix)
+    return (door or Door())._replace(passes_on=True) if sent.passes_on else door
 
 
 def policy_text(policy: dict[str, Any]) -> str:

@@ -68,6 +68,7 @@ _DESCRIBED = {
     "policy": "Policy keys for this result alone. In a query, JSON.",
     "door": "The client through which the result comes. The texts name our tools as it shows them.",
     "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
+    "passes_on": "The caller asks POST /arguments before each call: the message says how to hand on.",
     "content": "The result: a string, or a list of MCP content blocks.",
     "used_tokens": "`context.used_tokens`.",
     "turn": "`context.turn`.",
