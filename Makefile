@@ -160,8 +160,8 @@ bench: $(VENV)/.dev ## Measure speed and memory against the two references
 replay-check: $(VENV)/.dev ## Replay a small made-up set of runs, and compare its figures with docs/worth.md
 	$(BIN)/python -m tests.replay.check
 
-replay-figures: $(VENV)/.dev ## Write the figures of the made-up set into docs/worth.md
-	$(BIN)/python -m tests.replay.check --write
+replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER those of recorded runs too
+	$(BIN)/python -m tests.replay.check --write $(if $(RUNS),--runs $(RUNS))
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json

@@ -35,6 +35,7 @@ from domain.results import ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
+from extraction.shown import ShownTexts
 from policies.book import PolicyBook
 from storage import (
     body_path,
@@ -106,6 +107,7 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
+    shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
     new_entry_id: EntryIds = field(default_factory=EntryIds)

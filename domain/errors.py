@@ -74,6 +74,18 @@ class InvalidPolicy(InvalidField):
     advice = "Correct the policy key that `detail` names. docs/settings.md lists the keys."
 
 
+class BadQuery(InvalidField):
+    """`near` is the part of the query that cannot be read. Only its author is shown it."""
+
+    code = "bad_query"
+    title = "Bad query"
+    advice = "Correct the query. It is SQL where it begins with SELECT or WITH, else JMESPath."
+
+    def __init__(self, detail: str = "", near: str = "") -> None:
+        super().__init__(detail)
+        self.near = near
+
+
 class NotQueryable(InvalidField):
     code = "not_queryable"
     title = "Not queryable"

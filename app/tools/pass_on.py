@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from app.edge.json_body import as_json
 from app.operations.tracing import note_refused
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, scan
 from app.runtime import Runtime
@@ -21,7 +22,6 @@ from app.tools.arguments import line_range
 from content.grep import MatchingLines
 from content.greppable import needs_view
 from content.lines import LastLines, LinePage, LinePager
-from content.text import without_surrogates
 from domain.accounting import EntryType, split_tool_name
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
 from domain.handles import SessionKey, forgiven_handle
@@ -81,7 +81,7 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
         return f"{sign}{len(found) - 1:02d}"
 
     try:
-        marked = msgspec.json.encode(replaced(without_surrogates(arguments), mark))
+        marked = as_json(replaced(arguments, mark))
         if len(found) > _MOST_REFERENCES:
             raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
         texts = await _texts(key, [reference for reference, _ in found], rt)

@@ -86,6 +86,9 @@ async def test_references_stand_at_any_depth_and_all_else_stays(client: httpx.As
         f"/spillgate:~1~1{log.replace('/', '~1')}",
     ]
     assert (await resolved(client, f"spillgate://{log}"))["arguments"] == LOG
+    surrogate = json.dumps({"tool_name": "t", "arguments": {"a": "\ud800", "b": f"spillgate://{log}"}})
+    answer = await client.post("/arguments", content=surrogate, headers={"Content-Type": "application/json"})
+    assert answer.json()["arguments"] == {"a": "\ufffd", "b": LOG}
     for value in (None, 5, "text", [], {}):
         assert await resolved(client, value) == {"used": [], "refusal": None, "arguments": value}
 
@@ -144,6 +147,12 @@ async def test_rows_of_a_query_go_on_as_json_or_csv(client: httpx.AsyncClient) -
     ]
     assert await text_at(client, f"spillgate://{handle}#query=orders[0].city") == "city 0"
     assert await text_at(client, f"spillgate://{handle}#query=orders[0].city&as=json") == '"city 0"'
+    sql = "SELECT city, id AS n FROM data WHERE total > 2600 ORDER BY id DESC LIMIT 2"
+    text = await text_at(client, f"spillgate://{handle}#query={sql}&as=csv")
+    assert text == "city,n\ncity 899,899\ncity 898,898\n"
+    text = await text_at(client, f"spillgate://{handle}#query={quote(sql, safe='')}")
+    assert json.loads(text)[0] == {"city": "city 899", "n": 899}
+    assert "nothing" in await refusal_of(client, f"spillgate://{handle}#query=SELECT 1 FROM nothing")
     # Not encoded, as models write it: all rows, also more than an answer of the tool holds.
     spaced = await text_at(client, f"spillgate://{handle}#query=orders[].id | sort(@)&as=csv")
     assert spaced == "value\n" + "".join(f"{n}\n" for n in range(900))

@@ -25,7 +25,7 @@ STATUSES = {
     413: "body_too_large",
     415: "unsupported_media_type",
     416: "range_not_satisfiable",
-    422: "idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
+    422: "bad_query idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
     429: "spend_reached too_many_requests too_many_sessions",
     431: "headers_too_large",
     500: "internal_error",
