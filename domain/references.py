@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-SIGN = '"spillgate://'
-"""JSON without it holds no reference. Some writers put a backslash before a slash: see `may_refer`."""
+SCHEME = "spillgate://"
 
 REFERENCE = re.compile(
     r"spillgate://(?P<session>[^\s/?#]{1,400})/(?P<file>[^\s/?#]{1,120})(?:(?P<rest>[?#][^\r\n]*))?"
@@ -19,18 +18,24 @@ UNRESOLVED = (
 
 def may_refer(json: str) -> bool:
     """False if the JSON holds no reference; else it is to be decoded."""
-    return SIGN in json or '"spillgate:\\/' in json
+    # Some writers put a backslash before a slash.
+    return f'"{SCHEME}' in json or '"spillgate:\\/' in json
 
 
 def is_reference(text: str) -> bool:
-    return text.startswith(SIGN[1:]) and REFERENCE.fullmatch(text) is not None
+    return text.startswith(SCHEME) and REFERENCE.fullmatch(text) is not None
 
 
-def has_reference(value: Any) -> bool:
-    """Whether a value of JSON, or one within it, is a reference. The names of members are none."""
+def references_in(value: Any) -> list[str]:
+    """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError."""
     found: list[str] = []
     replaced(value, lambda text, path: found.append(text))
-    return bool(found)
+    return found
+
+
+def is_of_relay(reference: str) -> bool:
+    """True for a result that a relay stored, in a session of its own."""
+    return reference.startswith(f"{SCHEME}session-mcp-")
 
 
 def replaced(value: Any, text_for: Callable[[str, str], Any], path: str = "") -> Any:

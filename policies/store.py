@@ -16,8 +16,9 @@ _TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
 _CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
 _BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
 _MESSAGE = f"{_BARE_MESSAGE}\nThe handle is a relative path under the tool_output root."
-_PASS_ON = "\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument."
-_CAT = "spillgate cat writes all of it"
+_PASS_ON = "\nTo hand it to another tool{} unread, pass spillgate://<handle> as the whole argument."
+_OF = {"any": "", "server": " of this server"}
+_CAT = "\ncat in place of ask writes all of it."
 _INSTRUCTIONS = "\nProvide precise and detailed instructions{} about what you are looking for."
 
 
@@ -57,7 +58,7 @@ def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door 
         return _BARE_MESSAGE.format(*size, call=call)
     is_told = has_tools(policy, door)
     if door is not None:
-        more = _search(door, policy) + _PASS_ON * door.passes_on + _shell(handle, door, is_told)
+        more = _search(door, policy) + _pass_on(door) + _shell(handle, door, is_told)
     where = " in `extract`" if is_told or door is None else ""
     how = _INSTRUCTIONS.format(where) if takes_extract(policy) or not is_told else ""
     return _MESSAGE.format(*size, call=call) + how + more
@@ -69,8 +70,12 @@ def _search(door: Door, policy: Policy) -> str:
     return f"\nIf the tool is not in your list, find it with {door.needs_search} first."
 
 
+def _pass_on(door: Door) -> str:
+    return _PASS_ON.format(_OF[door.passes_on]) if door.passes_on else ""
+
+
 def _shell(handle: Handle, door: Door, is_told: bool) -> str:
     """`is_told`: the message names a tool; else it names the command that asks."""
     if not door.has_shell:
         return ""
-    return f"\nIn a shell: {asking_by_shell(handle)}; {_CAT}." if is_told else f"\n{_CAT}."
+    return (f"\nIn a shell: {asking_by_shell(handle)}" if is_told else "") + _CAT

@@ -27,7 +27,7 @@ from command.client import (
     shown_unstored,
 )
 from domain.doors import TOOL_NAMES
-from domain.references import UNRESOLVED, has_reference, may_refer
+from domain.references import UNRESOLVED, may_refer, references_in
 from relay.backend import GoverningService
 from relay.messages import (
     NOT_JSON,
@@ -214,7 +214,7 @@ class ResultReplacer:
             "client": self.client,
             "project": self._project,
             "tool_prefix": self._offering.prefix or None,
-            "passes_on": True,
+            "passes_on": "server",
         }
         try:
             return self._sent(content, fields)
@@ -316,7 +316,7 @@ class Relay:
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
             return None
-        if not has_reference(json.loads(call.arguments)):
+        if not references_in(json.loads(call.arguments)):
             return None
         try:
             asked = arguments_request(self._replacer.session, call.tool, call.arguments)

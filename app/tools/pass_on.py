@@ -8,7 +8,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -16,7 +15,7 @@ import msgspec
 
 from app.edge.json_body import as_json
 from app.operations.tracing import note_refused
-from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, scan
+from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.runtime import Runtime
 from app.tools.arguments import line_range
 from content.grep import MatchingLines
@@ -200,8 +199,7 @@ def _has_view(stored: StoredResult) -> bool:
 
 async def _rows(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
     query = Query(part.value, most, stored.tool_name, _MOST_ROWS, path=path_of(stored))
-    read = partial(rt.store.read, stored)
-    answer = await rt.queries.run(stored.tenant, query, stored.measure.bytes, read)
+    answer = await run_query(rt, stored, query)
     data = bytes(answer.slice.result)
     if answer.slice.truncated:
         raise _too_large(None, most)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from domain.references import UNRESOLVED, has_reference, may_refer
+from domain.references import UNRESOLVED, may_refer, references_in
 from tests.app.test_tool_calls import LOG, ORDERS, TABLE, keep
 from tests.conftest import Serve, StillClock
 from tests.keys import key_file
@@ -301,7 +301,7 @@ def test_what_may_refer_is_decoded_and_what_does_not_is_not() -> None:
     reference = UNKNOWN + "#lines=1"
     for text in (json.dumps({"a": reference}), json.dumps([reference]).replace("/", "\\/")):
         assert may_refer(text)
-        assert has_reference(json.loads(text))
+        assert references_in(json.loads(text)) == [reference]
     assert not may_refer(json.dumps({"a": f"see {reference}"}))
-    assert not has_reference({"a": f"see {reference}", reference: 1})
+    assert references_in({"a": f"see {reference}", reference: 1}) == []
     assert UNRESOLVED.count(".") == 2

@@ -47,7 +47,10 @@ def stored(relay: RelayClient) -> str:
     message = relay.call("text", size=100_000)["content"][0]["text"]
     handle = HANDLE.search(message)
     assert handle is not None
-    assert "\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument." in message
+    assert (
+        "\nTo hand it to another tool of this server unread, pass spillgate://<handle> as the whole argument."
+        in message
+    )
     return handle[0]
 
 
