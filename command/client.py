@@ -4,10 +4,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from command.http1 import Address, Buffer, Connections, HttpAnswer, HttpRequest, address_of
+from command.http1 import (
+    Address,
+    Buffer,
+    Connection,
+    Connections,
+    HttpAnswer,
+    HttpRequest,
+    address_of,
+    read_body,
+)
 from domain import DEFAULT_URL
 from domain.doors import project_of
 from domain.errors import ConfigError
@@ -263,12 +274,44 @@ class ServiceClient:
 
     def request(self, request: ServiceRequest) -> ServiceAnswer:
         """The answer, if its status is below 400. Raises ServiceError."""
+        sent = self._http(request)
+        seconds = request.seconds + sent.length / _BYTES_A_SECOND
+        with self._told():
+            return _accepted(self._exchange(sent, seconds))
+
+    def stream(self, request: ServiceRequest) -> Iterator[bytes]:
+        """The body of the answer in pieces, as they come: it is never held whole, and waited for without
+        end. Raises ServiceError, also in its midst."""
+        with self._told(), closing(self._connected()) as connection:
+            response = connection.send(self._http(request))
+            if response.status >= 400:
+                _accepted(HttpAnswer(response.status, read_body(response)))
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+            if response.length:
+                raise ConnectionResetError("the answer is cut off")
+
+    def _http(self, request: ServiceRequest) -> HttpRequest:
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
         target = self.address.prefix + request.route
-        sent = HttpRequest(request.method, target, headers, request.body, request.size)
-        seconds = request.seconds + sent.length / _BYTES_A_SECOND
+        return HttpRequest(request.method, target, headers, request.body, request.size)
+
+    def _connected(self) -> Connection:
+        """Raises OSError."""
         try:
-            return _accepted(self._exchange(sent, seconds))
+            return Connection(self.address, ANSWER_SECONDS)
+        except ConnectionRefusedError:
+            if self._fallback is None:
+                raise
+            return Connection(self._fallback.address, ANSWER_SECONDS)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translates what goes wrong with a connection. Raises ServiceError."""
+        try:
+            yield
+        except HTTPException as error:
+            raise Unreachable(f"{self.address} closed the connection: {type(error).__name__}.") from None
         except TimeoutError:
             raise ServiceError(f"No answer from {self.address}: timed out.") from None
         except (ConnectionResetError, BrokenPipeError) as error:

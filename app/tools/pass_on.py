@@ -24,7 +24,7 @@ from content.lines import LastLines, LinePage, LinePager
 from domain.accounting import EntryType, split_tool_name
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
 from domain.handles import SessionKey, forgiven_handle
-from domain.references import REFERENCE, replaced
+from domain.references import NOT_RUN, REFERENCE, replaced
 from domain.results import StoredResult
 from extraction.queries import Query
 
@@ -40,7 +40,6 @@ _FRAGMENTS = (
     "After the handle comes nothing, #lines=120-180, #pattern=… or #query=…, and after a query &as=csv or "
     "&as=json, percent-encoded."
 )
-_NOT_RUN = "The tool did not run."
 
 
 class Used(NamedTuple):
@@ -87,7 +86,7 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
     except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
         return PassedOn(None, [], _refused(tool_name, error))
     for text in texts:
-        await _account(rt, text, tool_name)
+        await account_passed_on(rt, text.stored, tool_name, text.size)
     used = [
         Used(str(text.stored.handle), path, text.size) for text, (_, path) in zip(texts, found, strict=True)
     ]
@@ -100,7 +99,7 @@ def _refused(tool_name: str, error: SpillgateError | RecursionError) -> str:
     note_refused(error)
     fields = {"tool": tool_name, "code": error.code}
     log.warning("A stored result was not handed on.", extra={"fields": fields})
-    return f"{error.detail} {_NOT_RUN}"
+    return f"{error.detail} {NOT_RUN}"
 
 
 async def _texts(key: SessionKey, references: list[str], rt: Runtime) -> list[_Text]:
@@ -233,14 +232,14 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def _account(rt: Runtime, text: _Text, tool_name: str) -> None:
+async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, size: int) -> None:
     """Raises StorageError: what is not accounted is not handed on."""
-    entry = entry_about(rt, text.stored, EntryType.PASS_ON, rt.clock())
+    entry = entry_about(rt, stored, EntryType.PASS_ON, rt.clock())
     server, tool = split_tool_name(tool_name)
-    details = replace(entry.details, bytes=text.size)
+    details = replace(entry.details, bytes=size)
     named = replace(entry, tool_name=tool_name, mcpServer=server, command=tool, details=details)
     await rt.ledger.append(named)
-    fields = {"tool": tool_name, "handle": str(text.stored.handle), "bytes": text.size}
+    fields = {"tool": tool_name, "handle": str(stored.handle), "bytes": size}
     log.info("A stored result was handed on.", extra={"fields": fields})
 
 

@@ -11,6 +11,9 @@ REFERENCE = re.compile(
 )
 """The whole string. In a longer one it refers to nothing."""
 
+NOT_RUN = "The tool did not run."
+"""The end of what a model reads instead."""
+
 UNRESOLVED = (
     "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it."
 )
