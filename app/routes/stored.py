@@ -350,7 +350,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    (`extract`), or read back (`read`); or that the tool `tool_name` was given, unread by the model
+    (`pass_on`). `bytes` is its size. `question`: the words of the model that it answers. `question` and
     `text` are null where they were not kept."""
 
     entry_id: str
@@ -358,6 +359,8 @@ class Given(BodyOut):
     timestamp: int
     outcome: OutcomeKind | None
     strategy: str | None
+    tool_name: str
+    bytes: int
     tokens: int
     question: str | None
     text: str | None
@@ -390,6 +393,8 @@ async def get_given(
             timestamp=entry.timestamp,
             outcome=entry.outcome,
             strategy=entry.strategy,
+            tool_name=entry.tool_name,
+            bytes=entry.details.bytes,
             tokens=entry.tokens_out,
             question=await asked_words(rt, stored.epoch, entry),
             text=await given_text(rt, stored, entry) if texts else None,
