@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from content.tokens import load_encoding
+from tests.app.relay_client import RelayClient
 from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
-from tests.interop.agents.programs import Agent, ClaudeCode, Codex, GeminiCli, OpenCode
+from tests.interop.agents.programs import PROGRAMS, Agent, ClaudeCode, Codex, GeminiCli, OpenCode
 from tests.interop.test_agent_hooks import spillgate
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +129,37 @@ def context(asked: Asked) -> int:
     ]
     calls = [f"{one['name']} {json.dumps(one['input'])}" for one in blocks if one["type"] == "tool_use"]
     return sum(map(load_encoding("o200k_base").count, (*calls, *asked.results)))
+
+
+def test_the_filesystem_server_behind_the_relay_writes_a_stored_result(tmp_path: Path) -> None:
+    server = PROGRAMS / "mcp-server-filesystem"
+    if not server.exists():
+        pytest.skip("the MCP server is not installed: run `make interop`")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "large").write_text(text())
+    command = ("--embedded", "--", str(server), str(folder))
+    with RelayClient(*command, state=tmp_path / "state", url="http://127.0.0.1:1") as relay:
+        relay.ask(
+            "initialize",
+            {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        )
+        relay.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        read = relay.tool("read_text_file", path=str(folder / "large"))
+        handle = HANDLE.search(read["content"][0]["text"])
+        assert handle is not None, read
+        written = relay.tool("write_file", path=str(folder / "copy"), content=f"spillgate://{handle[0]}")
+        assert not written.get("isError"), written
+        part = {"path": str(folder / "part"), "content": f"spillgate://{handle[0]}#lines=2-3"}
+        assert not relay.tool("write_file", **part).get("isError")
+        refused = relay.tool(
+            "write_file", path=str(folder / "bad"), content=f"spillgate://{handle[0]}#rows=1"
+        )
+        assert refused["isError"]
+    assert (folder / "copy").read_bytes() == (folder / "large").read_bytes()
+    assert (folder / "part").read_text() == "".join(text().splitlines(keepends=True)[1:3])
+    assert not (folder / "bad").exists()
