@@ -580,7 +580,7 @@ CLIENTS = {
     ),
     "pi": Client(
         pi,
-        Door(has_shell=True, reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
+        Door(has_shell=True, passes_on="any", reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
         outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
     ),
 }
