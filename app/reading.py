@@ -9,7 +9,8 @@ import anyio
 import msgspec
 
 from app.extracting.known_models import SessionModel
-from app.operations.logs import describe_request
+from app.operations.audit import note_handle
+from app.operations.logs import describe_request, described
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
 from content import model_text
@@ -46,6 +47,7 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
     handle = parse_handle(text)
     describe_request(session_id=handle.session_id)
+    note_handle(handle)
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
@@ -112,6 +114,7 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
+        key=described("key"),
         details=EntryDetails(tool_output_handle=str(stored.handle)),
     )
 

@@ -111,7 +111,6 @@ class ArgumentsOut(BodyOut):
 
 @router.post(
     "/arguments",
-    response_class=Response,
     response_model=ArgumentsOut,
     summary="Put stored results into the arguments of a tool",
 )
