@@ -18,6 +18,7 @@ from app.extracting.known_models import KnownModels, default_models, model_confi
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
+from app.governing.unrecorded import Unrecorded
 from app.operations.export import Export, exported
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
@@ -108,6 +109,7 @@ class Runtime:
     indexes: IndexCache = field(default_factory=IndexCache)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))

@@ -184,13 +184,15 @@ class Call:
 
 @frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `is_retry`: the call was a retry."""
+    """What the ledger recorded for a call. `is_retry`: the call was a retry. Not `is_recorded`: the result
+    passed while the ledger had no room, and has no entry."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
     is_retry: bool = False
+    is_recorded: bool = True
 
 
 @frozen_struct

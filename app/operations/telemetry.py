@@ -130,6 +130,9 @@ class Metrics:
         ProcessCollector(registry=registry)
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self._results = counter("spillgate_results", "Results governed.", ["outcome", "trigger"])
+        self._unrecorded = counter(
+            "spillgate_results_unrecorded", "Results that passed without an entry: the ledger had no room."
+        )
         self._bytes = counter("spillgate_result_bytes", "Bytes of them.", ["outcome"])
         self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
         self._calls = counter("spillgate_llm_calls", "Model calls.", ["model", "status"])
@@ -208,6 +211,8 @@ class Metrics:
         """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
         if outcome.is_retry:
             return
+        if not outcome.is_recorded:
+            self._unrecorded.inc()
         measure = outcome.measure
         of = outcome.kind, outcome.trigger
         if (tally := self._tallies.get(of)) is None:

@@ -47,7 +47,7 @@ class SqliteLedger(LedgerBase):
         # another process may write to it.
         files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
         self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
-        self._writer = GroupCommit(database.writer, self._state, self._check_paths)
+        self._writer = GroupCommit(database.writer, self._state, self._check_paths, database.reserve)
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -143,7 +143,7 @@ class SqliteLedger(LedgerBase):
             after = session_rules.ended(before or session_rules.fresh(key, now), now)
             return self._state.save(connection, before, after)
 
-        return await self._writer.run(end)
+        return await self._writer.run(end, deletes=True)
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -200,16 +200,16 @@ class SqliteLedger(LedgerBase):
         times, state = Times(now, now - self._session_ms, now - self._entry_ms), self._state
         for stale in await self._later(STALE, [times.idle_since, times.oldest]):
             forget = partial(state.forget_session, key=SessionKey(*stale), times=times)
-            while not await self._writer.run(forget):
+            while not await self._writer.run(forget, deletes=True):
                 pass
-        while await self._writer.run(partial(state.forget_entries, times=times)):
+        while await self._writer.run(partial(state.forget_entries, times=times), deletes=True):
             pass
         for tenant, hour in await self._later(hours.LISTED, []):
             await self._writer.run(partial(hours.sum_up_again, tenant=tenant, hour=hour))
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant))
+        return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant), deletes=True)
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return self._state.usage()

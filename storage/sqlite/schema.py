@@ -11,6 +11,7 @@ from domain import __version__
 from domain.errors import ConfigError
 from storage.base.paths import Schema, make_directories, refusal, take_lock
 from storage.sqlite.hours import sum_up_new
+from storage.sqlite.reserve import Reserve
 
 log = logging.getLogger("spillgate.storage")
 
@@ -127,6 +128,7 @@ class DatabaseConnections:
     """`lock` is the open lock file. Closing it frees the database for another process."""
 
     lock: int
+    reserve: Reserve
     writer: sqlite3.Connection
     by_key: sqlite3.Connection
     long: sqlite3.Connection
@@ -144,7 +146,9 @@ def open_database(path: Path) -> DatabaseConnections:
             _prepare(writer, path)
             by_key = _connect(path, "ro")
             failed.callback(by_key.close)
-            connections = DatabaseConnections(lock, writer, by_key, _connect(path, "ro"))
+            reserve = Reserve(path.with_name(f"{path.name}.reserve"))
+            failed.callback(reserve.close)
+            connections = DatabaseConnections(lock, reserve, writer, by_key, _connect(path, "ro"))
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error

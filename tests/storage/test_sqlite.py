@@ -48,7 +48,13 @@ async def test_nobody_else_may_read_whatever_the_umask(umask: None, tmp_path: Pa
     await ledger.settle(charge(1))
     found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
     assert set(found.values()) == {0o600}
-    assert set(found) == {"ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db.lock"}
+    assert set(found) == {
+        "ledger.db",
+        "ledger.db-wal",
+        "ledger.db-shm",
+        "ledger.db.lock",
+        "ledger.db.reserve",
+    }
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     await ledger.close()
 
