@@ -121,13 +121,16 @@ class Settings(BaseSettings):
         description="Stored bytes of one tenant; past it a write of this tenant gets 507; 0 = no quota.",
     )
     max_sessions: int = Field(
-        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no quota."
+        10_000,
+        ge=0,
+        description="Open sessions of one tenant; past it idle ones leave, else a new one gets 429; 0 = no "
+        "quota.",
     )
     ledger_max_bytes: int = Field(
         1_073_741_824,
         ge=0,
-        description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
-        "0 = no quota.",
+        description="Bytes of one tenant's accounting and sessions, about; past it the oldest entries go "
+        "into sums; 0 = no quota.",
     )
     tenant_requests_per_second: float = Field(
         0.0,

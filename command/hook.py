@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 from command.client import (
     LARGE_BYTES,
@@ -28,7 +29,7 @@ from command.client import (
     state_folder,
 )
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, text_in
+from domain.hooks import CLIENTS, HookAnswer, HookCall, ended_session, text_in
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
@@ -120,6 +121,8 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     inner = CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
+    if (session := ended_session(payload)) is not None:
+        return {}, _end(session)
     call = CLIENTS[client].read(payload)
     if call is None:
         raise Passed("the payload has a shape that this hook does not replace")
@@ -129,6 +132,19 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     if shown is not None and not call.pays(shown):
         raise Passed("the replacement is larger than a third of what the agent shows")
     return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
+
+
+def _end(session: str) -> str:
+    """Lets the session go; its results stay until their retention ends. Raises ServiceError, ConfigError."""
+    path = f"/sessions/{quote(session, safe='')}?keep_results=true"
+    with closing(ServiceClient.from_environment()) as service:
+        try:
+            service.request(ServiceRequest("DELETE", path, seconds=_patience()))
+        except Refused as error:
+            if error.status != 404:
+                raise
+            return ""
+    return "released the session at its end"
 
 
 def _text(call: HookCall) -> str:

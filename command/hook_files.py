@@ -84,7 +84,11 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     else:
         servers = setup.home / ".claude.json"
     return [
-        SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(
+            folder / "settings.json",
+            "json",
+            ((("hooks", "PostToolUse"), groups), (("hooks", "SessionEnd"), [{"hooks": [run]}])),
+        ),
         SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
     ]
 
@@ -136,7 +140,9 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
     groups = [{"matcher": ".*", "hooks": [run]}]
     mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
     folder = setup.folder(".gemini", ".gemini")
-    return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
+    ends = [{"hooks": [run]}]
+    hooks = ((("hooks", "AfterTool"), groups), (("hooks", "SessionEnd"), ends))
+    return [SettingsFile(folder / "settings.json", "jsonc", (*hooks, *mcp))]
 
 
 def _opencode(setup: Setup) -> list[SettingsFile]:

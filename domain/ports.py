@@ -215,11 +215,13 @@ class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns.
 
-    Past `ledger_max_bytes` of a tenant's quota, a new call (`enter`, `reserve`, `settle`), `append` and
-    opening a session raise TenantFull. Past `max_sessions`, opening one more raises TooManySessions. Both
-    change nothing. All else still works: retries are answered, open sessions take reports and changes, and
-    can be ended. An extraction's entries (`llm`, `extract`)
-    are accepted past the bound: `enter` admitted its question.
+    At `ledger_max_bytes` of a tenant's quota, its oldest entries go into sums, which `summary` still counts;
+    then ended sessions are forgotten, then idle ones. At `max_sessions`, idle sessions leave, as by
+    `release`: first those that stored nothing, those used longest ago before others. Only if that is not
+    enough, a new call (`enter`, `reserve`, `settle`), `append` and opening a session raise TenantFull, and
+    opening a session TooManySessions; both say when the next session is idle, and change nothing else. All
+    else still works: retries are answered, open sessions take reports and changes, and can be ended. An
+    extraction's entries (`llm`, `extract`) are accepted past the bound: `enter` admitted its question.
     """
 
     async def enter(self, call: Call) -> Entered:
@@ -261,6 +263,11 @@ class Ledger(Backend, Protocol):
         """Ends the session; None if it is unknown. Ending an ended session changes nothing. The session
         `default` is never ended but emptied: a later epoch, nothing used or reserved. Returns the session
         afterwards; results before its `first_live_epoch` are to be deleted."""
+        ...
+
+    async def release(self, key: SessionKey) -> Session | None:
+        """Forgets the session, with its receipts and findings; its results live until their retention. A
+        later use opens it again, empty. Returns it as it was; None: it is unknown. An ended session stays."""
         ...
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:

@@ -14,7 +14,8 @@ from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
-from domain.hooks import CLIENTS, text_in
+from domain.handles import SessionKey
+from domain.hooks import CLIENTS, ended_session, text_in
 
 router = Router(tags=["hooks"])
 
@@ -53,14 +54,17 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
 async def hook_answer(
     client: str, body: bytes | bytearray, tenant: str, rt: Runtime, hold: Callable[[int], None]
 ) -> dict[str, Any]:
-    """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
-    `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+    """The agent's JSON. `{}` at the end of a session, if the result passes, if it is Spillgate's own, or if
+    its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         hold(size_of(text))
         payload = {**payload, inner: await read_document(utf8_of(text), rt.parsing)}
+    if (ended := ended_session(payload)) is not None:
+        await rt.ledger.release(SessionKey(tenant, ended))
+        return PASS
     call = reader.read(payload)
     if call is None:
         log_hook_passed(client, "the payload has a shape that this hook does not replace")

@@ -42,7 +42,7 @@ class SqliteLedger(LedgerBase):
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(self._quota_of, usages)
+        self._state = SqliteState(self._quota_of, usages, self._clock, self._idle_ms)
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
         files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
@@ -63,7 +63,7 @@ class SqliteLedger(LedgerBase):
             return await self._entered(call)
         # Without a name there is nothing to look up.
         session_rules.alive(known)
-        self._state.check_room_now(call.key.tenant, opens=False)
+        await self._make_room(call.key.tenant, opens=False)
         return Entered(known)
 
     async def _entered(self, call: Call) -> Entered:
@@ -77,7 +77,7 @@ class SqliteLedger(LedgerBase):
         if entered.receipt is not None:
             return entered
         opens = known is None and not self._now(partial(rows.counted_usage, key=key)).sessions
-        self._state.check_room_now(key.tenant, opens=opens)
+        await self._make_room(key.tenant, opens=opens)
         report = call.report
         if report is None or entered.session.reported(report).session is entered.session:
             return entered
@@ -92,6 +92,11 @@ class SqliteLedger(LedgerBase):
 
         return await self._writer.run(apply)
 
+    async def _make_room(self, tenant: str, *, opens: bool) -> None:
+        """Raises TenantFull, TooManySessions."""
+        if not self._state.has_room(tenant, opens=opens):
+            await self._writer.run(partial(self._state.check_room, tenant=tenant, opens=opens))
+
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
         return await self._writer.run(partial(_charge, self._state, charge, row, forced))
@@ -100,7 +105,9 @@ class SqliteLedger(LedgerBase):
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            self._state.check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
+            self._state.check_room(
+                connection, entry.tenant, opens=False, admitted=session_rules.is_admitted(entry)
+            )
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
@@ -144,6 +151,15 @@ class SqliteLedger(LedgerBase):
             return self._state.save(connection, before, after)
 
         return await self._writer.run(end, deletes=True)
+
+    async def release(self, key: SessionKey) -> Session | None:
+        def release(connection: sqlite3.Connection) -> Session | None:
+            session = self._state.read(connection, key)
+            if session is not None and session.ended_at is None:
+                self._state.forget(connection, key)
+            return session
+
+        return await self._writer.run(release, deletes=True)
 
     async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
@@ -282,7 +298,7 @@ def _charge(
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     opens = before is None and not rows.counted_usage(connection, charge.key).sessions
-    state.check_room(charge.key.tenant, opens=opens, admitted=admitted)
+    state.check_room(connection, charge.key.tenant, opens=opens, admitted=admitted)
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None

@@ -15,7 +15,7 @@ from storage.sqlite.reserve import Reserve
 
 log = logging.getLogger("spillgate.storage")
 
-VERSION = 9
+VERSION = 10
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"
 
@@ -57,12 +57,7 @@ OF_CHARGE = {
 }
 """The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
 
-_SUMS = """
-CREATE INDEX sums_of_time ON entries (
-  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
-  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
-  costs_more
-);
+_HOUR_SUMS = """\
 CREATE TABLE hour_sums (
   tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT NOT NULL, tool_name TEXT NOT NULL,
   trigger TEXT NOT NULL, outcome TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
@@ -73,7 +68,16 @@ CREATE TABLE hour_sums (
   observed_tokens_saved INTEGER NOT NULL, stored INTEGER NOT NULL, asked_back INTEGER NOT NULL,
   found_nothing INTEGER NOT NULL, costs_more INTEGER NOT NULL,
   PRIMARY KEY (tenant, hour, type, tool_name, trigger, outcome, status, model, strategy, tool_kind)
-) WITHOUT ROWID;
+) WITHOUT ROWID;"""
+_ROLLED_SUMS = _HOUR_SUMS.replace("hour_sums", "rolled_sums")
+"""The sums of entries that are not kept: see hours.roll_up."""
+
+_SUMMING = """
+CREATE INDEX sums_of_time ON entries (
+  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
+  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
+  costs_more
+);
 CREATE TABLE summed (one INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
 INSERT INTO summed VALUES (1, 0);
 CREATE TABLE unsummed_hours (
@@ -85,6 +89,7 @@ CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
     WHERE seq > ifnull((SELECT max(seq) FROM entries), 0);
 END;
 """
+_SUMS = _HOUR_SUMS + _SUMMING
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -94,7 +99,8 @@ CREATE TABLE sessions (
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE entries (seq INTEGER PRIMARY KEY, {columns});
-{sums}CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
+{sums}{rolled}
+CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
 CREATE TABLE findings (
@@ -119,6 +125,7 @@ ALTER TABLE entries ADD COLUMN stored {_COUNTED};
 ALTER TABLE entries ADD COLUMN first_question {_COUNTED};
 ALTER TABLE entries ADD COLUMN found_nothing {_COUNTED};
 ALTER TABLE entries ADD COLUMN costs_more {_COUNTED};{_SUMS}""",
+    9: _ROLLED_SUMS,
 }
 """The statements that follow each older version, up to the next."""
 
@@ -192,7 +199,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if version == VERSION:
         return
     columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
-    new = _SCHEMA.format(columns=columns, sums=_SUMS)
+    new = _SCHEMA.format(columns=columns, sums=_SUMS, rolled=_ROLLED_SUMS)
     steps = [new] if version == 0 else [_MIGRATIONS.get(at, "") for at in range(version, VERSION)]
     if not steps or not all(steps):
         refused = refusal(str(path), Schema(version, _written_by(connection)), VERSION)

@@ -389,3 +389,19 @@ async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: S
         for client, sent, is_large in sent_to[: count(60, 2000)]:
             answer = await asked(http, client, sent)
             assert answer == {} or (is_large and message_in(answer))
+
+
+@pytest.mark.parametrize("client_name", ["claude-code", "gemini"])
+async def test_at_the_end_of_an_agents_session_its_results_stay(serve: Serve, client_name: str) -> None:
+    sent = {"tool_name": "t", "content": LARGE, "session_id": "run-1", "context": {"used_tokens": 7}}
+    ends = {"hook_event_name": "SessionEnd", "session_id": "run-1", "cwd": "/", "reason": "exit"}
+    async with serve() as client:
+        handle = (await client.post("/results", json=sent)).json()["handle"]
+        for _ in range(2):
+            answer = await client.post(f"/hooks/{client_name}", json=ends)
+            assert (answer.status_code, answer.json()) == (200, {})
+        assert (await client.get("/sessions/run-1")).status_code == 404
+        assert (await client.get(f"/results/{handle}/content")).text == LARGE
+        # An agent that resumes the session opens it again.
+        again = await client.post("/results", json={**sent, "context": None})
+        assert (again.status_code, again.json()["budget"]["used_tokens"]) == (201, 0)
