@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
 from storage.base.threads import Batches
+from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.reserve import Reserve
 
 T = TypeVar("T")
@@ -46,12 +47,18 @@ class GroupCommit:
     changes that delete are written into the `reserve`."""
 
     def __init__(
-        self, connection: sqlite3.Connection, state: State, guard: Callable[[], None], reserve: Reserve
+        self,
+        connection: sqlite3.Connection,
+        state: State,
+        guard: Callable[[], None],
+        reserve: Reserve,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._connection = connection
         self._state = state
         self._guard = guard
         self._reserve = reserve
+        self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
     def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
@@ -68,6 +75,8 @@ class GroupCommit:
     async def close(self) -> None:
         """Commits the waiting changes, then closes the connection."""
         await self._batches.close()
+        if self._checkpoints is not None:
+            await asyncio.to_thread(self._checkpoints.close)
         await asyncio.to_thread(self._connection.close)
         self._reserve.close()
 
@@ -122,6 +131,8 @@ class GroupCommit:
             self._state.reset()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if self._checkpoints is not None:
+            self._checkpoints.finish(connection)
         return outcomes
 
 

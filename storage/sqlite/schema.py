@@ -10,6 +10,7 @@ from pathlib import Path
 from domain import __version__
 from domain.errors import ConfigError
 from storage.base.paths import Schema, make_directories, refusal, take_lock
+from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.hours import sum_up_new
 from storage.sqlite.reserve import Reserve
 
@@ -136,6 +137,7 @@ class DatabaseConnections:
 
     lock: int
     reserve: Reserve
+    checkpoints: Checkpoints
     writer: sqlite3.Connection
     by_key: sqlite3.Connection
     long: sqlite3.Connection
@@ -155,7 +157,10 @@ def open_database(path: Path) -> DatabaseConnections:
             failed.callback(by_key.close)
             reserve = Reserve(path.with_name(f"{path.name}.reserve"))
             failed.callback(reserve.close)
-            connections = DatabaseConnections(lock, reserve, writer, by_key, _connect(path, "ro"))
+            long = _connect(path, "ro")
+            failed.callback(long.close)
+            checkpoints = Checkpoints(_connect(path, "rw"))
+            connections = DatabaseConnections(lock, reserve, checkpoints, writer, by_key, long)
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error
@@ -188,8 +193,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"{path} is on a file system without shared memory. Put it on a local disk.")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # 16 MB between checkpoints, each of which syncs: four times the default.
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    # See storage/sqlite/checkpoints.py.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     _make_tables(connection, path)
 
 
