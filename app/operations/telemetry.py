@@ -179,6 +179,10 @@ class Metrics:
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
         self.key_faults = gauge("spillgate_api_key_faults", "What is wrong with the file of API keys.")
+        self.key_expires = gauge(
+            "spillgate_api_key_expires_timestamp_seconds",
+            "When the next API key without a successor expires; 0 = none does.",
+        )
         self.storage_key_faults = gauge(
             "spillgate_storage_key_faults", "What is wrong with the file of storage keys."
         )

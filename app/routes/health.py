@@ -54,7 +54,7 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
 def _warnings(request: Request, rt: Runtime) -> list[str]:
     keys = request.app.state.keys
     tenants = rt.readiness.tenant_warnings(_may_know(request, keys))
-    return [*rt.warnings, *tenants, *(keys.warnings if keys else ())]
+    return [*rt.warnings, *tenants, *(keys.notices if keys else ())]
 
 
 def _may_know(request: Request, keys: ApiKeys | None) -> Callable[[str], bool]:
@@ -125,6 +125,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
     keys = request.app.state.keys
     rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
+    rt.metrics.key_expires.set(keys.next_expiry if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None

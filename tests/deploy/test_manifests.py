@@ -44,7 +44,7 @@ from extraction.retrieve import strategy as retrieve
 from storage import LEDGERS, STORES
 
 OLDEST_KUBERNETES = "1.29"
-NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
+NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"]
 
 
 def test_compose_is_valid_by_the_compose_specification() -> None:
