@@ -4,7 +4,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,12 +40,14 @@ from policies.book import PolicyBook
 from storage import (
     body_path,
     check_urls,
+    key_uses_of,
     open_keyless,
     open_ledger,
     open_sealed_store,
     open_store,
     sealed_ledger,
 )
+from storage.sealed.keys import KeyUses
 
 if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
@@ -119,6 +121,7 @@ class Runtime:
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
+    key_uses: Callable[[], Awaitable[KeyUses]] | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
@@ -174,6 +177,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
+        key_uses = None if keys is None else key_uses_of(store)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         if settings.accounting_export is not None:
@@ -200,6 +204,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
+            key_uses=key_uses,
             tracer=tracer,
             tracing=tracing,
         )

@@ -59,11 +59,13 @@ class Draft(Protocol):
 
 class Load(NamedTuple):
     """How busy a backend is. `connections` to a server are in use, of at most `connections_cap`; 0: it has no
-    such connections. `waiting` operations wait for a connection, or for the only writer."""
+    such connections. `waiting` operations wait for a connection, or for the only writer. `medium_share`
+    of the server's memory or of the file system is used, by anyone; 0: it is not known."""
 
     connections: int = 0
     connections_cap: int = 0
     waiting: int = 0
+    medium_share: float = 0.0
 
 
 class Backend(Protocol):

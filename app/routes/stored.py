@@ -157,7 +157,13 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 @router.get("/results/{handle:path}/content", response_class=Response, summary="Read bytes", responses=_BYTES)
 @Traits(span=READ, raises=(RangeNotSatisfiable,))
 async def get_content(
-    request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath, accounted: Accounted = True
+    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
+    handle: HandlePath,
+    accounted: Annotated[
+        bool, Query(description="true: what is read goes to the model, and counts against the savings.")
+    ] = False,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
     size, etag = stored.measure.bytes, f'"{stored.sha256}"'

@@ -18,7 +18,7 @@ from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
-from storage.base.paths import WatchedPath
+from storage.base.paths import WatchedPath, used_share
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.threads import Threads
 from storage.sqlite import hours, rows
@@ -39,6 +39,7 @@ class SqliteLedger(LedgerBase):
         super().__init__(**options)
         # SQLite follows links, too: the lock and the -wal file are beside the file itself.
         link, path = path, Path(os.path.realpath(path))
+        self._path = path
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
@@ -57,7 +58,7 @@ class SqliteLedger(LedgerBase):
 
     @property
     def load(self) -> Load:
-        return Load(waiting=self._writer.pending)
+        return Load(waiting=self._writer.pending, medium_share=used_share(self._path))
 
     async def enter(self, call: Call) -> Entered:
         known = self._state.committed(call.key)

@@ -375,3 +375,20 @@ def test_keys_are_not_changed_where_the_last_line_was_cut(
     assert path.read_text() == cut
     assert main(["keys", "list", "--file", str(path)]) == 0
     assert "not in force" in capsys.readouterr().out
+
+
+async def test_health_shows_figures_of_tenants_to_those_who_may_know_them(serve: Serve, keys: Path) -> None:
+    async with serve(api_keys_file=keys) as client:
+        for number in range(3):
+            await client.put(f"/sessions/run-{number}", json={}, headers=by("agent"))
+        await client.put("/sessions/run", json={}, headers=by("other"))
+
+        async def sessions(**headers: str) -> tuple[Any, Any]:
+            health = (await client.get("/healthz", headers=headers)).json()
+            assert (health["ledger_bytes"] is None) == (health["sessions"] is None)
+            return health["sessions"], health["sessions_cap"]
+
+        assert await sessions() == (None, None)
+        assert await sessions(**by("unknown")) == (None, None)
+        assert await sessions(**by("other")) == (1, 10_000)
+        assert await sessions(**by("agent")) == await sessions(**by("metrics")) == (3, 10_000)
