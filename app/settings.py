@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from app.files import read_text
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
+from domain.handles import DEFAULT_TENANT, is_tenant
 from domain.library_errors import pydantic_rule
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url
@@ -157,6 +158,10 @@ class Settings(BaseSettings):
         None,
         description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
+    )
+    tenant: str = Field(
+        DEFAULT_TENANT,
+        description="The tenant of a service without API keys, such as the team of a sidecar.",
     )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
@@ -384,5 +389,11 @@ def _check_binding(settings: Settings) -> None:
     listener = settings.metrics_listener
     if listener is not None and settings.uds is None and listener[1] and listener[1] == settings.port:
         raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
+    if not is_tenant(settings.tenant):
+        raise ConfigError(
+            f"{PREFIX}TENANT has 1 to 128 letters, digits and ._:@=+~-, the first a letter, a digit or _."
+        )
+    if settings.tenant != DEFAULT_TENANT and settings.api_keys_file is not None:
+        raise ConfigError(f"{PREFIX}TENANT is for a service without keys: with keys, each names its tenant.")
     if settings.api_keys_file is not None:
         read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

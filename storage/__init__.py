@@ -121,7 +121,7 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
 
 
 def key_uses_of(store: ResultStore) -> Callable[[], Awaitable[KeyUses]]:
-    """Of a sealed store: returns which keys are in use."""
+    """Returns the function that says which keys of a sealed store are in use."""
     from storage.sealed.store import SealedStore
 
     assert isinstance(store, SealedStore)

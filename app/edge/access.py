@@ -32,7 +32,7 @@ from domain.errors import (
     Unauthorized,
     UnsupportedMedia,
 )
-from domain.handles import DEFAULT_TENANT, is_tenant
+from domain.handles import is_tenant
 from domain.quotas import QuotaOf, reached
 
 _ONCE = frozenset(
@@ -115,6 +115,7 @@ class Access:
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._keys = keys
+        self._own_tenant = settings.tenant
         self._count_request = count_request
         self._draining = draining
         self._metrics_port = metrics_port
@@ -201,7 +202,7 @@ class Access:
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
-            scope["tenant"] = DEFAULT_TENANT
+            scope["tenant"] = self._own_tenant
         else:
             scope["tenant"] = self._tenant(headers, scope, traits)
         if body.has_body:
@@ -231,9 +232,9 @@ class Access:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
         if self._routes.is_open(scope["path"]):
-            return DEFAULT_TENANT
+            return self._own_tenant
         if self._keys is None:
-            return self._within_rate(DEFAULT_TENANT, scope, traits)
+            return self._within_rate(self._own_tenant, scope, traits)
         key = self._keys.key_of(token_of(headers))
         if key.name:
             describe_request(key=key.name)

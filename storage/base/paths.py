@@ -45,7 +45,7 @@ def make_directories(path: Path) -> None:
 
 
 def used_share(path: Path) -> float:
-    """Of the file system that holds `path`, as `df` shows it; 0 if it cannot say."""
+    """Returns what is used of the file system that holds `path`, as `df` shows it; 0 if it cannot say."""
     try:
         status = os.statvfs(path)
     except OSError:
