@@ -14,7 +14,7 @@ from itertools import chain
 from typing import IO, cast
 from urllib.parse import urlencode
 
-from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, session_in
+from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, project_here, session_in
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
 from domain import DEFAULT_URL
@@ -68,10 +68,10 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
         )
         parser.add_argument("--offset", type=int, help="the first match to show, counted from 1")
     elif name == "lines":
-        parser.add_argument("offset", type=int, help="the first line, counted from 1")
-        parser.add_argument("limit", type=int, nargs="?", help="how many lines")
+        parser.add_argument("lines", help="120-180, or 120, or -40 for the last 40")
+        parser.add_argument("limit", type=int, nargs="?", help="how many lines from the first one on")
     else:
-        parser.add_argument("expression", help="JMESPath, such as [?price > `10`].name")
+        parser.add_argument("query", help="SQL over the table data (SELECT or WITH …), else JMESPath")
 
 
 def _ask(command: str, options: argparse.Namespace) -> int:
@@ -191,6 +191,7 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     """None if the result passes. Raises ServiceError, ConfigError, OSError."""
     session = options.session or os.environ.get("SPILLGATE_SESSION")
     fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
+    fields |= {"project": project} if (project := project_here()) else {}
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(ServiceClient.from_environment()) as service:

@@ -95,6 +95,42 @@ class LinePager:
         self._stopped = not fits or self._number == self._end
 
 
+class LastLines:
+    """Collects the last `most` lines, without the empty line after a final newline. Of lines that do not fit
+    `max_bytes`, the first ones are left out."""
+
+    __slots__ = ("_is_ended", "_max_bytes", "_most", "_newlines", "_size", "_tail")
+
+    def __init__(self, most: int, max_bytes: int) -> None:
+        self._most = most
+        self._max_bytes = max_bytes
+        self._tail = b""
+        self._newlines = 0
+        self._size = 0
+        self._is_ended = False
+
+    def feed(self, chunk: bytes) -> None:
+        if chunk:
+            self._newlines += chunk.count(b"\n")
+            self._size += len(chunk)
+            self._is_ended = chunk.endswith(b"\n")
+            # A newline at each end: the first line is whole only if one is before it.
+            kept = self._max_bytes + 2
+            self._tail = chunk[-kept:] if len(chunk) >= kept else (self._tail + chunk)[-kept:]
+
+    def finish(self) -> LinePage:
+        total = self._newlines + 1 if self._size else 0
+        last = total - self._is_ended
+        texts = self._tail.removesuffix(b"\n").split(b"\n") if self._size else []
+        is_cut = len(self._tail) < self._size
+        if is_cut and len(texts) > 1:
+            texts, is_cut = texts[1:], False
+        texts = texts[-self._most :]
+        first = last - len(texts) + 1
+        lines = [Line(first + at, text.decode("utf-8", "ignore"), is_cut) for at, text in enumerate(texts)]
+        return LinePage(lines, total, None)
+
+
 def _after_newline(data: bytes, count: int) -> int:
     """The offset after the `count`-th newline. Uses bisection, since `count` may be a million."""
     if count <= 0:

@@ -1,6 +1,6 @@
 """The accounting: one immutable line per governed result, model call, extraction and reading back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from domain.decisions import OutcomeKind, Trigger
@@ -28,17 +28,27 @@ class GroupBy(StrEnum):
     OUTCOME = "outcome"
     MODEL = "model"
     TYPE = "type"
+    MONTH = "month"
     DAY = "day"
     HOUR = "hour"
     MINUTE = "minute"
     STRATEGY = "strategy"
     TOOL_KIND = "tool_kind"
+    KEY = "key"
+    DOOR = "door"
 
 
 DAY_MS = 86_400_000
 PERIOD_MS = {GroupBy.DAY: DAY_MS, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
-PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
+PERIOD_FORMATS = {
+    GroupBy.MONTH: "%Y-%m",
+    GroupBy.DAY: "%Y-%m-%d",
+    GroupBy.HOUR: "%Y-%m-%dT%H:00Z",
+    GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ",
+}
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
+OF_ENTRY_ALONE = {GroupBy.KEY: "key", GroupBy.DOOR: "client"}
+"""The fields of an entry that no sums are kept by: a summary by them reads the entries."""
 
 
 @frozen_struct
@@ -74,12 +84,13 @@ _NO_DETAILS = EntryDetails()
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
-    ai-agent's accounting format.
+    ai-agent's accounting format. `key` is the name of the API key that the request came with.
 
-    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, and the `turn` of its usage report
-    or else of its session. Of a model call: `extract_id`, the id of the entry of its extraction. Of an
-    extraction: the `mode` asked for, the `strategy` used, `fallback_reason` where it fell back, and
-    `coverage`, the share of the data (0 to 1) that the answer rests on.
+    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
+    else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
+    `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
+    `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
+    the answer rests on.
     """
 
     id: str
@@ -113,6 +124,9 @@ class AccountingEntry:
     tokens: LlmTokens | None = None
     cost_usd: float = 0.0
     error: str | None = None
+    client: str | None = None
+    project: str | None = None
+    key: str | None = None
     details: EntryDetails = _NO_DETAILS
 
     @property
@@ -174,25 +188,16 @@ class SummaryRow:
         """Adds both rows. The result has the groups of this row."""
         entries = self.entries + other.entries
         waited = self.latency_ms_mean * self.entries + other.latency_ms_mean * other.entries
-        return SummaryRow(
-            group=self.group,
-            entries=entries,
-            failed=self.failed + other.failed,
-            bytes=self.bytes + other.bytes,
-            tokens_in=self.tokens_in + other.tokens_in,
-            tokens_out=self.tokens_out + other.tokens_out,
-            tokens_saved=self.tokens_saved + other.tokens_saved,
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(
+            self,
+            **added,
             latency_ms_mean=waited / max(entries, 1),
             latency_ms_max=max(self.latency_ms_max, other.latency_ms_max),
-            cost_usd=self.cost_usd + other.cost_usd,
-            tokens_saved_observed=self.tokens_saved_observed + other.tokens_saved_observed,
-            stored=self.stored + other.stored,
-            asked_back=self.asked_back + other.asked_back,
-            found_nothing=self.found_nothing + other.found_nothing,
-            costs_more=self.costs_more + other.costs_more,
-            groups=self.groups,
         )
 
+
+_ADDED = [one.name for one in fields(SummaryRow) if not one.name.startswith(("group", "latency"))]
 
 MOST_GROUPS = 10_000
 """The most groups that a summary tells apart."""

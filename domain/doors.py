@@ -1,5 +1,6 @@
 """The client through which a result comes, and how its model calls our tools. Light: hooks import it."""
 
+import re
 from typing import NamedTuple
 
 
@@ -27,8 +28,35 @@ CODEX_BYTES = 40_000
 OPENCODE_BYTES = PI_BYTES = 50 << 10
 
 
+_PROJECT = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+
+
+def project_of(folder: str) -> str | None:
+    """The name of the folder that a client works in: the accounting has no more of its path."""
+    name = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+    return name if _PROJECT.fullmatch(name) else None
+
+
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that MCP's header Mcp-Name repeats, of each method that has one."""
 
 TOOL_NAMES = frozenset({"tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"})
 """The tools that a service may offer to a model."""
+
+
+class McpClient(NamedTuple):
+    """A client of MCP that runs one conversation, and its subagents, in a process. `prefix` is what its model
+    sees before the name of a tool, with the server's name in the client's settings for `{}`. `relists`: it
+    asks for the tools again within a run when a server says that they have changed."""
+
+    prefix: str
+    relists: bool = False
+
+
+MCP_CLIENTS = {
+    "claude-code": McpClient("mcp__{}__", relists=True),
+    "copilot-cli": McpClient("{}-", relists=True),
+    "gemini-cli-mcp-client": McpClient("mcp_{}_"),
+    "opencode": McpClient("{}_", relists=True),
+}
+"""By the name in its `clientInfo`. What they do was seen with the versions that docs/mcp.md names."""

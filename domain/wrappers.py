@@ -112,8 +112,10 @@ class LedgerAround(Ledger):
     async def release(self, key: SessionKey) -> Session | None:
         return await self._inner.release(key)
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        return await self._inner.sessions(tenant, limit, cursor)
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        return await self._inner.sessions(tenant, limit, cursor, newest_first=newest_first)
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False

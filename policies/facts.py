@@ -36,8 +36,9 @@ NAME = Repeat.NAME
 
 
 class Offer(StrEnum):
-    """The model's tools, as a policy offers them."""
+    """The model's tools, as a policy offers them: one for all questions, or one for each kind."""
 
+    ONE = "one"
     ASK = "ask"
     GREP = "grep"
     LINES = "lines"
@@ -105,7 +106,7 @@ class Policy:
     overlap_percent: Annotated[int, whole(0, 50)] = 10
     avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
     max_answer_bytes: Annotated[int, whole(300, 1_000_000)] = 2560
-    offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ASK,)
+    offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ONE,)
     extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
     max_llm_calls: Annotated[int, whole(0, 1_000_000_000)] = 0
     max_llm_tokens: Annotated[int, whole(0, 1_000_000_000_000)] = 0

@@ -11,7 +11,7 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
 from domain.structs import frozen_struct
-from policies.facts import Facts, Policy, has_too_many_rows
+from policies.facts import Facts, Offer, Policy, has_too_many_rows
 
 _SHARE = 0.9
 """The share used of a cap in characters or tokens that was converted to bytes by the text's average."""
@@ -96,13 +96,31 @@ def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
     """The call with which a model behind the door asks about a stored result."""
     if door is not None and door.call:
         return door.call
-    if door is None:
-        tool = name_for_model("tool_output", policy)
-    elif door.has_tools:
-        tool = policy.tool_names.get("tool_output", f"{door.tool_prefix}tool_output")
-    else:
+    offered = next((offer for offer in _CALLS if offer in policy.offer), Offer.ONE)
+    if door is not None and not has_tools(policy, door):
         return asking_by_shell(handle)
-    return f'{tool}(handle = "{handle}", extract = "what to extract")'
+    tool, argument = _CALLS[offered]
+    tool = policy.tool_names.get(tool, f"{door.tool_prefix if door else ''}{tool}")
+    return f'{tool}(handle = "{handle}", {argument})'
+
+
+_CALLS = {
+    Offer.ONE: ("tool_output", 'extract = "what to extract"'),
+    Offer.ASK: ("tool_output", 'extract = "what to extract"'),
+    Offer.GREP: ("tool_output_grep", 'pattern = "what to find"'),
+    Offer.LINES: ("tool_output_lines", 'lines = "1-40"'),
+    Offer.QUERY: ("tool_output_query", 'query = "SELECT …"'),
+}
+"""The tool to name and its argument, by what is offered: the first that is."""
+
+
+def takes_extract(policy: Policy) -> bool:
+    return Offer.ONE in policy.offer or Offer.ASK in policy.offer or not policy.offer
+
+
+def has_tools(policy: Policy, door: Door | None) -> bool:
+    """Whether a model behind the door is given our tools."""
+    return bool(policy.offer) and (door is None or door.has_tools)
 
 
 def has_means(policy: Policy, door: Door | None) -> bool:

@@ -5,7 +5,7 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, asking, asking_by_shell
+from policies.oversized import Ends, Oversized, asking, asking_by_shell, has_tools, takes_extract
 
 CUTS = False
 
@@ -15,11 +15,8 @@ _PREVIEWED_BYTES = 1 << 16
 _TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
 _CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
 _BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
-_MESSAGE = (
-    f"{_BARE_MESSAGE}\n"
-    "The handle is a relative path under the tool_output root.\n"
-    "Provide precise and detailed instructions{where} about what you are looking for."
-)
+_MESSAGE = f"{_BARE_MESSAGE}\nThe handle is a relative path under the tool_output root."
+_INSTRUCTIONS = "\nProvide precise and detailed instructions{} about what you are looking for."
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
@@ -56,9 +53,11 @@ def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door 
     size = measure.bytes, measure.lines, measure.tokens
     if door is not None and door.call:
         return _BARE_MESSAGE.format(*size, call=call)
-    if door is not None and door.needs_search:
+    if door is not None and door.needs_search and policy.offer:
         shell = f"\nIf the tool is not in your list, find it with {door.needs_search} first."
-    if door is not None and door.has_shell and door.has_tools:
+    is_told = has_tools(policy, door)
+    if door is not None and door.has_shell and is_told:
         shell += f"\nIn a shell: {asking_by_shell(handle)}"
-    where = " in `extract`" if door is None or door.has_tools else ""
-    return _MESSAGE.format(*size, call=call, where=where) + shell
+    where = " in `extract`" if is_told or door is None else ""
+    how = _INSTRUCTIONS.format(where) if takes_extract(policy) or not is_told else ""
+    return _MESSAGE.format(*size, call=call) + how + shell

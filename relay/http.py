@@ -210,6 +210,8 @@ class HttpServer:
                 if post.method == "tools/list":
                     self._routing.note(parsed)
         line = self._from_server(message)
+        if not line:
+            return
         end = b"" if bytes(line[-1:]) == b"\n" else b"\n"
         try:
             self._client.write(b"".join([line, end]))

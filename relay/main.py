@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from command.client import embedded_directory
 from domain.errors import ConfigError
 from relay.backend import GoverningService
 from relay.http import HttpServer
+from relay.offering import Offering
 from relay.relay import Relay
 from relay.streams import CommandServer, Output
 
@@ -33,10 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
     backend = GoverningService(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
-    relay = Relay(backend, client.write)
+    offering = Offering(embedded_directory(), backend.identity, options.name)
+    relay = Relay(backend, client.write, offering)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:
         relay.wait(_ANSWERS_SECONDS)
+    offering.close()
     backend.close()
     return _end(status)
 
@@ -48,6 +52,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     # Some clients leave the dashes before a command out.
     parser.add_argument("server", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--name",
+        default="",
+        help="the server's name in the client's settings: messages then name the tool so",
+    )
     parser.add_argument("--url", help="an MCP server over streamable HTTP, instead of a command")
     parser.add_argument(
         "--header",

@@ -8,18 +8,18 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.client import (
-    LARGE_BYTES,
     TOOL_SECONDS,
     Refused,
     ServiceError,
     ServiceRequest,
     TextBody,
+    project_here,
     result_request,
     session_in,
     shown_unstored,
@@ -38,6 +38,7 @@ from relay.messages import (
     parse,
     written,
 )
+from relay.offering import RELISTED_SECONDS, Offering
 from relay.streams import to_stderr
 
 PICTURE_BYTES = 8 << 20
@@ -51,6 +52,7 @@ MOST_NAME = 256
 """Characters of a tool's name and of the id of a call that the service takes."""
 
 INVALID_REQUEST = -32600
+NO_TOOLS = "The model has no tools for stored results."
 
 _PICTURES = ("image", "audio")
 
@@ -60,6 +62,10 @@ _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 _CALL_ID = "claudecode/toolUseId"
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
+_CLIENT = "io.modelcontextprotocol/clientInfo"
+_LISTENS = "toolsListChanged"
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 _MOST_AWAITED = 10_000
 _MOST_NAMESPACE = 128
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -117,6 +123,10 @@ def blocks_of(content: Json | None) -> Blocks:
     return blocks
 
 
+def _line(message: str) -> bytes:
+    return message.encode("utf-8", "surrogatepass") + b"\n" if message else b""
+
+
 def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     """Whether structured content repeats a picture or sound that stays in the content."""
     pictures = (block.members.get("data") for block in blocks.others if block.inner("type") in _PICTURES)
@@ -124,18 +134,32 @@ def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     return any(data is not None and data.is_string and data.text in text for data in pictures)
 
 
+def _name_in(info: object) -> str | None:
+    """The name of a client or a server, if the accounting takes it."""
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE else None
+
+
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
-    def __init__(self, backend: GoverningService, session: str) -> None:
+    def __init__(
+        self, backend: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
+    ) -> None:
+        """`say` gets a line about each result that could not be stored."""
         self._backend = backend
+        self._offering = offering
         self.session = session
+        self._say = say
+        self.has_stored = False
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
+        self.client: str | None = None
+        """That of the client."""
+        self._project = project_here()
 
     def replacement(self, result: Json, call: AwaitedCall) -> str | None:
-        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises ServiceError,
-        NOT_JSON.
+        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
 
         Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
         what the text says: if it is more than twice as large."""
@@ -166,8 +190,8 @@ class ResultReplacer:
         return result.replaced(changes)
 
     def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
-        """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
-        small text; of a large one the model then gets a part."""
+        """The text that replaces this one; None if it passes. Of a large text that the service does not take,
+        the model gets head and tail."""
         fields: dict[str, Any] = {
             "session_id": self.session,
             "tool_name": call.tool,
@@ -175,18 +199,22 @@ class ResultReplacer:
             "is_error": is_error,
             "tool_arguments": call.arguments,
             "tool_namespace": self.namespace,
+            "client": self.client,
+            "project": self._project,
+            "tool_prefix": self._offering.prefix or None,
         }
         try:
             return self._sent(content, fields)
         except ServiceError as error:
-            if content.size <= LARGE_BYTES:
-                raise
-            to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
-            return shown_unstored(content.text)
+            cut = shown_unstored(content.text)
+            self._say(f"{error} The result {'is cut' if cut else 'passes unchanged'}. It is not stored.")
+            return cut
 
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
+        if self._offering.is_missing:
+            raise ServiceError(NO_TOOLS)
         try:
-            return self._backend.request(result_request(fields, content, content.size)).replacement()
+            return self._answered(fields, content)
         except Refused as error:
             if error.code != "idempotency_key_reused":
                 raise
@@ -195,23 +223,34 @@ class ResultReplacer:
         for piece in content:
             digest.update(piece)
         again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{digest.hexdigest()}"}
-        return self._backend.request(result_request(again, content, content.size)).replacement()
+        return self._answered(again, content)
+
+    def _answered(self, fields: dict[str, Any], content: TextBody) -> str | None:
+        answer = self._backend.request(result_request(fields, content, content.size))
+        self.has_stored |= answer.names_handle
+        return answer.replacement()
 
 
 class Relay:
     """One conversation. `from_client` and `from_server` may be called from different threads."""
 
-    def __init__(self, backend: GoverningService, reply: Callable[[Buffer], None]) -> None:
+    def __init__(
+        self, backend: GoverningService, reply: Callable[[Buffer], None], offering: Offering
+    ) -> None:
         """`reply` sends a message to the client that the server did not send."""
         self._backend = backend
         self._reply = reply
+        self._offering = offering
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._replacer = ResultReplacer(backend, session)
+        self._replacer = ResultReplacer(backend, session, offering, self._say)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | AwaitedCall] = {}
         self._answering: dict[Id, threading.Thread] = {}
+        self._following: list[threading.Thread] = []
+        self._listening: Id | None = None
+        self._server_tells = False
         self._server_tools: set[str] = set()
         """Names of such tools that the server has itself: it may be a relay, too."""
         self._last_line = ""
@@ -225,13 +264,13 @@ class Relay:
         return message if self._read(self._passes_on, message, True) else None
 
     def from_server(self, message: Buffer) -> Buffer:
-        """What the client gets."""
+        """What the client gets; nothing if it gets that later."""
         changed = self._read(self._changed, message, None)
-        return message if changed is None else changed.encode("utf-8", "surrogatepass") + b"\n"
+        return message if changed is None else _line(changed)
 
     def wait(self, seconds: float) -> None:
         """Waits for answers that the relay itself owes the client."""
-        for thread in list(self._answering.values()):
+        for thread in [*self._answering.values(), *self._following]:
             thread.join(seconds)
 
     def _passes_on(self, message: Json) -> bool:
@@ -241,12 +280,17 @@ class Relay:
             return True
         if method == "notifications/cancelled":
             cancelled = message.inner("params", "requestId")
+            if cancelled is not None and cancelled == self._listening:
+                self._listening = self._offering.listens_as = None
+                return self._server_tells
             return (
                 not isinstance(cancelled, str | int | float) or self._answering.pop(cancelled, None) is None
             )
         request = id_of(message)
         if request is None:
             return True
+        client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
+        self._replacer.client = _name_in(client) or self._replacer.client
         if method == "tools/call":
             call = self._call(message)
             if call.tool not in TOOL_NAMES:
@@ -255,8 +299,30 @@ class Relay:
                 self._answer(message, request, call)
                 return False
         elif method in ("tools/list", "initialize", "server/discover"):
+            self._offering.note_client(message)
             self._await(request, method)
+        elif method == "subscriptions/listen" and message.inner("params", "notifications", _LISTENS) is True:
+            return self._listens(message, request)
         return True
+
+    def _listens(self, message: Json, request: Id) -> bool:
+        """The client wants to be told of changes. False if the server tells of none, and is not asked."""
+        if self._offering.may_relist:
+            self._offering.listens_as = message.members["id"].text
+            self._listening = request
+            if not self._server_tells:
+                with suppress(OSError):  # The client may be gone.
+                    self._reply(_line(self._acknowledgement({_LISTENS: "true"})))
+                return False
+        return True
+
+    def _acknowledgement(self, notifications: Mapping[str, str]) -> str:
+        params = written({"notifications": written(notifications), "_meta": self._subscription()})
+        method = json.dumps(_ACKNOWLEDGED)
+        return written({"jsonrpc": '"2.0"', "method": method, "params": params})
+
+    def _subscription(self) -> str:
+        return written({_SUBSCRIPTION: self._offering.listens_as or "null"})
 
     def _await(self, request: Id, what: str | AwaitedCall) -> None:
         while len(self._awaited) >= _MOST_AWAITED:
@@ -279,31 +345,77 @@ class Relay:
 
     def _changed(self, message: Json) -> str | None:
         """The message for the client, if it is another one than the server's."""
-        request = None if "method" in message.members else id_of(message)
+        if "method" in message.members:
+            return self._acknowledged(message)
+        request = id_of(message)
         awaited = None if request is None else self._awaited.get(request)
         if request is None or awaited is None or "result" not in message.members:
             return None
         if isinstance(awaited, AwaitedCall):
             # A server may answer twice. Arguments are too large to be kept for that.
             self._awaited[request] = awaited._replace(arguments=None)
-            try:
-                changed = self._replacer.replacement(message.members["result"], awaited)
-            except ServiceError as error:
-                self._say(f"{error} The result passes unchanged. It is not stored.")
-                return None
-        elif awaited == "tools/list":
+            return self._governed(message, awaited)
+        if awaited == "tools/list":
             changed = self._listed(message.members["result"])
+            if changed is not None and self._offering.is_listed and not self._offering.relisted.is_set():
+                # The result that waits for it must come behind it.
+                self._reply(_line(message.replaced({"result": changed})))
+                self._offering.relisted.set()
+                return ""
         else:
-            self._note_server(message)
-            return None
+            changed = self._note_server(message)
         return None if changed is None else message.replaced({"result": changed})
 
-    def _note_server(self, message: Json) -> None:
-        """The server's name is the namespace of its tools in the accounting."""
+    def _governed(self, message: Json, call: AwaitedCall) -> str | None:
+        """The response to a call, if another one; "" if it comes later: once the client, told that the tools
+        have changed, has asked for them, or has had the time to."""
+        changed = self._replacer.replacement(message.members["result"], call)
+        if changed is None:
+            return None
+        response = message.replaced({"result": changed})
+        if not (self._replacer.has_stored and self._offering.store()):
+            return response
+        self._offering.relisted.clear()
+        changes = {"jsonrpc": '"2.0"', "method": '"notifications/tools/list_changed"'}
+        if self._offering.listens_as is not None:
+            changes["params"] = written({"_meta": self._subscription()})
+        self._reply(_line(written(changes)))
+
+        def follow() -> None:
+            self._offering.relisted.wait(RELISTED_SECONDS)
+            with suppress(OSError):  # The client may be gone.
+                self._reply(_line(response))
+            self._following.remove(thread)
+
+        self._following.append(thread := threading.Thread(target=follow, daemon=True))
+        thread.start()
+        return ""
+
+    def _acknowledged(self, message: Json) -> str | None:
+        """The server's answer to a client that wants to be told of changes: of the tools, it is told by the
+        relay too."""
+        listens = self._offering.listens_as
+        if method_of(message) != _ACKNOWLEDGED or listens is None:
+            return None
+        if message.inner("params", "_meta", _SUBSCRIPTION) != json.loads(listens):
+            return None
+        params = message.members["params"]
+        notifications = params.members["notifications"].replaced({_LISTENS: "true"})
+        return message.replaced({"params": params.replaced({"notifications": notifications})})
+
+    def _note_server(self, message: Json) -> str | None:
+        """The server's name is the namespace of its tools in the accounting. Returns the result with tools
+        that may change, for a client that then asks for them again."""
         info = message.inner("result", "serverInfo") or message.inner("result", "_meta", _SERVER)
-        name = info.get("name") if isinstance(info, dict) else None
-        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE:
-            self._replacer.namespace = name
+        self._replacer.namespace = _name_in(info) or self._replacer.namespace
+        result = message.members["result"]
+        capabilities = result.members.get("capabilities")
+        tools = capabilities and capabilities.members.get("tools")
+        self._server_tells = '"listChanged"' in capabilities.text if capabilities else False
+        if not (capabilities and tools and tools.is_object and self._offering.may_relist):
+            return None
+        changing = tools.replaced({"listChanged": "true"})
+        return result.replaced({"capabilities": capabilities.replaced({"tools": changing})})
 
     def _listed(self, result: Json) -> str | None:
         """A page of tools as the client gets it. The last one ends with the tools of the service."""
@@ -322,8 +434,12 @@ class Relay:
             if isinstance(tool.inner("name"), str) and tool.inner("name") in TOOL_NAMES:
                 self._server_tools.add(tool.inner("name"))
         if not result.inner("nextCursor"):
-            offered = [tool for tool in self._tools() if tool["name"] not in self._server_tools]
+            offers = self._offering.offers()
+            offered = (
+                [tool for tool in self._tools() if tool["name"] not in self._server_tools] if offers else []
+            )
             tools += [json.dumps(tool, ensure_ascii=False) for tool in offered]
+            self._offering.is_listed = bool(offered)
         return result.replaced({"tools": f"[{','.join(tools)}]"})
 
     def _tools(self) -> list[dict[str, Any]]:
@@ -334,10 +450,12 @@ class Relay:
             tools: list[dict[str, Any]] = self._backend.request(
                 ServiceRequest("POST", "/mcp", message)
             ).json()["result"]["tools"]
+            self._offering.is_missing = False
             return [tool for tool in tools if tool["name"] in TOOL_NAMES]
         except (ServiceError, LookupError, TypeError) as error:
+            self._offering.is_missing = not self._offering.is_late
             why = str(error) if isinstance(error, ServiceError) else "The service listed no tools."
-            self._say(f"{why} The model has no tools for stored results.")
+            self._say(f"{why} {NO_TOOLS}")
             return []
 
     def _answer(self, message: Json, request: Id, call: AwaitedCall) -> None:

@@ -6,22 +6,27 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 
 class Stopwatch:
-    """Counts from its creation, without the time in which the main thread of this process, or of one of
-    `pids`, was ready to run and had no core."""
+    """Counts from its creation, without the time in which a thread of this process, or of one of `pids`, was
+    ready to run and had no core."""
 
     def __init__(self, *pids: int) -> None:
         self._pids = (os.getpid(), *pids)
-        self._began = time.monotonic() - self._waited()
+        self._before = self._waited()
+        self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._waited() - self._began
+        waited = sum(seconds - self._before.get(thread, 0) for thread, seconds in self._waited().items())
+        return time.monotonic() - self._began - waited
 
-    def _waited(self) -> float:
-        return sum(map(_seconds_on_run_queue, self._pids))
+    def _waited(self) -> dict[Path, float]:
+        """By thread. Systems other than Linux do not tell."""
+        threads = [thread for pid in self._pids for thread in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        return {thread: _seconds_on_run_queue(thread) for thread in threads}
 
 
 class Turns:
@@ -55,10 +60,9 @@ async def watched_turns() -> AsyncIterator[Turns]:
         gc.enable()
 
 
-def _seconds_on_run_queue(pid: int) -> float:
+def _seconds_on_run_queue(thread: Path) -> float:
     try:
-        with open(f"/proc/{pid}/schedstat") as file:
-            return int(file.read().split()[1]) / 1e9
-    except FileNotFoundError:
-        # Another system than Linux, or the process has ended.
+        return int(thread.read_text().split()[1]) / 1e9
+    except OSError:
+        # It has ended.
         return 0.0

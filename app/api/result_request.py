@@ -28,6 +28,7 @@ from app.edge.json_body import (
     is_string,
 )
 from app.edge.request_body import read_body
+from domain.doors import Door
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.hooks import DOORS
@@ -65,6 +66,7 @@ SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FF
 
 Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+ToolPrefix = Annotated[str, Meta(max_length=100, pattern=r"^[A-Za-z0-9_.-]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
@@ -106,6 +108,9 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
     door: DoorName | None = None
+    client: Label | None = None
+    project: Label | None = None
+    tool_prefix: ToolPrefix | None = None
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -420,8 +425,15 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,
-        door=None if sent.door is None else DOORS[sent.door],
+        door=_door(sent),
+        client=sent.client or sent.door,
+        project=sent.project,
     )
+
+
+def _door(sent: _Fields) -> Door | None:
+    door = None if sent.door is None else DOORS[sent.door]
+    return door if sent.tool_prefix is None else (door or Door())._replace(tool_prefix=sent.tool_prefix)
 
 
 def policy_text(policy: dict[str, Any]) -> str:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
+from app.api.answers import JSON
 from app.api.bodies import BodyOut
-from app.api.openapi import JSON, body_of, json_of
+from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors import headroom, litellm
 from app.edge.json_body import as_json

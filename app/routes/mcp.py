@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 
-from app.api.answers import JsonAnswer
+from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_json
 from app.doors.mcp.messages import (
@@ -108,4 +108,4 @@ def _failure(message: Any, error: RpcError) -> dict[str, Any]:
 
 
 def _response(status: int, body: Any) -> Response:
-    return JsonAnswer(msgspec.json.encode(body), status, {})
+    return Response(msgspec.json.encode(body), status, media_type=JSON)

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import ConfigDict, Field, JsonValue
 from starlette.types import Receive, Scope
 
-from app.api.answers import PLAIN, JsonAnswer, ResultOut, encode, result_out, spillgate_headers
+from app.api.answers import JSON, PLAIN, ResultOut, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
@@ -67,6 +67,9 @@ _DESCRIBED = {
     "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
     "policy": "Policy keys for this result alone. In a query, JSON.",
     "door": "The client through which the result comes. The texts name our tools as it shows them.",
+    "client": "For the accounting: the program whose tools these are. Default: `door`.",
+    "project": "For the accounting: what the client works in, such as the name of its folder.",
+    "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
     "content": "The result: a string, or a list of MCP content blocks.",
     "used_tokens": "`context.used_tokens`.",
     "turn": "`context.turn`.",
@@ -147,7 +150,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         content = sent.content.json()
     elif passed is not None:
         content = passed.decode()
-    return JsonAnswer(encode(result_out(outcome, content, sent.warnings)), status, headers)
+    return Response(encode(result_out(outcome, content, sent.warnings)), status, headers, JSON)
 
 
 class CheckIn(BodyIn):

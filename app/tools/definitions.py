@@ -15,36 +15,44 @@ from policies.facts import Offer, Policy
 _Handle = Annotated[
     str, Meta(min_length=1, max_length=512, description="The handle, exactly as the message gave it.")
 ]
+_Pattern = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_PATTERN_CHARS,
+        description="A regular expression (RE2) for single lines; a|b finds either.",
+    ),
+]
 
 
-class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
+class OneArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    # The descriptions are short: this tool may be in every request. A docstring would be one of them.
+    handle: str
+    extract: Annotated[str, Meta(description="question in the data's words")] = ""
+    pattern: Annotated[str, Meta(description="RE2, single lines")] = ""
+    lines: Annotated[str, Meta(description="120-180, or -40: the last 40")] = ""
+    query: Annotated[str, Meta(description="SQL over the table data (SELECT or WITH …), else JMESPath")] = ""
+
+
+class AskArguments(Struct, frozen=True, forbid_unknown_fields=True):
     handle: _Handle
-
-
-class AskArguments(Arguments, frozen=True, forbid_unknown_fields=True):
     extract: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=65_536,
             description=(
-                "What you look for: the words, names and numbers as the data spells them, with synonyms, in "
-                "the data's language."
+                "What you look for: the words, names and numbers as the data spells them, in the data's "
+                "language."
             ),
         ),
     ]
     mode: Annotated[Mode, Meta(description="How to look. Leave it out, and auto chooses.")] = Mode.AUTO
 
 
-class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
-    pattern: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=MAX_PATTERN_CHARS,
-            description="A regular expression (RE2) for single lines; a|b finds either.",
-        ),
-    ]
+class GrepArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    handle: _Handle
+    pattern: _Pattern
     context: Annotated[int, Meta(ge=0, le=20, description="Lines around each match.")] = 0
     ignore_case: Annotated[bool, Meta(description="Ignore upper and lower case.")] = False
     offset: Annotated[
@@ -52,20 +60,23 @@ class GrepArguments(Arguments, frozen=True, forbid_unknown_fields=True):
     ] = 0
 
 
-class LinesArguments(Arguments, frozen=True, forbid_unknown_fields=True):
-    offset: Annotated[int, Meta(ge=1, description="The first line, counted from 1.")]
-    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many lines.")] = 40
+class LinesArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    handle: _Handle
+    lines: Annotated[
+        str, Meta(min_length=1, description="Which lines: 120-180, or 120, or -40 for the last 40.")
+    ]
 
 
-class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):
-    expression: Annotated[
+class QueryArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    handle: _Handle
+    query: Annotated[
         str,
         Meta(
             min_length=1,
             max_length=MAX_EXPRESSION_CHARS,
             description=(
-                "JMESPath over all of the data, such as [?price > `10`].name, length(items) or "
-                "count_by(@, &status). The rows of a table are objects by column."
+                "SQL over the table `data` (SELECT or WITH …), whose columns are the keys of the "
+                "records; else JMESPath over all of the data, such as [?price > `10`].name."
             ),
         ),
     ]
@@ -73,20 +84,28 @@ class QueryArguments(Arguments, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`offer` is the word for it in the policy, `use` says in the instructions when to call it. `title` is
-    for people."""
+    """`offer` is the word for it in the policy. `arguments` are those of its schema; a call may have others
+    (see `app.tools.arguments`). `use` says in the instructions when to call it: "" if the description says
+    all that a model must know. `title` is for people."""
 
     name: str
     title: str
     offer: Offer
-    arguments: type[Arguments]
+    arguments: type[Struct]
     description: str
-    use: str
+    use: str = ""
 
 
-TOOLS: dict[str, Tool] = {
-    tool.name: tool
+TOOLS: dict[Offer, Tool] = {
+    tool.offer: tool
     for tool in (
+        Tool(
+            "tool_output",
+            "",
+            Offer.ONE,
+            OneArguments,
+            "Reads a tool output stored under a handle. Give the handle and one of the others.",
+        ),
         Tool(
             "tool_output",
             "Ask about a stored tool output",
@@ -117,7 +136,7 @@ TOOLS: dict[str, Tool] = {
             "Query a stored tool output",
             Offer.QUERY,
             QueryArguments,
-            "Evaluates a JMESPath expression over a stored tool output that is JSON, JSON lines, CSV or TSV.",
+            "Evaluates SQL or JMESPath over a stored tool output that is JSON, JSON lines, CSV or TSV.",
             "counts, sums, filters over records (JSON, CSV)",
         ),
     )
@@ -125,7 +144,17 @@ TOOLS: dict[str, Tool] = {
 
 
 def offered_tools(policy: Policy) -> list[Tool]:
-    return [tool for tool in TOOLS.values() if tool.offer in policy.offer]
+    """The one tool answers questions too: beside it there is no `ask`, whose tool has the same name."""
+    without = Offer.ASK if Offer.ONE in policy.offer else None
+    return [tool for tool in TOOLS.values() if tool.offer in policy.offer and tool.offer is not without]
+
+
+def called_tool(name: str, policy: Policy) -> Tool | None:
+    """The tool of this name, offered or not. `tool_output` is the one tool, unless `ask` is offered."""
+    if name == TOOLS[Offer.ONE].name:
+        is_asked = Offer.ASK in policy.offer and Offer.ONE not in policy.offer
+        return TOOLS[Offer.ASK if is_asked else Offer.ONE]
+    return next((tool for tool in TOOLS.values() if tool.name == name), None)
 
 
 _MODES = {
@@ -147,8 +176,8 @@ _ENDING = (
 
 
 def instructions(offered: Iterable[Tool]) -> str:
-    """For the system prompt: which of the offered tools to use when. "" if none is offered."""
-    uses = [f"- {tool.name}: {tool.use}." for tool in offered]
+    """For the system prompt: which of the offered tools to use when. "" if the definitions say all."""
+    uses = [f"- {tool.name}: {tool.use}." for tool in offered if tool.use]
     return "\n".join((_BEGINNING, *uses, _ENDING)) if uses else ""
 
 
@@ -193,10 +222,8 @@ def _definition(tool: Tool, parameters: dict[str, Any], form: ToolFormat) -> dic
             return {**head, "input_schema": parameters}
         case ToolFormat.MCP:
             return {
-                "name": tool.name,
-                "title": tool.title,
-                "description": tool.description,
+                **head,
                 "inputSchema": parameters,
-                "annotations": {"title": tool.title, "readOnlyHint": True, "openWorldHint": False},
+                "annotations": ({"title": tool.title} if tool.title else {}) | {"readOnlyHint": True},
                 "_meta": _CLAUDE_CODE,
             }

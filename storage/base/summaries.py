@@ -1,6 +1,7 @@
 """Filters and sums of accounting entries, for ledgers that do not leave both to a database."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -8,6 +9,8 @@ import msgspec
 
 from domain import accounting
 from domain.accounting import (
+    DAY_MS,
+    OF_ENTRY_ALONE,
     PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
@@ -53,6 +56,8 @@ class SummedEntry(msgspec.Struct, gc=False, frozen=True):
     model: str | None = None
     tool_kind: str | None = None
     strategy: str | None = None
+    client: str | None = None
+    key: str | None = None
     cost_usd: float = 0.0
     details: SummedDetails = SummedDetails()
 
@@ -72,7 +77,7 @@ class Sums(msgspec.Struct, array_like=True):
     tokens_saved: int
     latency: float
     cost_usd: float
-    observed: int
+    tokens_saved_observed: int
     stored: int
     asked_back: int
     found_nothing: int
@@ -88,7 +93,7 @@ class Sums(msgspec.Struct, array_like=True):
         self.tokens_saved += other.tokens_saved
         self.latency += other.latency
         self.cost_usd += other.cost_usd
-        self.observed += other.observed
+        self.tokens_saved_observed += other.tokens_saved_observed
         self.stored += other.stored
         self.asked_back += other.asked_back
         self.found_nothing += other.found_nothing
@@ -99,22 +104,14 @@ class Sums(msgspec.Struct, array_like=True):
         """Without keys, the row has no group."""
         return SummaryRow(
             group=group[0] if group else None,
-            entries=self.entries,
-            failed=self.failed,
-            bytes=self.bytes,
-            tokens_in=self.tokens_in,
-            tokens_out=self.tokens_out,
-            tokens_saved=self.tokens_saved,
             latency_ms_mean=self.latency / self.entries,
             latency_ms_max=self.latency_max,
-            cost_usd=self.cost_usd,
-            tokens_saved_observed=self.observed,
-            stored=self.stored,
-            asked_back=self.asked_back,
-            found_nothing=self.found_nothing,
-            costs_more=self.costs_more,
             groups=dict(zip(map(str, keys), group, strict=True)),
+            **{name: getattr(self, name) for name in _SHARED},
         )
+
+
+_SHARED = [one.name for one in fields(SummaryRow) if one.name in Sums.__struct_fields__]
 
 
 def sums_of(entry: AccountingEntry | SummedEntry) -> Sums:
@@ -204,18 +201,21 @@ class RolledSums:
 
 
 def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:
-    value = period_of(entry.timestamp, key) if key in PERIOD_MS else getattr(entry, key.value)
+    if key in PERIOD_FORMATS:
+        return period_of(entry.timestamp, key)
+    value = getattr(entry, OF_ENTRY_ALONE.get(key, key.value))
     return None if value is None else str(value)
 
 
 def period_of(timestamp: int, group_by: GroupBy) -> str:
-    """Returns the UTC day, hour or minute of a time in Unix ms."""
-    return _period(timestamp // PERIOD_MS[group_by], group_by)
+    """Returns the UTC month, day, hour or minute of a time in Unix ms."""
+    length = PERIOD_MS.get(group_by, DAY_MS)
+    return _period(timestamp // length * length, group_by)
 
 
 @lru_cache(maxsize=4096)
-def _period(number: int, group_by: GroupBy) -> str:
-    return datetime.fromtimestamp(number * PERIOD_MS[group_by] / 1000, UTC).strftime(PERIOD_FORMATS[group_by])
+def _period(begins: int, group_by: GroupBy) -> str:
+    return datetime.fromtimestamp(begins / 1000, UTC).strftime(PERIOD_FORMATS[group_by])
 
 
 def matches(entry: AccountingEntry | SummedEntry, wanted: EntryFilter) -> bool:

@@ -18,6 +18,7 @@ from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged, TenantQuota
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.newest_sessions import newest_page
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
@@ -30,6 +31,7 @@ _PAUSE_MS = 1000
 """Between two attempts to make room, where there was none."""
 _ROLLS = 10
 """The most batches of entries that one request deletes."""
+_LISTED_AT_ONCE = 1000
 _FRESH_SECONDS = 1.0
 _STEP_BYTES = 4096
 """More than a step writes to Redis, beside its texts."""
@@ -170,7 +172,20 @@ class RedisLedger(RedisEntries, LedgerBase):
             await self._leave(shard_of(key), "live", LARGEST, 1, name=key.session_id)
         return session
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        if newest_first:
+            # The index of live sessions is by name: a second one would be written with each charge.
+            live, more = list[Session](), None
+            while True:
+                page = await self.sessions(tenant, _LISTED_AT_ONCE, more)
+                live += page.sessions
+                if (more := page.next_cursor) is None:
+                    return newest_page(live, limit, cursor)
+        return await self._sessions_by_id(tenant, limit, cursor)
+
+    async def _sessions_by_id(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
         shards, live = shards_of(tenant), list[Session]()
         while len(live) <= limit:

@@ -1,7 +1,7 @@
 """An MCP server on plain Python, for the tests of the relay: `python scripted_mcp.py RECEIVED`.
 
 Each line that it reads is appended to the file RECEIVED. A call of a tool does what its argument `what` says.
-The method `emit` writes the bytes of the file `path`."""
+The method `emit` writes the bytes of the file `path`. After `tells`, it tells of changes in its resources."""
 
 import json
 import os
@@ -79,6 +79,19 @@ def answer(message: dict) -> None:
     if method == "initialize":
         info = {"serverInfo": {"name": "scripted", "version": "1"}}
         say(request, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, **info})
+    elif method == "server/discover":
+        capabilities = {"tools": {}, **({"resources": {"listChanged": True}} if "tells" in sys.argv else {})}
+        say(request, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
+    elif method == "subscriptions/listen":
+        meta = {"io.modelcontextprotocol/subscriptionId": request}
+        told = {"notifications": {"resourcesListChanged": True}, "_meta": meta}
+        acknowledged = {
+            "jsonrpc": "2.0",
+            "method": "notifications/subscriptions/acknowledged",
+            "params": told,
+        }
+        out.write(json.dumps(acknowledged).encode() + b"\n")
+        out.flush()
     elif method == "tools/list":
         say(request, tools(params.get("cursor")))
     elif method == "tools/call":

@@ -83,7 +83,7 @@ async def test_a_large_result_is_replaced_and_asked_about(client: httpx.AsyncCli
     model = Model(
         called(("read_log", {})),
         called(
-            ("tool_output_grep", {"handle": None, "pattern": "ERROR"}),
+            ("tool_output", {"handle": None, "pattern": "ERROR"}),
             ("tool_output", {"handle": None, "extract": "ERROR disk full"}),
         ),
         said("disk 4507"),
@@ -91,13 +91,12 @@ async def test_a_large_result_is_replaced_and_asked_about(client: httpx.AsyncCli
     messages = [{"role": "user", "content": "which disk is full?"}]
     assert await loop(client, model)(messages, TOOLS, {"read_log": read_log}) == "disk 4507"
     assert model.offered(0) == ["read_log"]
-    assert model.offered(1) == [
-        *("read_log", "tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
-    ]
-    assert "tool_output_grep: names, ids" in model.asked[1]["messages"][0]["content"]
+    assert model.offered(1) == ["read_log", "tool_output"]
+    assert model.asked[1]["messages"][0]["role"] == "user"
     message, grep, answer = model.results()
     assert message.startswith("Tool output is too large (")
-    assert grep == "4508: line 4507 ERROR disk 4507 is full\n[1 matching line.]"
+    shown = ("4507- line 4506 ok", "4508: line 4507 ERROR disk 4507 is full", "4509- line 4508 ok")
+    assert grep == "\n".join((*shown, "[The only matching line.]"))
     assert answer.startswith("ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE session-run-1/file-")
     assert "ERROR disk 4507" in answer
     budget = (await client.get("/sessions/run-1")).json()["budget"]
@@ -134,7 +133,7 @@ async def test_wrong_arguments_and_tools_that_fail_are_texts_for_the_model(clien
     assert message.startswith("Tool output is too large (")
     assert failed == "Error: no such file"
     assert "tool_output_grep takes a JSON object with handle, pattern" in grep
-    assert "Object missing required field `offset`" in lines
+    assert "`lines` is missing" in lines
 
 
 async def test_with_the_service_stopped_the_model_gets_a_marked_cut() -> None:

@@ -65,3 +65,45 @@ async def test_an_unknown_door_is_refused_with_the_known_ones(client: httpx.Asyn
         assert answer.status_code == 422
         assert "hidden" not in answer.text
         assert "claude-code" in answer.json()["detail"]
+
+
+async def test_a_prefix_stands_before_the_names_of_the_tools(client: httpx.AsyncClient) -> None:
+    sent = {"tool_name": "t", "content": RESULT, "tool_prefix": "mcp__files__"}
+    for door, ending in (({}, ""), ({"door": "claude-code"}, "\nIn a shell: spillgate ask ")):
+        message = (await client.post("/results", json={**sent, **door})).json()["content"]
+        assert "\nCall mcp__files__tool_output(handle = " in message
+        assert ending in message
+    query = {"tool_name": "t", "tool_prefix": "files-"}
+    told = await client.post("/results", content=RESULT, params=query, headers=PLAIN)
+    assert "\nCall files-tool_output(handle = " in told.json()["content"]
+    refused = await client.post("/results", json={**sent, "tool_prefix": "a b"})
+    assert refused.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("offer", "call"),
+    [
+        (["one"], 'tool_output(handle = "{}", extract = "what to extract")'),
+        (["query", "ask"], 'tool_output(handle = "{}", extract = "what to extract")'),
+        (["query", "grep"], 'tool_output_grep(handle = "{}", pattern = "what to find")'),
+        (["lines"], 'tool_output_lines(handle = "{}", lines = "1-40")'),
+        (["query"], 'tool_output_query(handle = "{}", query = "SELECT …")'),
+    ],
+)
+async def test_the_message_names_a_tool_that_is_offered(
+    client: httpx.AsyncClient, offer: list[str], call: str
+) -> None:
+    sent = {"tool_name": "t", "content": RESULT, "policy": {"offer": offer, "preview": "none"}}
+    told = (await client.post("/results", json=sent)).json()
+    message = told["content"].splitlines()
+    assert message[1] == f"Call {call.format(told['handle'])}."
+    assert ("in `extract`" in told["content"]) is ("extract" in call)
+
+
+async def test_where_no_tool_is_offered_the_shell_alone_is_named(client: httpx.AsyncClient) -> None:
+    for name in ("claude-code", "codex", "pipe"):
+        sent = {"tool_name": "t", "content": RESULT, "door": name, "policy": {"offer": []}}
+        told = (await client.post("/results", json=sent)).json()
+        assert f'\nCall spillgate ask {told["handle"]} "what to extract".\n' in told["content"]
+        assert "(handle" not in told["content"]
+        assert "tool_search" not in told["content"]

@@ -27,6 +27,7 @@ from app.edge.json_body import (
 )
 from bench import hostile
 from domain.errors import BadRequest, InvalidField, InvalidUtf8, SpillgateError
+from tests.counts import FULL
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +125,8 @@ class LongestCall:
             self.seconds = max(self.seconds, now - self._began)
 
 
-@pytest.mark.parametrize("label", hostile.LABELS)
+@pytest.mark.repeated
+@pytest.mark.parametrize("label", hostile.LABELS if FULL else hostile.LABELS[::3])
 async def test_no_call_holds_the_interpreter_for_long(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def profiled(work: Callable[..., Any], *args: Any, limiter: object) -> Any:
         sys.setprofile(longest)

@@ -35,7 +35,7 @@ async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(client
         assert told["protocolVersion"] == agreed
         assert told["capabilities"] == {"tools": {}, "resources": {}}
         assert told["serverInfo"]["name"] == "spillgate"
-        assert "tool_output_grep" in told["instructions"]
+        assert "instructions" not in told
         sent = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         answer = await client.post("/mcp", json=sent, headers={"mcp-protocol-version": agreed})
         assert (answer.status_code, answer.content) == (202, b"")
@@ -44,7 +44,6 @@ async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(client
 
 async def test_discover_names_the_stateless_version(client: httpx.AsyncClient) -> None:
     told = await NEW.call(client, "server/discover")
-    assert told.pop("instructions").startswith("Some tool outputs are too large")
     assert told == {"supportedVersions": [STATELESS], "capabilities": {"tools": {}, "resources": {}}}
 
 
@@ -60,11 +59,9 @@ async def test_the_tools_are_listed_always_and_in_words_that_every_client_takes(
     client: httpx.AsyncClient, era: Era
 ) -> None:
     told = await era.call(client, "tools/list")
-    names = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
-    assert [tool["name"] for tool in told["tools"]] == names
+    assert [tool["name"] for tool in told["tools"]] == ["tool_output"]
     for tool in told["tools"]:
-        annotations = tool["annotations"]
-        assert annotations == {"title": tool["title"], "readOnlyHint": True, "openWorldHint": False}
+        assert tool["annotations"] == {"readOnlyHint": True}
         assert 0 < len(tool["description"]) < 2048
         assert tool["inputSchema"]["type"] == "object"
         for part in parts_of(tool["inputSchema"]):
@@ -81,8 +78,11 @@ async def test_the_list_follows_the_policy(serve: Serve, tmp_path: Path) -> None
         told = await OLD.call(client, "tools/list")
         assert [tool["name"] for tool in told["tools"]] == ["tool_output"]
         handle = await keep(client)
-        text, is_error = await OLD.tool(client, "tool_output_lines", handle=handle, offset=1)
+        text, is_error = await OLD.tool(client, "tool_output_zip", handle=handle, offset=1)
         assert (text, is_error) == ("There is no such tool here. There is tool_output.", True)
+        said = (await NEW.call(client, "server/discover"))["instructions"]
+        assert said.startswith("Some tool outputs are too large")
+        assert (await OLD.call(client, "initialize", protocolVersion="2025-11-25"))["instructions"] == said
 
 
 async def test_no_instructions_are_given_where_the_policy_offers_no_tool(
@@ -91,8 +91,8 @@ async def test_no_instructions_are_given_where_the_policy_offers_no_tool(
     (tmp_path / "policy.toml").write_text("[defaults]\noffer = []\n")
     async with serve(policy_file=tmp_path / "policy.toml") as client:
         assert (await OLD.call(client, "tools/list"))["tools"] == []
-        assert (await OLD.call(client, "initialize", protocolVersion="2025-11-25"))["instructions"] == ""
-        assert (await NEW.call(client, "server/discover"))["instructions"] == ""
+        assert "instructions" not in await OLD.call(client, "initialize", protocolVersion="2025-11-25")
+        assert "instructions" not in await NEW.call(client, "server/discover")
 
 
 @pytest.mark.parametrize("era", [NEW, OLD], ids=["new", "old"])
@@ -108,7 +108,7 @@ async def test_each_tool_answers_about_the_session_that_the_handle_names(
     text, is_error = await era.tool(
         client, "tool_output_grep", handle=f"`{handle.upper()[:8]}{handle[8:]}`", pattern="ERROR"
     )
-    assert text.startswith("8: line 7 of the log, ERROR\n"), text
+    assert "\n8: line 7 of the log, ERROR\n" in text
     orders = await keep(client, json.dumps([{"id": n, "city": f"city {n}"} for n in range(900)]), "run-2")
     answers = [
         await era.tool(client, "tool_output_lines", handle=handle, offset=1999, limit=1),
@@ -116,7 +116,8 @@ async def test_each_tool_answers_about_the_session_that_the_handle_names(
     ]
     assert answers == [
         (
-            "1999: line 1998 of the log, fine\n[Lines 1,999 to 1,999 of 2,001. Go on with offset = 2000.]",
+            "1999: line 1998 of the log, fine\n"
+            '[Lines 1,999 to 1,999 of 2,001. Go on with lines = "2000-2001".]',
             False,
         ),
         ("900", False),
@@ -233,14 +234,14 @@ async def test_a_handle_without_a_session_is_of_the_default_session(client: http
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
-    ("tool_output_zip", {"handle": "x"}, "There is no such tool here. There is tool_output, "),
+    ("tool_output_zip", {"handle": "x"}, "There is no such tool here. There is tool_output."),
     ("tool_output_grep", {}, "tool_output_grep takes a JSON object with handle, pattern, "),
     ("tool_output_grep", {"handle": 7, "pattern": "x"}, "tool_output_grep takes a JSON object with "),
     ("tool_output_grep", {"handle": "{handle}", "pattern": "(" + SECRET}, "pattern"),
     ("tool_output_lines", {"handle": "{handle}", "offset": SECRET}, "tool_output_lines takes a JSON object "),
     ("tool_output_lines", {"handle": SECRET, "offset": 1}, "No stored result has this handle."),
     ("tool_output_lines", {"handle": f"session-../file-{'0' * 36}", "offset": 1}, "No stored result of this"),
-    ("tool_output", {"handle": "{handle}", "extract": " "}, "`extract` is empty"),
+    ("tool_output", {"handle": "{handle}", "extract": " "}, "None of them is given."),
     ("tool_output", {"handle": f"session-run-1/file-{UNKNOWN}", "extract": "x"}, "TOOL_OUTPUT FAILED FOR"),
 ]
 

@@ -1,7 +1,11 @@
 """GET /tools and POST /check."""
 
+import json
+
 import httpx
 import pytest
+
+from content.tokens import load_encoding
 
 pytestmark = pytest.mark.anyio
 
@@ -12,24 +16,66 @@ async def test_there_is_no_tool_until_something_is_stored(client: httpx.AsyncCli
     assert (await client.get("/tools?session_id=other")).json()["tools"] == []
     told = (await client.get("/tools")).json()
     assert told["tools"][0]["function"]["name"] == "tool_output"
-    assert "tool_output" in told["instructions"]
+    assert told["instructions"] == ""
 
 
-async def test_each_format_holds_the_same_schema(client: httpx.AsyncClient) -> None:
-    cases: list[tuple[str, tuple[str, ...]]] = [
-        ("openai", ("function", "parameters")),
-        ("anthropic", ("input_schema",)),
-        ("mcp", ("inputSchema",)),
-    ]
-    for format, path in cases:
-        await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
-        schema = (await client.get("/tools", params={"format": format})).json()["tools"][0]
+FORMATS: list[tuple[str, tuple[str, ...]]] = [
+    ("openai", ("function", "parameters")),
+    ("anthropic", ("input_schema",)),
+    ("mcp", ("inputSchema",)),
+]
+
+
+@pytest.mark.parametrize(("form", "path"), FORMATS)
+async def test_the_one_tool_takes_a_handle_and_four_strings_in_160_tokens(
+    client: httpx.AsyncClient, form: str, path: tuple[str, ...]
+) -> None:
+    """All that is sent of it, in each format; over MCP that is more than what a model is shown."""
+    await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
+    told = (await client.get("/tools", params={"format": form})).json()
+    (tool,) = told["tools"]
+    listed = (
+        [tool] if form != "mcp" else (await client.post("/mcp", json=TOOLS_LIST)).json()["result"]["tools"]
+    )
+    assert listed == [tool]
+    sent = json.dumps(tool, ensure_ascii=False, separators=(",", ":")) + told["instructions"]
+    assert load_encoding("o200k_base").count(sent) <= 160
+    schema = tool
+    for part in path:
+        schema = schema[part]
+    assert list(schema["properties"]) == ["handle", "extract", "pattern", "lines", "query"]
+    assert {one["type"] for one in schema["properties"].values()} == {"string"}
+    assert schema["required"] == ["handle"]
+    assert schema["additionalProperties"] is False
+
+
+TOOLS_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+@pytest.mark.parametrize(("form", "path"), FORMATS)
+async def test_a_tool_of_its_own_says_which_modes_can_run(
+    client: httpx.AsyncClient, form: str, path: tuple[str, ...]
+) -> None:
+    policy = {"policy": {"offer": ["lines", "query", "grep", "ask"]}}
+    await client.put("/sessions/default", json=policy)
+    await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
+    told = (await client.get("/tools", params={"format": form})).json()
+    schemas = []
+    for tool in told["tools"]:
         for part in path:
-            schema = schema[part]
-        assert schema["required"] == ["handle", "extract"]
-        assert schema["additionalProperties"] is False
-        assert schema["properties"]["handle"]["minLength"] == 1
-        assert schema["properties"]["mode"]["enum"] == ["auto", "truncate", "retrieve"]
+            tool = tool[part]
+        schemas.append(tool)
+    assert [list(schema["properties"]) for schema in schemas] == [
+        ["handle", "extract", "mode"],
+        ["handle", "pattern", "context", "ignore_case", "offset"],
+        ["handle", "lines"],
+        ["handle", "query"],
+    ]
+    ask = schemas[0]
+    assert ask["required"] == ["handle", "extract"]
+    assert ask["additionalProperties"] is False
+    assert ask["properties"]["handle"]["minLength"] == 1
+    assert ask["properties"]["mode"]["enum"] == ["auto", "truncate", "retrieve"]
 
 
 async def test_check_tells_before_the_work_is_done(client: httpx.AsyncClient) -> None:

@@ -266,7 +266,7 @@ async def test_a_refusal_is_named_by_its_code() -> None:
     ("tool", "arguments", "name", "error"),
     [
         ("tool_output", {"handle": MARK, "extract": MARK}, "spillgate.extract", "result_not_found"),
-        ("tool_output", {"handle": MARK}, "spillgate.extract", "invalid_field"),
+        ("tool_output", {"handle": MARK}, "spillgate.read", "invalid_field"),
         ("tool_output_lines", {"handle": MARK, "offset": 1}, "spillgate.read", "result_not_found"),
         ("tool_output_grep", {"handle": HANDLE, "pattern": "("}, "spillgate.read", "bad_pattern"),
         ("tool_output_dance", {}, "spillgate.read", "not_found"),

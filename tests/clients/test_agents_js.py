@@ -59,7 +59,7 @@ class Model(ThreadingHTTPServer):
         if found is None or len(self.asked) > 2:
             return [{"type": "text", "text": "done"}]
         grep = {"handle": found[0], "pattern": "ERROR"}
-        return [{"type": "tool_use", "id": "call_2", "name": "tool_output_grep", "input": grep}]
+        return [{"type": "tool_use", "id": "call_2", "name": "tool_output", "input": grep}]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -67,7 +67,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        usage = {"input_tokens": 40_000, "output_tokens": 2}
+        usage = {"input_tokens": 30_000, "output_tokens": 2}
+        usage |= {"cache_read_input_tokens": 9000, "cache_creation_input_tokens": 1000}
         answer = json.dumps({"content": self.server.reply(body), "usage": usage}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
@@ -114,11 +115,12 @@ async def test_a_large_result_is_replaced_and_asked_about(
     assert run_loop(node, tmp_path, service, model) == "done"
     assert model.offered(0) == ["read_log"]
     assert "system" not in model.asked[0]
-    assert model.offered(1)[:3] == ["read_log", "tool_output", "tool_output_grep"]
-    assert model.asked[1]["system"].startswith("Some tool outputs are too large to show.")
+    assert model.offered(1) == ["read_log", "tool_output"]
+    assert "system" not in model.asked[1]
     message, grep = model.results
     assert message.startswith("Tool output is too large (")
-    assert grep == "4508: line 4507 ERROR disk 4507 is full\n[1 matching line.]"
+    assert "\n4508: line 4507 ERROR disk 4507 is full\n" in grep
+    assert grep.endswith("[The only matching line.]")
     async with service.client() as client:
         budget = (await client.get("/sessions/run-js")).json()["budget"]
     assert budget["used_tokens"] == 40_002

@@ -25,7 +25,7 @@ def named(document: Node) -> str:
 
 
 by_name = {named(one): one for one in documents}
-workloads = [one for one in documents if "template" in one["spec"]]
+workloads = [one for one in documents if "template" in one.get("spec", {})]
 each_workload = pytest.mark.parametrize("workload", workloads, ids=named)
 
 
@@ -53,9 +53,9 @@ def option(command: list[str], name: str) -> str:
 
 def size(text: str) -> int:
     """Bytes of a size as Compose, Kubernetes and Redis write it: each of theirs that is used is binary."""
-    match = re.fullmatch(r"(\d+)(?:g|gb|Gi)", text)
+    match = re.fullmatch(r"(\d+)(?:(g|gb|Gi)|Mi)", text)
     assert match is not None, text
-    return int(match[1]) << 30
+    return int(match[1]) << (30 if match[2] else 20)
 
 
 sidecar = container("Job-agent", "spillgate")

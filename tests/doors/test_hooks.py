@@ -405,3 +405,13 @@ async def test_at_the_end_of_an_agents_session_its_results_stay(serve: Serve, cl
         # An agent that resumes the session opens it again.
         again = await client.post("/results", json={**sent, "context": None})
         assert (again.status_code, again.json()["budget"]["used_tokens"]) == (201, 0)
+
+
+async def test_a_message_calls_the_command_as_the_shell_of_the_agent_does(client: httpx.AsyncClient) -> None:
+    sent = changed(payload("claude-code", "Grep"), ("tool_response", "content"), LARGE)
+    program = "env SPILLGATE_URL=http://127.0.0.1:9000 /opt/x/bin/spillgate"
+    answer = await client.post("/hooks/claude-code", params={"shell": program}, json=sent)
+    text = answer.json()["hookSpecificOutput"]["updatedToolOutput"]["content"]
+    assert f"In a shell: {program} ask session-" in text
+    refused = await client.post("/hooks/claude-code", params={"shell": "a\nb"}, json=sent)
+    assert refused.status_code == 422

@@ -225,7 +225,7 @@ OWN = {"type": "function", "function": {"name": "mcp__spillgate__tool_output", "
         ({"tools": []}, "tool_output", 0),
         ({"tools": [OWN]}, "mcp__spillgate__tool_output", 0),
         ({"additional_provider_specific_params": {"offer_tools": False}}, "tool_output", 0),
-        ({}, "tool_output", 4),
+        ({}, "tool_output", 1),
     ],
 )
 async def test_tools_are_offered_where_the_request_brings_tools_and_lacks_ours(

@@ -14,7 +14,7 @@ from tests.faults.calls import Call, Kept, statuses, text_of
 from tests.faults.service_process import PATIENCE, Services, service_with
 from tests.faults.test_damage import DAMAGES, logged, store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
 SWEEPING = service_with("sweeping often", *PATIENCE)
 SHARD = shard_of(SessionKey("default", "damaged"))

@@ -1,5 +1,6 @@
 """docker-compose.yml, run by podman-compose: both services, what is between them, and an outage of Redis."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     made = ["keys", "new", "default", "--file", str(secrets / "keys"), "--out", str(secrets / "default.key")]
     subprocess.run([sys.executable, "-m", "command.main", *made], cwd=ROOT, check=True, capture_output=True)
     (secrets / "keys").chmod(0o644)
+    shutil.copytree(ROOT / "deploy" / "policy", tmp_path / "deploy" / "policy")
 
     def run(*command: str) -> None:
         done = subprocess.run(

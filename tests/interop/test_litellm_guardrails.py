@@ -212,7 +212,7 @@ async def test_the_generic_guardrail_replaces_the_result_and_offers_the_tools(se
     said = json.dumps(asked.body)
     assert f"session-generic-{api}/file-" in said
     assert "899: the tulip" not in said
-    assert said.count('"tool_output_grep"') == 1
+    assert said.count('"pattern"') == 1
     again = await ask(setup, path, sent, f"generic-{api}")
     assert again.status_code == 200
     assert setup.backend.asked[-1].body == asked.body

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SDK = ROOT / "tests" / "interop" / "mcp"
 PYTHON = ROOT / ".mcp" / "bin" / "python"
 RELAY = [sys.executable, str(ROOT / "command" / "main.py"), "mcp"]
-OUR_TOOLS = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"]
+OUR_TOOLS = ["tool_output"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 SERVER = [str(PYTHON), str(SDK / "sdk_server.py")]
 # A row of the structured list is a block of its own: all of them are one text, and one message.
@@ -137,9 +137,13 @@ NAMES = {
 }
 
 
+LATE = (ClaudeCode, OpenCode, CopilotCli)
+
+
 @pytest.mark.parametrize("kind", NAMES)
 async def test_a_coding_agents_model_reads_the_message_and_asks(kind: type[Agent], tmp_path: Path) -> None:
-    """Without a service and with no other change than the words before the server's command."""
+    """Without a service, and with no other change than the words before the server's command. In clients that
+    ask for the tools again, the tool is there once something is stored, else from the start."""
     log, tool_output = NAMES[kind]
 
     def ask(asked: Asked) -> Call:
@@ -152,7 +156,7 @@ async def test_a_coding_agents_model_reads_the_message_and_asks(kind: type[Agent
         if not agent.path.exists():
             pytest.skip("the coding agents are not installed: run `make interop`")
         agent.environ["PYTHONPATH"] = str(ROOT)
-        agent.add_mcp("everything", [*RELAY, "--embedded", "--", *SERVER])
+        agent.add_mcp("everything", [*RELAY, "--name", "everything", "--embedded", "--", *SERVER])
         if kind is Codex:
             # Else its first turn begins without a server that takes more than a second to start.
             agent.servers["everything"]["required"] = True
@@ -161,5 +165,46 @@ async def test_a_coding_agents_model_reads_the_message_and_asks(kind: type[Agent
     assert ran.exit_code == 0, ran.stderr
     message, answer = model.asked[-1].results
     assert "Tool output is too large (" in message
+    assert f"Call {tool_output}(handle = " in message
     assert len(message) < 1000
+    offered = [tool_output in asked.tools for asked in model.asked]
+    # Codex shows the tools of MCP servers by name only once its model has searched for them.
+    if kind is not Codex:
+        assert offered == [kind not in LATE, True, True]
     assert "4711 INFO request 4711 was served" in answer
+
+
+# Copilot CLI begins without servers that take more than a moment to start: five do.
+@pytest.mark.parametrize("kind", [ClaudeCode, OpenCode, GeminiCli])
+async def test_with_five_relays_the_model_sees_one_tool_that_answers_for_all(
+    kind: type[Agent], tmp_path: Path
+) -> None:
+    log, tool_output = (name.replace("everything", "{}") for name in NAMES[kind])
+    own = tool_output.format("s1") if kind in LATE else "tool_output"
+
+    def offered(asked: Asked) -> list[str]:
+        return [name for name in asked.tools if name.endswith("tool_output")]
+
+    def ask(asked: Asked) -> Call:
+        handle = HANDLE.search(asked.results[-1])
+        assert handle is not None, asked.results
+        return Call(offered(asked)[0], {"handle": handle[0], "pattern": "request 4711 "})
+
+    with ScriptedModel() as model:
+        agent = kind(tmp_path, model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        agent.environ["PYTHONPATH"] = str(ROOT)
+        for name in ("s0", "s1", "s2", "s3", "s4"):
+            agent.add_mcp(name, [*RELAY, "--name", name, "--embedded", "--", *SERVER])
+        calls = [Call(log.format(name), {"lines": 5000}) for name in ("s1", "s3")]
+        model.script(calls[0], ask, calls[1], ask, "All done.")
+        ran = await agent.run("Read the logs.")
+    assert ran.exit_code == 0, ran.stderr
+    last = model.asked[-1]
+    assert len(offered(last)) == 1
+    assert own in offered(last)[0]
+    for message in last.results[::2]:
+        assert f"Call {offered(last)[0]}(handle = " in message
+    for answer in last.results[1::2]:
+        assert "4712: 4711 INFO request 4711 was served" in answer

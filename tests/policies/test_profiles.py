@@ -37,7 +37,7 @@ def operator(tmp_path: Any) -> Any:
 
 
 def test_without_a_file_the_built_in_design_is_in_force() -> None:
-    built_in = {"preview": Preview.ABOUT, "offer": tuple(Offer)}
+    built_in = {"preview": Preview.ABOUT, "offer": (Offer.ONE,)}
     assert load_policies(Settings()).policy("any") == Policy(**built_in)
 
 

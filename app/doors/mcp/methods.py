@@ -74,20 +74,24 @@ class Methods:
     def _offered(self) -> list[Tool]:
         return offered_tools(self._rt.policies.policy("", None))
 
+    def _instructions(self) -> dict[str, str]:
+        said = instructions(self._offered())
+        return {"instructions": said} if said else {}
+
     async def initialize(self, call: RpcCall) -> dict[str, Any]:
         version = _text(call.params, "protocolVersion")
         return {
             "protocolVersion": version if version in HANDSHAKE else HANDSHAKE[0],
             "capabilities": _CAPABILITIES,
             "serverInfo": _SERVER,
-            "instructions": instructions(self._offered()),
+            **self._instructions(),
         }
 
     async def discover(self, call: RpcCall) -> dict[str, Any]:
         return {
             "supportedVersions": [STATELESS],
             "capabilities": _CAPABILITIES,
-            "instructions": instructions(self._offered()),
+            **self._instructions(),
         }
 
     async def ping(self, call: RpcCall) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class SpillgatePlugin(BasePlugin):
         offered = await self._client.tools("mcp", session_id=_session(self._client, callback_context))
         if offered.definitions:
             llm_request.append_tools([_OwnTool(self._client, one) for one in offered.definitions])
-            llm_request.append_instructions([offered.instructions])
+            if offered.instructions:
+                llm_request.append_instructions([offered.instructions])
 
     async def after_model_callback(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse

@@ -73,6 +73,9 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
 def _offering(request: ModelRequest, offered: Tools) -> ModelRequest:
     if not offered.definitions:
         return request
+    tools = [*request.tools, *offered.definitions]
+    if not offered.instructions:
+        return request.override(tools=tools)
     said = request.system_message
     own = {"type": "text", "text": offered.instructions}
     if said is None:
@@ -81,7 +84,7 @@ def _offering(request: ModelRequest, offered: Tools) -> ModelRequest:
         system = SystemMessage(f"{said.content}\n\n{offered.instructions}")
     else:
         system = SystemMessage([*said.content, own])  # Its blocks may mark what a provider caches.
-    return request.override(tools=[*request.tools, *offered.definitions], system_message=system)
+    return request.override(tools=tools, system_message=system)
 
 
 def _result(call: Mapping[str, Any], message: ToolMessage, usage: UsageFields) -> Any:

@@ -68,7 +68,7 @@ class SpillgateTools:
         return tool
 
     async def _offered(self) -> Tools:
-        """The SDK asks about all four tools at once: that is one question to the service."""
+        """The SDK asks about all tools at once: that is one question to the service."""
         key = f"{id(asyncio.get_running_loop())} {self._client.session_id}"
         if (asking := self._asking.get(key)) is None:
             asking = self._asking[key] = asyncio.ensure_future(self._client.tools("mcp"))

@@ -70,7 +70,7 @@ async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
             assert budget("openai-agents")["used_tokens"] == 40_002
             tool = spillgate.tools[0]
             assert isinstance(tool, FunctionTool)
-            assert tool.params_json_schema["required"] == ["handle", "extract"]
+            assert tool.params_json_schema["required"] == ["handle"]
 
 
 async def test_the_tools_of_an_mcp_server_are_governed(story: Story) -> None:

@@ -65,6 +65,24 @@ import { inspect } from "node:util";
 /** The tools that a service may offer. `tools()` says which it offers now. */
 export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query"];
 
+/** The tool that a service offers unless its policy names others, as MCP has it. @type {Definition} */
+export const TOOL = {
+  name: "tool_output",
+  description: "Reads a tool output stored under a handle. Give the handle and one of the others.",
+  inputSchema: {
+    type: "object",
+    properties: {
+      handle: { type: "string" },
+      extract: { description: "question in the data's words", type: "string" },
+      pattern: { description: "RE2, single lines", type: "string" },
+      lines: { description: "120-180, or -40: the last 40", type: "string" },
+      query: { description: "SQL over the table data (SELECT or WITH …), else JMESPath", type: "string" },
+    },
+    required: ["handle"],
+    additionalProperties: false,
+  },
+};
+
 const OPTIONS = ["baseUrl", "apiKey", "sessionId", "timeout", "patience", "cutChars", "headers", "fetch", "sleep"];
 const USAGE = ["usedTokens", "turn", "sessionId"];
 const RESULT = [...USAGE, "arguments", "isError", "fields"];
@@ -107,6 +125,9 @@ const argumentsOf = (given) => {
   const text = textOf(given);
   return text && Buffer.byteLength(JSON.stringify(text)) <= MAX_ARGUMENT_BYTES ? text : undefined;
 };
+
+/** The id of the call names another one: the result is then sent again, under its own. */
+const REUSED = "idempotency_key_reused";
 
 /**
  * An id of its own where there is none: a retry of this call must be the same call. The SHA-256 of one that is too long.
@@ -245,7 +266,7 @@ export class Spillgate {
       return this.#ask("POST", path, written, { Prefer: "return=minimal", ...headers });
     };
     let answer = await ask();
-    if (answer?.code === "idempotency_key_reused") {
+    if (answer?.code === REUSED) {
       // Some agents, or their models, count calls from 0 again and again. A retry has the same id again.
       body.tool_call_id = await sha256(JSON.stringify([body.tool_name, body.tool_call_id, sent]));
       answer = await ask();
@@ -357,7 +378,9 @@ export class Spillgate {
       response = await this.#send(method, path, body, headers, timeout);
       const told = response?.answer?.retryable;
       if (response && !(typeof told === "boolean" ? told : response.status >= 500)) {
-        if (response.status >= 400) console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || response.status}`);
+        if (response.status >= 400 && response.answer?.code !== REUSED) {
+          console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || response.status}`);
+        }
         return response.answer;
       }
       const pause = Math.max(wait, (response?.retryAfter ?? 0) * 1000);

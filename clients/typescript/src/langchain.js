@@ -24,9 +24,11 @@ export const spillgate = (options) => {
     wrapModelCall: async (request, handler) => {
       const { definitions, instructions } = await client.tools("openai", { sessionId: sessionOf(request.runtime) });
       if (!definitions.length) return handler(request);
+      const tools = [...request.tools, ...definitions];
+      if (!instructions) return handler({ ...request, tools });
       return handler({
         ...request,
-        tools: [...request.tools, ...definitions],
+        tools,
         systemMessage: request.systemMessage.concat(request.systemMessage.text ? `\n\n${instructions}` : instructions),
       });
     },

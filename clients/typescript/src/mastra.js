@@ -51,10 +51,9 @@ export const spillgate = (options) => {
           execute: async (input) => client.call(name, /** @type {any} */ (input), { sessionId }),
         }),
       ]);
-      return {
-        tools: { ...args.tools, ...Object.fromEntries(own) },
-        systemMessages: [...args.systemMessages, { role: /** @type {const} */ ("system"), content: instructions }],
-      };
+      const systemMessages = [...args.systemMessages, { role: /** @type {const} */ ("system"), content: instructions }];
+      if (!instructions) systemMessages.pop();
+      return { tools: { ...args.tools, ...Object.fromEntries(own) }, systemMessages };
     },
 
     async processOutputStep(/** @type {ProcessOutputStepArgs} */ args) {

@@ -60,7 +60,7 @@ export class SpillgateTools {
     return own;
   }
 
-  /** The SDK asks about all four tools at once: that is one question to the service. */
+  /** The SDK asks about all tools at once: that is one question to the service. */
   #offered() {
     const sessionId = this.#client.sessionFor();
     const asking = this.#asking.get(sessionId) ?? this.#client.tools("mcp", { sessionId }).then(({ definitions }) => {

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTcpServer } from "node:net";
 import { test } from "node:test";
-import { Spillgate, isOwnTool, safeSessionId } from "../src/index.js";
+import { Spillgate, TOOL, isOwnTool, safeSessionId } from "../src/index.js";
 import { LOG, service } from "./story.js";
 
 test("a run governs, offers, calls, reports and ends", async () => {
@@ -25,11 +25,13 @@ test("a run governs, offers, calls, reports and ends", async () => {
     assert.deepEqual([large.outcome, large.complete, large.handle], ["store", false, again.handle]);
     assert.match(large.content, /^Tool output is too large \(/);
     const { definitions, instructions } = await run.tools("anthropic");
-    assert.equal(definitions[0].name, "tool_output");
-    assert.match(instructions, /tool_output_grep: names/);
+    assert.deepEqual(definitions.map((one) => one.name), ["tool_output"]);
+    assert.equal(instructions, "");
+    const [listed] = (await run.tools("mcp")).definitions;
+    assert.deepEqual({ name: listed.name, description: listed.description, inputSchema: listed.inputSchema }, TOOL);
     const grep = { handle: large.handle, pattern: "ERROR" };
-    assert.match(await run.call("tool_output_grep", grep, { usedTokens: 41_000 }), /4508: line 4507 ERROR/);
-    assert.match(await run.call("tool_output_lines", '{"handle": "x"}'), /missing required field `offset`/);
+    assert.match(await run.call("tool_output", grep, { usedTokens: 41_000 }), /4508: line 4507 ERROR/);
+    assert.match(await run.call("tool_output_lines", '{"handle": "x"}'), /`lines` is missing/);
     const blocks = [{ type: "text", text: "a" }, { type: "image", data: "AA==", mimeType: "image/png" }];
     assert.deepEqual((await run.govern("shot", "call_3", blocks)).content, blocks);
     assert.equal((await run.govern("mcp__spillgate__tool_output", "call_4", LOG)).outcome, "pass");

@@ -24,7 +24,7 @@ class Model extends BaseChatModel {
     const calls = this.story.step(this.offered, results, system.join("\n"));
     const message = new AIMessage({
       content: calls.length ? "" : "done",
-      tool_calls: calls.map(([name, args]) => ({ name, args, id: `call-${name}` })),
+      tool_calls: calls.map(([name, args], n) => ({ name, args, id: `call_${n}` })),
       usage_metadata: { input_tokens: 40_000, output_tokens: 2, total_tokens: 40_002 },
     });
     return { generations: [{ message, text: message.text }] };
@@ -41,6 +41,6 @@ tell("LangChain", async (story, options, stopped) => {
   story.check(state.messages.at(-1).text);
   assert.equal(story.system[0], "Be brief.");
   if (stopped) return;
-  assert.match(story.system[1], /^Be brief.\n\nSome tool outputs are too large to show./);
+  assert.equal(story.system[1], "Be brief.");
   assert.equal(await usedTokens(options, "langchain-1"), 40_002);
 });

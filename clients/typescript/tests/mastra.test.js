@@ -9,7 +9,9 @@ import { printed, tell, usedTokens } from "./story.js";
 
 tell("Mastra", async (story, options, stopped) => {
   const readLog = createTool({ id: "read_log", description: "Reads.", inputSchema: z.object({}), execute: story.readLog });
-  const given = { id: "a", name: "a", instructions: "Be brief.", model: model(story), tools: { read_log: readLog } };
+  // Its list of messages knows a call by its id alone.
+  const idOf = (name) => `call-${name}`;
+  const given = { id: "a", name: "a", instructions: "Be brief.", model: model(story, idOf), tools: { read_log: readLog } };
   const Remembering = class extends Agent {
     constructor(config) {
       super({ ...config, memory: new MockMemory() });
@@ -20,6 +22,6 @@ tell("Mastra", async (story, options, stopped) => {
   const result = await agent.generate("Which disk is full?", { memory: { thread: "mastra/1", resource: "r" } });
   story.check(result.text);
   if (stopped) return;
-  assert.match(story.system[1], /Some tool outputs are too large to show./);
+  assert.equal(story.system[1], story.system[0]);
   assert.equal(await usedTokens(options, "mastra-1"), 40_002);
 });

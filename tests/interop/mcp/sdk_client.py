@@ -18,7 +18,7 @@ async def use(url: str, mode: Any, handle: str) -> dict[str, Any]:
         asked = {"handle": handle, "extract": "ERROR"}
         answer = await client.call_tool("tool_output", asked)
         found["answer"], found["failed"] = answer.content[0].text, answer.is_error
-        answer = await client.call_tool("tool_output_lines", {"handle": "nothing", "offset": 1})
+        answer = await client.call_tool("tool_output", {"handle": "nothing", "lines": "1"})
         found["fault"], found["is_fault"] = answer.content[0].text, answer.is_error
         found["resources"] = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates

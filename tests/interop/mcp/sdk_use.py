@@ -93,8 +93,8 @@ async def use(mode: Any, what: list[str], target: str | list[str], env: dict[str
         got["questions"] = []
         if any(tool["name"] == "tool_output" for tool in got["tools"]):
             for handle in HANDLE.findall(json.dumps(got)):
-                asked = {"handle": handle, "offset": 2, "limit": 1}
-                got["questions"].append(await tried(client.call_tool("tool_output_lines", asked)))
+                asked = {"handle": handle, "lines": "2"}
+                got["questions"].append(await tried(client.call_tool("tool_output", asked)))
     return got
 
 

@@ -1,0 +1,136 @@
+"""Which question a model asks with one call, whatever the tool is called and whatever is offered."""
+
+import re
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
+
+from app.tools.definitions import AskArguments, GrepArguments, QueryArguments, Tool
+from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS
+from content.text import without_surrogates
+from domain.errors import InvalidField
+from domain.extraction import Mode
+from domain.library_errors import msgspec_rule, types_in_words
+from policies.facts import Offer
+
+MOST_LINES = 10_000
+_USUAL_LINES = 40
+
+_RANGE = re.compile(r"(?:lines?\s*)?L?(\d{1,15})\s*((?:[-–—−:,]|\.\.|to)\s*L?(\d{1,15})?)?", re.IGNORECASE)
+_LAST = re.compile(r"(?:last\s*|[-–—−]\s*)(\d{1,15})", re.IGNORECASE)
+_HOW = 'Write `lines` as "120-180", "120", or "-40" for the last 40.'
+
+
+class LinesAsked(NamedTuple):
+    """`most` lines from `first` on, counted from 1; the last `most` lines if `first` is None."""
+
+    handle: str
+    first: int | None
+    most: int
+
+
+Question = AskArguments | GrepArguments | LinesAsked | QueryArguments
+
+
+class _Given(Struct, frozen=True, forbid_unknown_fields=True):
+    """All arguments that any of the tools takes."""
+
+    handle: Annotated[str, Meta(min_length=1, max_length=512)]
+    extract: Annotated[str, Meta(max_length=65_536)] = ""
+    mode: Mode = Mode.AUTO
+    pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)] = ""
+    context: Annotated[int, Meta(ge=0, le=20)] = 0
+    ignore_case: bool = False
+    lines: str | int = ""
+    offset: Annotated[int, Meta(ge=0)] = 0
+    limit: Annotated[int, Meta(ge=0, le=MOST_LINES)] = 0
+    query: Annotated[str, Meta(max_length=MAX_EXPRESSION_CHARS)] = ""
+    expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_CHARS)] = ""
+
+
+def question(tool: Tool, arguments: object) -> Question:
+    """What is asked by a call of `tool`, which may have the arguments of any of the tools. None is no
+    arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
+    become U+FFFD. Raises InvalidField, which names arguments and repeats no text of them."""
+    given = _given(tool, arguments)
+    query = given.query or given.expression
+    asked = {"extract": given.extract, "pattern": given.pattern, "lines": given.lines, "query": query}
+    names = [name for name, value in asked.items() if value != ""]
+    match names:
+        case []:
+            if given.offset or given.limit:
+                return LinesAsked(given.handle, given.offset or 1, given.limit or _USUAL_LINES)
+            raise InvalidField(f"{_takes(tool)} {_missing(tool)}")
+        case ["extract"]:
+            return AskArguments(given.handle, given.extract, given.mode)
+        case ["pattern"]:
+            return GrepArguments(given.handle, given.pattern, given.context, given.ignore_case, given.offset)
+        case ["lines"]:
+            return _lines(given)
+        case ["query"]:
+            return QueryArguments(given.handle, query)
+    several = ", ".join(f"`{name}`" for name in names)
+    raise InvalidField(f"One call asks one question. Give only one of {several}.")
+
+
+def _given(tool: Tool, arguments: object) -> _Given:
+    try:
+        arguments = {} if arguments is None else without_surrogates(arguments)
+        if isinstance(arguments, str):
+            arguments = msgspec.json.decode(arguments)
+        if isinstance(arguments, dict):
+            arguments = {name: value for name, value in arguments.items() if not _is_blank(value)}
+        return msgspec.convert(arguments, type=_Given, strict=False)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidField(f"{_takes(tool)} {_broken_rule(error)}.") from None
+
+
+def _is_blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _takes(tool: Tool) -> str:
+    fields = tool.arguments.__struct_fields__
+    if tool.offer is Offer.ONE:
+        return f"{tool.name} takes a JSON object with handle and one of {', '.join(fields[1:])}."
+    return f"{tool.name} takes a JSON object with {', '.join(fields)}."
+
+
+def _missing(tool: Tool) -> str:
+    return (
+        "None of them is given."
+        if tool.offer is Offer.ONE
+        else f"`{tool.arguments.__struct_fields__[1]}` is missing."
+    )
+
+
+def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
+    """msgspec's message with the argument at fault first, and types in words."""
+    if isinstance(error, RecursionError):
+        return "The arguments are nested too deeply"
+    path, rule = msgspec_rule(str(error))
+    # `mode` is the only argument that is one of a list.
+    rule = (
+        f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
+    )
+    return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
+
+
+def _lines(given: _Given) -> LinesAsked:
+    """Raises InvalidField."""
+    text = str(given.lines).strip(" \t\n\"'`")
+    if last := _LAST.fullmatch(text):
+        return LinesAsked(given.handle, None, min(max(int(last[1]), 1), MOST_LINES))
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise InvalidField(_HOW)
+    first = max(int(found[1]), 1)
+    if found[2] is None:
+        return LinesAsked(given.handle, first, given.limit or 1)
+    if found[3] is None:
+        return LinesAsked(given.handle, first, given.limit or MOST_LINES)
+    end = max(int(found[3]), 1)
+    if end < first:
+        raise InvalidField(f'`lines` runs from the lower number to the higher: lines = "{end}-{first}".')
+    return LinesAsked(given.handle, first, min(end - first + 1, MOST_LINES))
