@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 from manifests import DEPLOY, ROOT, containers, dockerfile, redis_server, services, workloads
 
 from app import __version__
