@@ -6,7 +6,7 @@ its long strings stay JSON until they are read.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -44,6 +44,14 @@ TOO_MUCH_STRUCTURE = (
     "The body holds too many numbers, names, short strings, brackets and white space. Send such data as one "
     "string, or as text/plain."
 )
+
+Path = tuple[str | int, ...]
+"""Names of members and numbers of items, from a value on inwards."""
+
+Edit = tuple[Path, Any]
+"""Where a value stands, and what comes in its place. DROPPED takes an item out of its list."""
+
+DROPPED = object()
 
 AS_SAID: Callable[[str], str] = "{}.".format
 
@@ -160,6 +168,45 @@ class _Builder:
         if self._built_bytes > SHORT_STRINGS_BYTES:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return checked(_decode_any, raw)
+
+
+async def edited_items(
+    body: bytes | bytearray, name: str, edits: Mapping[int, Sequence[Edit]], parsing: anyio.CapacityLimiter
+) -> list[Raw]:
+    """The items of the list `name` of a JSON body, as they came but for their edits. Raises BadRequest."""
+
+    def edited() -> list[Raw]:
+        members, _ = decoded(_decode_members, body)
+        items = checked(decode_list, members[name])
+        for number, changes in edits.items():
+            items[number] = _edited(items[number], changes)
+        return items
+
+    if len(body) <= INLINE_JSON_BYTES:
+        return edited()
+    return await anyio.to_thread.run_sync(edited, limiter=parsing)
+
+
+def _edited(raw: Raw, edits: Sequence[Edit]) -> Raw:
+    if not edits[0][0]:
+        return Raw(as_json(edits[0][1]))
+    inner: dict[str | int, list[Edit]] = {}
+    for (step, *path), value in edits:
+        inner.setdefault(step, []).append((tuple(path), value))
+    if not isinstance(edits[0][0][0], int):
+        members = checked(_decode_members, raw)
+        return Raw(as_json(members | {step: _edited(members[str(step)], inner[step]) for step in inner}))
+    items = checked(decode_list, raw)
+    numbered = enumerate(items)
+    return Raw(
+        as_json(
+            [
+                _edited(item, inner[number]) if number in inner else item
+                for number, item in numbered
+                if inner.get(number) != [((), DROPPED)]
+            ]
+        )
+    )
 
 
 def as_json(document: Any) -> bytes:

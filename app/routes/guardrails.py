@@ -60,7 +60,8 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
 @Traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     """A result that cannot be stored stays as it is, and the log says why."""
-    answer, error = await headroom.compress(await read_body(request.scope, request.receive), tenant, rt)
+    body = await read_body(request.scope, request.receive)
+    answer, error = await headroom.compress(body, tenant, request.headers.get("user-agent", ""), rt)
     _log(error, request)
     return Response(as_json(answer), media_type=JSON)
 
