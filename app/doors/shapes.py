@@ -181,9 +181,8 @@ def _gemini_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
 def _gemini_results(message: dict[str, Any]) -> Iterator[MessageResult]:
     """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
-        response = result.get("response")
-        if not isinstance(response, dict):
-            continue
+        found = result.get("response")
+        response = found if isinstance(found, dict) else {}
         path: Path = ("parts", number, name, "response")
         key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
         place = (
