@@ -19,7 +19,7 @@ import anyio.to_thread
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.seen_messages import Seen
 from app.doors.shapes import MessageCall, MessageResult, shape_of
-from app.edge.json_body import INLINE_JSON_BYTES, Edit, Texts, size_of, utf8_of
+from app.edge.json_body import INLINE_JSON_BYTES, Edit, Text, Texts, as_json, size_of, utf8_of
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.doors import Door
@@ -56,7 +56,8 @@ class _Found(NamedTuple):
 
     position: int
     result: MessageResult
-    call: HookCall
+    tool: str
+    arguments: Any
 
 
 class Conversation:
@@ -95,9 +96,12 @@ class Conversation:
                 if errors:
                     return
                 until = await _yielded(until)
+                call = self._call(found[numbers[0]])
+                if call.tool == self._own or not call.is_governable:
+                    continue
                 part = begin_part(GOVERN)
                 try:
-                    answer = await self._governed(found[numbers[0]].call, rt)
+                    answer = await self._governed(call, rt)
                 except SpillgateError as error:
                     note_refused(error)
                     errors.append(error)
@@ -134,7 +138,7 @@ class Conversation:
         return Seen(outcome.text, outcome.handle is not None, before, after, call.call_id)
 
     async def _found(self) -> list[_Found]:
-        """The results that may be governed, each with the nearest call before it that it answers."""
+        """The results, each with the nearest call before it that it answers."""
         found: list[_Found] = []
         calls = _Calls()
         until = perf_counter() + _STEP_SECONDS
@@ -145,19 +149,21 @@ class Conversation:
                 continue
             calls.add(shape.calls(message))
             for result in shape.results(message):
-                call = self._call(result, calls.answered_by(result))
-                if call.tool != self._own and call.is_governable:
-                    found.append(_Found(position, result, call))
+                call = calls.answered_by(result)
+                named = (result.name, None) if call is None else (call.tool, call.arguments)
+                if result.places:
+                    found.append(_Found(position, result, named[0] or _UNNAMED, named[1]))
         return found
 
-    def _call(self, result: MessageResult, call: MessageCall | None) -> HookCall:
+    def _call(self, found: _Found) -> HookCall:
+        result = found.result
         return HookCall(
-            tool=(result.name if call is None else call.tool) or _UNNAMED,
+            tool=found.tool,
             session=self._key.session_id,
             texts=result.texts,
             answer=lambda text: {},
             call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
-            arguments=None if call is None else call.arguments,
+            arguments=found.arguments,
             is_error=result.is_error,
         )
 
@@ -174,10 +180,10 @@ class Conversation:
         life = await self._life(rt)
         begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
         now, until = rt.clock(), perf_counter() + _STEP_SECONDS
-        for number, (_, result, call) in enumerate(found):
+        for number, (_, result, tool, arguments) in enumerate(found):
             until = await _yielded(until)
-            names = f"{begin}\0{len(result.call_id)}\0{len(call.tool)}\0{call.call_id or ''}{call.tool}"
-            texts = [names, arguments_of(call) or "", *result.texts]
+            id = result.call_id if size_of(result.call_id) <= MAX_NAME else ""
+            texts = [f"{begin}\0{len(id)}\0{len(tool)}\0{id}{tool}", _written(arguments), *result.texts]
             is_small = sum(map(size_of, texts)) <= INLINE_JSON_BYTES
             digest = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
             answer = rt.seen_messages.find(digest, now) if life else None
@@ -223,7 +229,13 @@ class _Calls:
         return waiting.popleft() if waiting else None
 
 
-def _digest(texts: Sequence[str]) -> bytes:
+def _written(arguments: Any) -> Text:
+    if isinstance(arguments, str):
+        return arguments
+    return b"" if arguments is None else as_json(arguments)
+
+
+def _digest(texts: Sequence[Text]) -> bytes:
     digest = sha256()
     for text in texts:
         digest.update(utf8_of(text))

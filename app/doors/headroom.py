@@ -11,7 +11,7 @@ import anyio
 
 from app.doors.conversation import DIGEST_CHARS, Conversation, DoorOf
 from app.doors.shapes import door_of, tool_names
-from app.edge.json_body import edited_items, read_document
+from app.edge.json_body import edited_items, read_listed
 from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
 from domain.doors import Door
@@ -33,10 +33,10 @@ async def compress(
 ) -> tuple[dict[str, Any], SpillgateError | None]:
     """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
     those of the tool results. Raises SpillgateError."""
-    document = await read_document(body, rt.parsing)
-    match document:
+    listed = await read_listed(body, "messages", rt.parsing)
+    match listed.document:
         case {"messages": list(messages)}:
-            tool = _tool_name(document, user_agent)
+            tool = _tool_name(listed.document, user_agent)
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
     door = _by_hash if tool == RETRIEVE else _door_for(tool)
@@ -47,7 +47,7 @@ async def compress(
     after = sum(seen.shown_tokens for seen in governed.seen)
     hashes = list(dict.fromkeys(seen.call_id for seen in governed.seen if seen.is_kept))
     answer: dict[str, Any] = {
-        "messages": await edited_items(body, "messages", governed.edits, rt.parsing),
+        "messages": await edited_items(listed, governed.edits, rt.parsing),
         "tokens_before": before,
         "tokens_after": after,
         "tokens_saved": before - after,

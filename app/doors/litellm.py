@@ -6,7 +6,7 @@ from typing import Any
 
 from app.doors.conversation import Conversation
 from app.doors.shapes import door_of, own_tools
-from app.edge.json_body import Text, Texts, edited_items, read_document
+from app.edge.json_body import Text, Texts, edited_items, read_listed
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session
@@ -35,7 +35,8 @@ async def guardrail_answer(
 
     Tools are offered while something is stored. What is remembered of messages that were seen before may be
     an hour old: the tools are then offered even if their results were deleted."""
-    payload = await read_document(body, rt.parsing)
+    listed = await read_listed(body, "structured_messages", rt.parsing)
+    payload = listed.document
     match payload:
         case {"input_type": "request", "structured_messages": [_, *_] as messages}:
             pass
@@ -47,8 +48,8 @@ async def guardrail_answer(
             return NONE, None
     key = SessionKey(tenant, session_id_of(await _session_of(payload, messages, rt)))
     describe_request(session_id=key.session_id)
-    listed = payload.get("tools")
-    tools = listed if isinstance(listed, list) else []
+    named = payload.get("tools")
+    tools = named if isinstance(named, list) else []
     own = own_tools(tools)
     may_offer = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
     door = Door() if may_offer else door_of(own)
@@ -59,7 +60,7 @@ async def guardrail_answer(
     offered = await tools_of_session(key, rt, is_storing=is_storing) if may_offer else []
     if not (governed.edits or offered):
         return NONE, governed.error
-    shown = await edited_items(body, "structured_messages", governed.edits, rt.parsing)
+    shown = await edited_items(listed, governed.edits, rt.parsing)
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
     answer: dict[str, Any] = {
         "action": "GUARDRAIL_INTERVENED",

@@ -64,11 +64,18 @@ class MessageResult(NamedTuple):
                 yield place.path, place.written(_LEFT_OUT)
 
 
+Message = dict[str, Any]
+
+
+def _nothing(message: Message) -> Iterable[Any]:
+    return ()
+
+
 class Shape(NamedTuple):
     """`calls` and `results` are those of one message, in its order."""
 
-    calls: Callable[[dict[str, Any]], Iterable[MessageCall]]
-    results: Callable[[dict[str, Any]], Iterable[MessageResult]]
+    calls: Callable[[Message], Iterable[MessageCall]] = _nothing
+    results: Callable[[Message], Iterable[MessageResult]] = _nothing
 
 
 def own_tools(tools: Any) -> list[str]:
@@ -103,19 +110,20 @@ def door_of(own: Sequence[str]) -> Door:
 
 def shape_of(message: Any) -> Shape | None:
     """None for a message without calls and results."""
-    match message:
-        case {"parts": list()}:
-            return _GEMINI
-        case {"role": "tool" | "function"} | {"tool_calls": list()} | {"function_call": dict()}:
-            return _CHAT
-        case {"type": "function_call" | "custom_tool_call"} | {"call_id": str(), "output": _}:
-            return _RESPONSES
-        case {"content": list()}:
-            return _BLOCKS
-    return None
+    if not isinstance(message, dict):
+        return None
+    if "tool_calls" in message or "function_call" in message:
+        return _CHAT_CALLS
+    if "parts" in message:
+        return _GEMINI
+    if message.get("role") in ("tool", "function"):
+        return _CHAT_RESULTS
+    if "call_id" in message:
+        return _RESPONSES
+    return _BLOCKS if isinstance(message.get("content"), list) else None
 
 
-def _chat_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
+def _chat_calls(message: Message) -> Iterator[MessageCall]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         match call:
@@ -128,13 +136,12 @@ def _chat_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
             yield MessageCall("", name, function.get("arguments"))
 
 
-def _chat_results(message: dict[str, Any]) -> Iterator[MessageResult]:
-    if message.get("role") in ("tool", "function"):
-        places = _content(("content",), message.get("content"))
-        yield MessageResult(_text(message, "tool_call_id"), _text(message, "name"), places)
+def _chat_results(message: Message) -> Iterator[MessageResult]:
+    places = _content(("content",), message.get("content"))
+    yield MessageResult(_text(message, "tool_call_id"), _text(message, "name"), places)
 
 
-def _response_calls(item: dict[str, Any]) -> Iterator[MessageCall]:
+def _response_calls(item: Message) -> Iterator[MessageCall]:
     match item:
         case {"type": "function_call", "call_id": str(id), "name": str(name)}:
             yield MessageCall(id, name, item.get("arguments"))
@@ -142,13 +149,13 @@ def _response_calls(item: dict[str, Any]) -> Iterator[MessageCall]:
             yield MessageCall(id, name, item.get("input"))
 
 
-def _response_results(item: dict[str, Any]) -> Iterator[MessageResult]:
+def _response_results(item: Message) -> Iterator[MessageResult]:
     if item.get("type") in ("function_call_output", "custom_tool_call_output"):
-        places = _content(("output",), item["output"])
+        places = _content(("output",), item.get("output"))
         yield MessageResult(_text(item, "call_id"), "", places)
 
 
-def _block_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
+def _block_calls(message: Message) -> Iterator[MessageCall]:
     """Anthropic's, then Bedrock's."""
     for block in message["content"]:
         match block:
@@ -158,7 +165,7 @@ def _block_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
                 yield MessageCall(id, name, use.get("input"))
 
 
-def _block_results(message: dict[str, Any]) -> Iterator[MessageResult]:
+def _block_results(message: Message) -> Iterator[MessageResult]:
     for number, block in enumerate(message["content"]):
         match block:
             case {"type": "tool_result", "tool_use_id": str(id)}:
@@ -173,12 +180,12 @@ _GEMINI_CALLS = ("functionCall", "function_call")
 _GEMINI_RESULTS = ("functionResponse", "function_response")
 
 
-def _gemini_calls(message: dict[str, Any]) -> Iterator[MessageCall]:
+def _gemini_calls(message: Message) -> Iterator[MessageCall]:
     for _, _, call in _members(message["parts"], _GEMINI_CALLS):
         yield MessageCall(_text(call, "id"), _text(call, "name"), call.get("args"))
 
 
-def _gemini_results(message: dict[str, Any]) -> Iterator[MessageResult]:
+def _gemini_results(message: Message) -> Iterator[MessageResult]:
     """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
         found = result.get("response")
@@ -194,14 +201,15 @@ def _gemini_results(message: dict[str, Any]) -> Iterator[MessageResult]:
         yield MessageResult(_text(result, "id"), _text(result, "name"), places, "error" in response)
 
 
-def _members(parts: list[Any], names: tuple[str, ...]) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    for number, part in enumerate(parts):
+def _members(parts: Any, names: tuple[str, ...]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    for number, part in enumerate(parts if isinstance(parts, list) else ()):
         for name in names:
             if isinstance(part, dict) and isinstance(part.get(name), dict):
                 yield number, name, part[name]
 
 
-_CHAT = Shape(_chat_calls, _chat_results)
+_CHAT_CALLS = Shape(calls=_chat_calls)
+_CHAT_RESULTS = Shape(results=_chat_results)
 _RESPONSES = Shape(_response_calls, _response_results)
 _BLOCKS = Shape(_block_calls, _block_results)
 _GEMINI = Shape(_gemini_calls, _gemini_results)

@@ -8,7 +8,7 @@ its long strings stay JSON until they are read.
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -170,19 +170,56 @@ class _Builder:
         return checked(_decode_any, raw)
 
 
+class Listed(NamedTuple):
+    """The value of a JSON body, and the items of one of its lists as they came: none without such a list."""
+
+    document: Any
+    items: list[Raw]
+
+
+async def read_listed(body: bytes | bytearray, name: str, parsing: anyio.CapacityLimiter) -> Listed:
+    """`name` is the member that is a list. Raises as `read_document`."""
+    if len(body) <= INLINE_JSON_BYTES:
+        return _listed(body, name)
+    return await anyio.to_thread.run_sync(_listed, body, name, limiter=parsing)
+
+
+def _listed(body: bytes | bytearray, name: str) -> Listed:
+    raw, _ = decoded(_decode_raw, body)
+    if len(body) > INLINE_JSON_BYTES and count_checked(raw) > MAX_VALUES:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    build = _value if len(body) <= WHOLE_JSON_BYTES else _Builder().built
+    if memoryview(raw)[0] != _BRACE:
+        return Listed(build(raw, MAX_DEPTH), [])
+    members = checked(_decode_members, raw)
+    found = members.get(name)
+    items = checked(decode_list, found) if found is not None and memoryview(found)[0] == _BRACKET else []
+    document = {key: build(one, MAX_DEPTH - 1) for key, one in members.items() if key != name}
+    if items:
+        document[name] = [build(item, MAX_DEPTH - 2) for item in items]
+    elif found is not None:
+        document[name] = build(found, MAX_DEPTH - 1)
+    return Listed(document, items)
+
+
+def _value(raw: Raw, depth: int) -> Any:
+    return checked(_decode_any, raw)
+
+
 async def edited_items(
-    body: bytes | bytearray, name: str, edits: Mapping[int, Sequence[Edit]], parsing: anyio.CapacityLimiter
+    listed: Listed, edits: Mapping[int, Sequence[Edit]], parsing: anyio.CapacityLimiter
 ) -> list[Raw]:
-    """The items of the list `name` of a JSON body, as they came but for their edits. Raises BadRequest."""
+    """The items as they came but for their edits. Raises BadRequest."""
+    if not edits:
+        return listed.items
 
     def edited() -> list[Raw]:
-        members, _ = decoded(_decode_members, body)
-        items = checked(decode_list, members[name])
-        for number, changes in edits.items():
-            items[number] = _edited(items[number], changes)
-        return items
+        return [
+            _edited(item, edits[number]) if number in edits else item
+            for number, item in enumerate(listed.items)
+        ]
 
-    if len(body) <= INLINE_JSON_BYTES:
+    if sum(len(memoryview(listed.items[number])) for number in edits) <= INLINE_JSON_BYTES:
         return edited()
     return await anyio.to_thread.run_sync(edited, limiter=parsing)
 

@@ -254,6 +254,7 @@ SETTINGS: dict[str, Any] = {"storage_url": "memory:", "require_budget": True, "c
 """A budget that three results would exhaust, had it a part in what is decided."""
 
 
+@pytest.mark.repeated
 async def test_a_conversation_that_goes_on_begins_with_the_same_bytes_everywhere() -> None:
     """Turn after turn, in a service that has seen all of it, and in one that has seen nothing."""
     replaced = 0
