@@ -56,6 +56,7 @@ DROPPED = object()
 AS_SAID: Callable[[str], str] = "{}.".format
 
 _QUOTE, _BRACKET, _BRACE = b'"[{'
+_OBJECT = re.compile(rb"[ \t\r\n]*\{")
 _BACKSLASH = re.compile(rb"\\")
 _decode_any = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -185,13 +186,12 @@ async def read_listed(body: bytes | bytearray, name: str, parsing: anyio.Capacit
 
 
 def _listed(body: bytes | bytearray, name: str) -> Listed:
-    raw, _ = decoded(_decode_raw, body)
-    if len(body) > INLINE_JSON_BYTES and count_checked(raw) > MAX_VALUES:
+    if _OBJECT.match(body) is None:
+        return Listed(_document(body), [])
+    members, _ = decoded(_decode_members, body)
+    if len(body) > INLINE_JSON_BYTES and count_checked(body) > MAX_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     build = _value if len(body) <= WHOLE_JSON_BYTES else _Builder().built
-    if memoryview(raw)[0] != _BRACE:
-        return Listed(build(raw, MAX_DEPTH), [])
-    members = checked(_decode_members, raw)
     found = members.get(name)
     items = checked(decode_list, found) if found is not None and memoryview(found)[0] == _BRACKET else []
     document = {key: build(one, MAX_DEPTH - 1) for key, one in members.items() if key != name}
