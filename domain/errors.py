@@ -131,6 +131,14 @@ class SessionNotFound(NotFound):
     advice = "Check the id. PUT opens a session; a first result does too."
 
 
+class TenantNotFound(NotFound):
+    code = "tenant_not_found"
+    title = "Tenant not found"
+    advice = (
+        "Check the name. A tenant has a key, a table in the policy file, or something stored or accounted."
+    )
+
+
 class MethodNotAllowed(SpillgateError):
     code = "method_not_allowed"
     status = 405
@@ -264,6 +272,14 @@ class Overloaded(SpillgateError):
     status = 503
     title = "Overloaded"
     advice = "Too much is open or in memory at this moment. Keep your copy and try again."
+    retryable = True
+
+
+class IssuerUnavailable(SpillgateError):
+    code = "issuer_unavailable"
+    status = 503
+    title = "Issuer of tokens unavailable"
+    advice = "The keys of the issuer of tokens are not known yet. Keep your copy and try again."
     retryable = True
 
 

@@ -165,6 +165,7 @@ class Conversation:
             call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
             arguments=found.arguments,
             is_error=result.is_error,
+            client="headroom" if self._is_shared else "litellm",
         )
 
     async def _looked_up(

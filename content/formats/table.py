@@ -285,18 +285,12 @@ class Table(Format):
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
-        dialect = dialect_of(data[:8192])
-        if dialect is None or not dialect.first:
-            return Whole(start, end, passage.path)
-        above = 0
-        for _ in range(
-            dialect.first + (len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0)
-        ):
-            above = data.find(b"\n", above, _HEAD) + 1
+        above = header_end(data)
         if not 0 < above <= start:
             return Whole(start, end, passage.path)
         if above > _HEADER_BYTES:
-            return Whole(start, end, passage.path, columns=clipped_columns(data[:above]))
+            names = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
+            return Whole(start, end, passage.path, columns=clipped_columns(names))
         return Whole(start, end, passage.path, (0, above))
 
     def value(self, source: Source) -> list["Row"]:
@@ -307,6 +301,29 @@ class Table(Format):
         from content.formats.log import times_ascend
 
         return times_ascend(source)
+
+
+def header_end(data: bytes) -> int:
+    """Where the lines that name the columns end; 0 without a header."""
+    dialect = dialect_of(data[:_SNIFFED])
+    if dialect is None or not _has_names(data[:_SNIFFED]):
+        return 0
+    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0
+    above = 0
+    for _ in range(dialect.first + blank):
+        above = data.find(b"\n", above, _HEAD) + 1
+        if not above:
+            return 0
+    return above
+
+
+@lru_cache(maxsize=8)
+def _has_names(head: bytes) -> bool:
+    dialect = dialect_of(head)
+    if dialect is None or dialect.mark not in _MARKS or b"\n" not in head.lstrip(b"\r\n"):
+        return dialect is not None and dialect.first > 0
+    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    return bool(rows) and is_header(rows[0], rows[1:])
 
 
 def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
