@@ -47,6 +47,9 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     return Response(answer, media_type=JSON)
 
 
+_MESSAGES = {"type": "array", "items": {"type": "object"}}
+
+
 @router.post(
     "/v1/compress",
     response_class=Response,
@@ -56,7 +59,7 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
         {
             "type": "object",
             "properties": {
-                "messages": {"type": "array"},
+                "messages": _MESSAGES,
                 "tools": {},
                 "config": {"type": "object", "properties": {"tool_name": {"type": "string"}}},
             },
