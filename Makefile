@@ -151,6 +151,12 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
 	$(BIN)/python -m pytest -q tests/objects
 
+.PHONY: rounds
+# 20 agents against Redis, Sentinel, Cluster and S3: about seven minutes, three of them with Redis away.
+rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50" bounds it
+	@sh tests/install_tools.sh
+	$(BIN)/python -m tests.rounds $(or $(ROUNDS),--long)
+
 .generated/.ready: tests/generated/requirements.lock tests/generated/package-lock.json
 	@echo "Installing the locked generators of clients into .generated (100 MB, a quarter of a minute, once; needs Node.js, Java) ..."
 	rm -rf .generated && mkdir .generated && cp tests/generated/package.json tests/generated/package-lock.json .generated

@@ -121,7 +121,7 @@ class Replacing(NamedTuple):
                     handle=handle,
                     structure=lines,
                     overview=overview,
-                    path=self.rt.body_path(result, handle) if names_file else None,
+                    path=self.rt.body_path(result.key.tenant, handle) if names_file else None,
                     squeeze=squeeze,
                     can_ask=can_ask,
                 )
