@@ -217,7 +217,9 @@ async def get_content(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
-    accounted: Accounted = True,
+    accounted: Annotated[
+        bool, Query(description="true: what is read goes to the model, and counts against the savings.")
+    ] = False,
     passed_on_to: Annotated[
         str | None,
         Query(min_length=1, max_length=256, description="The tool that gets the bytes, unread by a model."),
