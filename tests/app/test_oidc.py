@@ -32,6 +32,12 @@ def issuer() -> Iterator[LoopbackIssuer]:
         yield issuer
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the first fetch takes seconds."""
+    monkeypatch.setattr(issuer_keys, "WAIT_SECONDS", 60.0)
+
+
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issuer_keys, "LEAST_SECONDS", 0.0)
@@ -203,8 +209,9 @@ async def test_a_replaced_key_of_the_same_id_ends_the_tokens_of_the_old_one(
 
 
 async def test_unknown_keys_do_not_make_it_ask_the_issuer_again_and_again(
-    serve: Serve, issuer: LoopbackIssuer
+    serve: Serve, issuer: LoopbackIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.edge.wrong_keys.MOST_SECONDS", 0.0)
     async with serve(**of(issuer)) as client:
         for number in range(20):
             assert (await asked(client, issuer.token(header={"kid": f"k{number}"}))).status_code == 401

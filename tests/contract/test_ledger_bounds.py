@@ -135,11 +135,15 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
     kept = (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries
     assert 10 < len(kept) < 190
     assert [one.tokens_in for one in kept][-10:] == [*range(190, 200)]
-    for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY):
+    for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY, GroupBy.MONTH):
         total = (await ledger.summary(EntryFilter(TENANT), group_by)).total
         assert (total.entries, total.tokens_in) == (200, sum(range(200)))
     assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).total.entries == 201
     assert (await ledger.summary(EntryFilter(TENANT, tool_name="other"), GroupBy.TYPE)).total.entries == 0
+    for group_by in (GroupBy.KEY, GroupBy.DOOR):
+        # What went into sums has neither; Redis reads the entries alone.
+        total = (await ledger.summary(EntryFilter(TENANT), group_by)).total
+        assert total.entries in (200, len(kept))
     of_one = (await ledger.summary(EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE)).total
     assert of_one.entries == sum(one.session_id == ONE.session_id for one in kept)
     await ledger.sweep()

@@ -226,7 +226,8 @@ def _table(rows: list[Row], said: list[tuple[str, float, float]]) -> None:
         heard = [
             f"{alert} {first - row.began:+.0f} s to {last - row.ended:+.0f} s after the end"
             for alert, first, last in said
-            if row.began <= first <= row.well_at + 60
+            if row
+            is max((one for one in rows if one.began <= first), key=lambda one: one.began, default=None)
         ]
         _print(row, "; ".join(heard))
     print(flush=True)
