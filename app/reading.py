@@ -9,9 +9,11 @@ import anyio
 from app.extracting.known_models import SessionModel
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
+from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
+from content.redaction import masks_in
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
@@ -95,9 +97,10 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A stored result that a model asks about, and the session that pays for the answer."""
+    """A stored result that a model asks about, as `shown` to it, and the session that pays for the answer."""
 
     stored: StoredResult
+    shown: ShownResult
     session: Session
     policy: Policy
     model: SessionModel
@@ -123,6 +126,8 @@ class Subject:
         """The entry of a text that the model is given. `started` is Unix ms."""
         now = rt.clock()
         about = entry_about(rt, self.stored, kind, now)
+        redacted = masks_in(text) if self.shown.has_masks else None
+        rt.metrics.redacted(redacted)
         return replace(
             about,
             latency=now - started,
@@ -131,7 +136,11 @@ class Subject:
             tokens_saved=-tokens,
             model=self.session.model,
             details=replace(
-                about.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens
+                about.details,
+                bytes=len(text.encode()),
+                lines=text.count("\n") + 1,
+                tokens=tokens,
+                redacted=redacted,
             ),
         )
 
@@ -166,7 +175,8 @@ async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
     model = await rt.known_models.of_session(None)
     session = (await rt.ledger.enter(Call(stored.key, model.window, model.enforce))).session
     policy = rt.policies.policy(stored.tool_name, session.policy)
-    return Subject(stored, session, policy, await rt.known_models.of_session(session.model))
+    shown = await shown_result(rt, stored, policy, session)
+    return Subject(stored, shown, session, policy, await rt.known_models.of_session(session.model))
 
 
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
@@ -180,12 +190,12 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
-async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
+async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
     """What the scanner finds in the whole body, or in its greppable view. Works in a thread, unless the body
     is small and read as it is."""
     scanning = Scan(scanner, greppable=greppable)
-    is_small = not greppable and stored.measure.bytes <= _INLINE_BYTES
-    async for chunk in rt.store.read(stored):
+    is_small = not greppable and shown.result.measure.bytes <= _INLINE_BYTES
+    async for chunk in shown.store.read(shown.result):
         if is_small:
             scanning.feed(chunk)
         else:
@@ -199,11 +209,20 @@ async def account_texts(
     rt: Runtime, stored: StoredResult, texts: Iterable[str], *, found_nothing: bool = False
 ) -> None:
     shown = "".join(texts)
-    await account_read(rt, stored, len(shown.encode()), len(shown), found_nothing=found_nothing or not shown)
+    is_empty = found_nothing or not shown
+    await account_read(
+        rt, stored, len(shown.encode()), len(shown), found_nothing=is_empty, redacted=masks_in(shown)
+    )
 
 
 async def account_read(
-    rt: Runtime, stored: StoredResult, size: int, chars: int, *, found_nothing: bool = False
+    rt: Runtime,
+    stored: StoredResult,
+    size: int,
+    chars: int,
+    *,
+    found_nothing: bool = False,
+    redacted: dict[str, int] | None = None,
 ) -> None:
     """Accounts what was read back, so that savings are net. Estimates its tokens by its share of the bytes.
 
@@ -212,6 +231,7 @@ async def account_read(
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)
+    rt.metrics.redacted(redacted)
     note_read(size, tokens)
     entry = entry_about(rt, stored, EntryType.READ, rt.clock())
     read = replace(
@@ -219,7 +239,9 @@ async def account_read(
         charactersOut=chars,
         tokens_out=tokens,
         tokens_saved=-tokens,
-        details=replace(entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing),
+        details=replace(
+            entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing, redacted=redacted
+        ),
     )
     try:
         await rt.follow_ups.append(rt.ledger, stored, read)

@@ -69,6 +69,7 @@ Size = Annotated[int, whole(0, 1_000_000)]
 Flag = Annotated[bool, Field(strict=True)]
 Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+RedactName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 TextTool = Annotated[
     str,
     one_of(
@@ -84,7 +85,8 @@ Oversize = Annotated[OutcomeKind, one_of(*(kind for kind in OutcomeKind if kind 
 class Policy:
     """The thresholds in force for one tool. Each field is a key of policy documents, and its type says what
     they may set. A cap of 0 means no cap. `tool_names` maps names of tools in the texts to the names that the
-    model knows."""
+    model knows. `redact`: what is masked in all that a model is shown, "secrets" and names of patterns of the
+    policy file."""
 
     on_oversize: Oversize = OutcomeKind.STORE
     max_bytes: Size = 12_288
@@ -92,6 +94,7 @@ class Policy:
     max_tokens: Size = 0
     head_chars: Annotated[int, whole(0, 250_000)] = 2000
     keep: Flag = True
+    redact: Annotated[tuple[RedactName, ...], Field(max_length=32)] = ()
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
     repeat: Annotated[Repeat, one_of(*Repeat)] = Repeat.PASS

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable, Traits
-from app.edge.api_keys import ApiKeys, KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, ApiKeys, KeyRole
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
@@ -238,7 +238,7 @@ class Access:
         if key.name:
             describe_request(key=key.name)
         scope["role"], scope["tenant"] = key.role, key.tenant
-        if key.role is KeyRole.AGENT:
+        if key.role in OF_ONE_TENANT:
             return self._within_rate(key.tenant, scope, traits)
         if key.role not in traits.roles:
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")

@@ -109,7 +109,8 @@ class _Extraction:
         # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction import ladder
 
-        source = Source(self._rt.store, subject.stored, self._question.ranges, path_of(subject.stored))
+        shown = subject.shown
+        source = Source(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))

@@ -137,6 +137,7 @@ class Metrics:
         self._call_cost = counter("spillgate_llm_cost_usd", "US dollars for model calls.", ["model"])
         self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
+        self._redacted = counter("spillgate_redacted", "Secrets masked in what models are shown.", ["kind"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
         self.export_lost = counter("spillgate_export_lost", "Entries that could not be exported.").inc
         """Called from any thread."""
@@ -251,6 +252,11 @@ class Metrics:
         self._call_tokens.labels(call.model, "out").inc(call.tokens.output)
         self._call_cost.labels(call.model).inc(call.cost_usd)
         self.spent(call.tokens.input + call.tokens.output)
+
+    def redacted(self, counts: dict[str, int] | None) -> None:
+        """Counts masks by kind: those of the kept rules, and the operator's patterns."""
+        for kind, count in (counts or {}).items():
+            self._redacted.labels(kind).inc(count)
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()

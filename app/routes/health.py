@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
-from app.edge.api_keys import ApiKeys, KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, ApiKeys, KeyRole
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime
 from domain.errors import Draining, StorageError, StoreUnavailable, Unauthorized
@@ -66,7 +66,7 @@ def _may_know(request: Request, keys: ApiKeys | None) -> Callable[[str], bool]:
         key = keys.key_of(token_of(request.scope["by_name"]))
     except Unauthorized:
         return lambda tenant: False
-    return lambda tenant: key.role is not KeyRole.AGENT or tenant == key.tenant
+    return lambda tenant: key.role not in OF_ONE_TENANT or tenant == key.tenant
 
 
 InReady = Annotated[Runtime, Depends(_ready)]
@@ -135,6 +135,6 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
     # Absent without API keys, and at the port of the metrics.
-    own = request.scope["tenant"] if request.scope.get("role") is KeyRole.AGENT else None
+    own = request.scope["tenant"] if request.scope.get("role") in OF_ONE_TENANT else None
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)
     return Response(body, media_type=media_type)

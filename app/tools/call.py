@@ -58,6 +58,7 @@ class Reading:
     def __init__(self, rt: Runtime, subject: Subject, tool: Tool, call: str) -> None:
         self.rt = rt
         self.stored = subject.stored
+        self.shown = subject.shown
         self.tool = tool
         self._subject = subject
         self._cap = subject.most_bytes
@@ -70,7 +71,8 @@ class Reading:
 
     @property
     def greppable(self) -> bool:
-        return needs_view(self.stored.measure.bytes, self.stored.measure.lines)
+        measure = self.shown.result.measure
+        return needs_view(measure.bytes, measure.lines)
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
@@ -193,7 +195,7 @@ async def _lines(
 ) -> str:
     most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page = await scan(reading.rt, reading.stored, scanner, greppable=reading.greppable)
+    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.greppable)
 
     def as_many(first: int) -> str:
         last = first + max(len(page.lines), 40) - 1
@@ -203,13 +205,13 @@ async def _lines(
 
 
 async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) -> str:
-    rt, stored = reading.rt, reading.stored
+    rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
     query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True)
     try:
         answer = await rt.queries.run(
-            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
+            stored.tenant, query, stored.measure.bytes, partial(shown.store.read, stored)
         )
     except BadQuery as error:
         near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
