@@ -117,7 +117,7 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     """The agent's JSON and the line for the log, "" for none."""
-    inner = CLIENTS[client].inner_json
+    sent, inner = payload, CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
     call = CLIENTS[client].read(payload)
@@ -125,10 +125,23 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
+    if not call.may_pay:
+        return _masked(client, sent), ""
     shown = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
-        raise Passed("the replacement is larger than a third of what the agent shows")
+        log(f"{client}: the replacement is larger than a third of what the agent shows")
+        return _masked(client, sent), ""
     return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
+
+
+def _masked(client: str, payload: Any) -> HookAnswer:
+    """The service masks what the agent shows of a result, if the policy says so. Raises ServiceError."""
+    with closing(ServiceClient.from_environment()) as service:
+        body = json.dumps(payload).encode()
+        answer = service.request(
+            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_patience())
+        ).json()
+    return answer if isinstance(answer, dict) else {}
 
 
 def _text(call: HookCall) -> str:
