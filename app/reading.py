@@ -27,7 +27,7 @@ from policies.tool_calls import name_of
 log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
-_UNCAPPED_BYTES = 12_288
+UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
 NO_VALUE = ("null", "[]")
 """What a query answers that selects nothing."""
@@ -79,15 +79,18 @@ def path_of(stored: StoredResult) -> str | None:
     return name_of(call)
 
 
-def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:
-    """A new entry about a stored result; the caller adds what was done and what it cost."""
+def entry_about(
+    rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int, session_id: str | None = None
+) -> AccountingEntry:
+    """A new entry about a stored result; the caller adds what was done and what it cost. `session_id`: the
+    session that reads it, if it is another one than that of the result."""
     server, tool = split_tool_name(stored.tool_name, stored.tool_namespace)
     return AccountingEntry(
         id=rt.new_entry_id(),
         type=kind,
         timestamp=timestamp,
         tenant=stored.tenant,
-        session_id=stored.handle.session_id,
+        session_id=session_id or stored.handle.session_id,
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
@@ -106,9 +109,14 @@ class Subject:
     model: SessionModel
 
     @property
+    def reader(self) -> SessionKey:
+        """The session that pays."""
+        return self.session.key
+
+    @property
     def most_bytes(self) -> int:
         """The most bytes of an answer: the size cap, 12,288 where there is none."""
-        return self.policy.max_bytes or _UNCAPPED_BYTES
+        return self.policy.max_bytes or UNCAPPED_BYTES
 
     @property
     def is_exhausted(self) -> bool:
@@ -118,14 +126,14 @@ class Subject:
     async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
         `tokens`."""
-        entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
+        entered = await rt.ledger.enter(Call(self.reader, self.model.window, self.model.enforce))
         remaining = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
         return int(remaining * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
         """The entry of a text that the model is given. `started` is Unix ms."""
         now = rt.clock()
-        about = entry_about(rt, self.stored, kind, now)
+        about = entry_about(rt, self.stored, kind, now, self.reader.session_id)
         redacted = masks_in(text) if self.shown.has_masks else None
         rt.metrics.redacted(redacted)
         return replace(
@@ -159,7 +167,7 @@ class Subject:
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
         return Charge(
-            key=self.stored.key,
+            key=self.reader,
             epoch=self.session.epoch,
             tokens=entry.tokens_out,
             entry=entry,
@@ -169,11 +177,11 @@ class Subject:
         )
 
 
-async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
-    """Finds a result as `look_up` does, and its session."""
+async def open_subject(rt: Runtime, tenant: str, handle: Handle, reader: SessionKey | None = None) -> Subject:
+    """Finds a result as `look_up` does, and the session that pays: `reader`, else that of the result."""
     stored = await look_up(rt, tenant, str(handle))
     model = await rt.known_models.of_session(None)
-    session = (await rt.ledger.enter(Call(stored.key, model.window, model.enforce))).session
+    session = (await rt.ledger.enter(Call(reader or stored.key, model.window, model.enforce))).session
     policy = rt.policies.policy(stored.tool_name, session.policy)
     shown = await shown_result(rt, stored, policy, session)
     return Subject(stored, shown, session, policy, await rt.known_models.of_session(session.model))

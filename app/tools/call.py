@@ -1,15 +1,28 @@
 """Executes one call of a model's tool: one text for the model, within the size cap, charged and accounted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
+
 from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
-from app.reading import NO_VALUE, Subject, open_subject, path_of, query_text, scan, session_in_any_case
+from app.reading import (
+    NO_VALUE,
+    UNCAPPED_BYTES,
+    Subject,
+    open_subject,
+    path_of,
+    query_text,
+    scan,
+    session_in_any_case,
+)
+from app.redacting import ShownResult
 from app.runtime import Runtime
-from app.tools.arguments import MOST_LINES, LinesAsked, question
+from app.session_reads import reachable_handle
+from app.tools.arguments import MOST_LINES, LinesAsked, Question, question
 from app.tools.definitions import (
     TOOLS,
     AskArguments,
@@ -26,15 +39,17 @@ from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Question
-from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
-from extraction.queries import Query
+from domain.extraction import Question as ExtractQuestion
+from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
+from extraction.queries import Data, Query
+from extraction.shown import Shown
 from extraction.task import frame_failure
 from policies.facts import Offer
 
 _MOST_ITEMS = 1000
 _NEAR_CHARS = 60
 _LEAST_BYTES = 600
+_BETWEEN = "\n\n"
 
 _EXHAUSTED = (
     "The answer does not fit what is left of the context budget. Take the final turn, or report the "
@@ -55,18 +70,21 @@ class ToolText:
 class Reading:
     """One stored result that is read back for a model. It called `tool`, `call` is what it asked."""
 
-    def __init__(self, rt: Runtime, subject: Subject, tool: Tool, call: str) -> None:
+    def __init__(
+        self, rt: Runtime, subject: Subject, tool: Tool, call: str, most_bytes: int | None = None
+    ) -> None:
+        """`most_bytes`: of the answer, if they are fewer than the size cap."""
         self.rt = rt
+        self.subject = subject
         self.stored = subject.stored
         self.shown = subject.shown
         self.tool = tool
-        self._subject = subject
-        self._cap = subject.most_bytes
+        self._cap = min(subject.most_bytes, most_bytes or subject.most_bytes)
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
         self.found_nothing = False
         self._call = call
-        self._shown = rt.shown_texts.of(self.stored.tenant, str(self.stored.handle))
+        self._shown = _shown_before(rt, subject.reader, self.stored.handle)
         self.shown_before = self._shown.before(call)
 
     @property
@@ -77,13 +95,13 @@ class Reading:
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
-        if self._subject.is_exhausted:
+        if self.subject.is_exhausted:
             return await self._failed(_EXHAUSTED, "budget exhausted")
         try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None:
-                room = await self._subject.room(self.rt, len(text.encode()), tokens)
+                room = await self.subject.room(self.rt, len(text.encode()), tokens)
                 if room > _LEAST_BYTES:
                     text = await self._text(make, room)
                     entry_id, _ = await self._reserved(text)
@@ -99,7 +117,7 @@ class Reading:
         """The model reads this text too: it is charged in any case."""
         text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
-        await self._subject.settle(self.rt, entry)
+        await self.subject.settle(self.rt, entry)
         self.rt.metrics.spent(entry.tokens_out)
         return ToolText(text, is_error=True, entry_id=entry.id)
 
@@ -110,15 +128,15 @@ class Reading:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
         entry = await self._entry(text)
         tokens = entry.tokens_out
-        if await self._subject.reserve(self.rt, entry, text) is None:
+        if await self.subject.reserve(self.rt, entry, text) is None:
             return None, tokens
         self.rt.metrics.spent(tokens)
         note_read(len(text.encode()), tokens)
         return entry.id, tokens
 
     async def _entry(self, text: str) -> AccountingEntry:
-        tokens = await self.rt.count(text, self._subject.model.tokenizer)
-        entry = self._subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
+        tokens = await self.rt.count(text, self.subject.model.tokenizer)
+        entry = self.subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
         return replace(entry, details=replace(entry.details, found_nothing=self.found_nothing))
 
 
@@ -134,15 +152,97 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             names = ", ".join(one.name for one in offered_tools(policy))
             raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
         asked = question(tool, arguments)
-        if isinstance(asked, AskArguments):
-            note_asking()
-            return await _ask(rt, key, asked)
-        subject = await open_subject(rt, key.tenant, forgiven_handle(asked.handle, key))
-        reading = Reading(rt, subject, tool, str(asked))
-        return await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
+        handles = split_handles(asked.handle)
+        if len(handles) > 1:
+            return await _several(rt, key, tool, asked, handles)
+        return await _one(rt, key, tool, asked)
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
+
+
+async def _one(
+    rt: Runtime,
+    key: SessionKey,
+    tool: Tool,
+    asked: Question,
+    most_bytes: int | None = None,
+    *,
+    is_headed: bool = False,
+) -> ToolText:
+    """`most_bytes`: of the answer, if they are fewer than the cap. `is_headed`: it begins with the handle.
+    Raises NotFound, Gone, InvalidField."""
+    if isinstance(asked, AskArguments):
+        note_asking()
+        return await _ask(rt, key, asked, most_bytes)
+    reading = await _reading(rt, key, tool, asked, asked.handle, most_bytes)
+    make = partial(_TEXTS[type(asked)], reading, asked)
+    return await reading.answered(partial(_headed, reading, make) if is_headed else make)
+
+
+async def _reading(
+    rt: Runtime, key: SessionKey, tool: Tool, asked: Question, handle: str, most_bytes: int | None = None
+) -> Reading:
+    subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
+    return Reading(rt, subject, tool, str(asked), most_bytes)
+
+
+async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
+    head = f"{reading.stored.handle} ({reading.stored.tool_name}):\n"
+    return head + await make(max(max_bytes - len(head.encode()), 1))
+
+
+async def _several(rt: Runtime, key: SessionKey, tool: Tool, asked: Question, handles: list[str]) -> ToolText:
+    """One answer about several results, as large as one about one result. Each part names its result, is
+    charged, and is accounted as a question about it."""
+    if len(handles) > MOST_HANDLES:
+        raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
+    if isinstance(asked, LinesAsked):
+        raise InvalidField("`lines` are those of one result. Give one handle.")
+    if isinstance(asked, QueryArguments):
+        return await _query_several(rt, key, tool, asked, handles)
+    share = await _most_bytes(rt, key) // len(handles) - len(_BETWEEN)
+
+    async def part(handle: str) -> ToolText:
+        try:
+            question = msgspec.structs.replace(asked, handle=handle)
+            return await _one(rt, key, tool, question, share, is_headed=True)
+        except (NotFound, Gone) as error:
+            note_refused(error)
+            return ToolText(clip(f"{handle}: {error.detail}", share), is_error=True)
+
+    tasks = [asyncio.create_task(part(handle)) for handle in handles]
+    try:
+        parts = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    entry_ids = (one.entry_id for one in parts if one.entry_id is not None)
+    is_error = all(one.is_error for one in parts)
+    return ToolText(_BETWEEN.join(one.text for one in parts), is_error, next(entry_ids, None))
+
+
+async def _most_bytes(rt: Runtime, key: SessionKey) -> int:
+    session = await rt.ledger.session(key)
+    return rt.policies.policy("", session.policy if session else None).max_bytes or UNCAPPED_BYTES
+
+
+async def _query_several(
+    rt: Runtime, key: SessionKey, tool: Tool, asked: QueryArguments, handles: list[str]
+) -> ToolText:
+    """SQL over the tables data1, data2 and so on. It is charged and accounted as a question about the first
+    result."""
+    readings = [await _reading(rt, key, tool, asked, handle) for handle in handles]
+    tables = "".join(
+        f"data{number}: {one.stored.handle} ({one.stored.tool_name})\n"
+        for number, one in enumerate(readings, 1)
+    )
+
+    async def make(max_bytes: int) -> str:
+        room = max(max_bytes - len(tables.encode()), max_bytes // 2)
+        return tables + await _query(readings[0], asked, room, readings)
+
+    return await readings[0].answered(make)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
@@ -165,22 +265,21 @@ async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> 
     TooManySessions and Conflict."""
     tool = TOOLS[Offer.LINES]
     asked = LinesAsked(handle, offset, MOST_LINES)
-    subject = await open_subject(rt, key.tenant, forgiven_handle(handle, key))
-    reading = Reading(rt, subject, tool, str(asked))
+    reading = await _reading(rt, key, tool, asked, handle)
     return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
 
-async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
+async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes: int | None) -> ToolText:
     if reason := cut_off(arguments.handle):
         raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
-        handle = forgiven_handle(arguments.handle, key)
-        question = Question(handle, arguments.extract, arguments.mode)
+        handle = await reachable_handle(rt, key, arguments.handle)
+        question = ExtractQuestion(handle, arguments.extract, arguments.mode)
         call = f"{arguments.mode} {arguments.extract}"
-        shown = rt.shown_texts.of(key.tenant, str(handle))
-        required = Requirements(ends, shown_before=shown.before(call))
+        shown = _shown_before(rt, key, handle)
+        required = Requirements(ends, shown_before=shown.before(call), reader=key, most_bytes=most_bytes)
         extracted = await extract(key.tenant, question, required, rt)
         shown.add(call, extracted.text)
     except (NotFound, Gone) as error:
@@ -188,6 +287,12 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolTex
         text = frame_failure("unknown", str(handle or "unknown"), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
+
+
+def _shown_before(rt: Runtime, reader: SessionKey, handle: Handle) -> Shown:
+    """What the model of the session was shown of the result."""
+    is_own = reader.session_id == handle.session_id
+    return rt.shown_texts.of(reader.tenant, str(handle) if is_own else f"{reader.session_id} {handle}")
 
 
 async def _lines(
@@ -204,20 +309,38 @@ async def _lines(
     return model_text.lines_text(page, asked.first or 1, max_bytes, onward or as_many)
 
 
-async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) -> str:
-    rt, shown, stored = reading.rt, reading.shown, reading.shown.result
+async def _query(
+    reading: Reading, arguments: QueryArguments, max_bytes: int, several: Sequence[Reading] = ()
+) -> str:
+    """`several`: the results that are queried together, `reading` the first of them."""
+    rt, stored = reading.rt, reading.shown.result
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True)
+    shown = [one.shown for one in several or (reading,)]
+    parts = tuple(Data(one.result.measure.bytes, one.result.tool_name, path_of(one.result)) for one in shown)
+    query = Query(
+        arguments.query,
+        room,
+        stored.tool_name,
+        _MOST_ITEMS,
+        path=path_of(stored),
+        has_arrays=True,
+        several=parts if several else (),
+    )
     try:
-        answer = await rt.queries.run(
-            stored.tenant, query, stored.measure.bytes, partial(shown.store.read, stored)
-        )
+        size = sum(part.size for part in parts)
+        answer = await rt.queries.run(stored.tenant, query, size, partial(_chunks, shown))
     except BadQuery as error:
         near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
         raise BadQuery(error.detail + near) from None
     reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
     return query_text(query, answer, room)
+
+
+async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:
+    for one in shown:
+        async for chunk in one.store.read(one.result):
+            yield chunk
 
 
 _TEXTS: dict[type, Callable[..., Awaitable[str]]] = {
