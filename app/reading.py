@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 
 import anyio
+import msgspec
 
 from app.extracting.known_models import SessionModel
+from app.operations.audit import note_handle
 from app.operations.logs import describe_request
 from app.operations.tracing import note_read, note_stored
 from app.redacting import ShownResult, shown_result
@@ -18,7 +20,7 @@ from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_to
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call, Charge, Receipt, given_name
+from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
 from extraction.queries import Query, QueryAnswer
 from policies.facts import Policy
@@ -29,8 +31,13 @@ log = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 14
 UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
+MOST_WORDS = 1000
+"""Characters that are kept of a question, and shown of the arguments of a call."""
+
 NO_VALUE = ("null", "[]")
 """What a query answers that selects nothing."""
+
+_NAMES_A_CALL = ("command", "cmd", "file_path", "filePath", "url", "query", "pattern", "path", "prompt")
 
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
@@ -39,6 +46,7 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
     handle = parse_handle(text)
     describe_request(session_id=handle.session_id)
+    note_handle(handle)
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
@@ -77,6 +85,20 @@ def path_of(stored: StoredResult) -> str | None:
         stored.key, stored.tool_name, tool_arguments=stored.tool_arguments, tool_kind=stored.tool_kind
     )
     return name_of(call)
+
+
+def command_of(stored: StoredResult) -> str:
+    """What a person knows the call by: the command, file, page or pattern in its arguments, else all of them;
+    "" without arguments."""
+    arguments = stored.tool_arguments or ""
+    try:
+        members = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        members = None
+    if isinstance(members, dict):
+        named = (members[name] for name in _NAMES_A_CALL if isinstance(members.get(name), str))
+        arguments = next(named, arguments if members else "")
+    return arguments[:MOST_WORDS]
 
 
 def entry_about(
@@ -196,6 +218,21 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         receipt = (await rt.ledger.enter(call)).receipt
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
+
+
+async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | None:
+    """The words of the question that the entry of this epoch answers; None if they were not kept."""
+    if entry.type not in (EntryType.EXTRACT, EntryType.READ):
+        return None
+    key = SessionKey(entry.tenant, entry.session_id)
+    return await rt.ledger.finding(key, epoch, asked_name(entry.id))
+
+
+def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None:
+    """Keeps the words of a question with the session that asked, in the background: no answer waits for
+    it."""
+    key, epoch = subject.reader, subject.session.epoch
+    rt.background.start(rt.ledger.keep_finding(key, epoch, asked_name(entry_id), words[:MOST_WORDS]))
 
 
 async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:

@@ -13,6 +13,9 @@ class Command(NamedTuple):
 
 SERVICE, SHELL, LISTING = "app.cli.main", "command.shell", "command.listing"
 
+SETTING_UP = ("install", "uninstall", "status")
+"""The subcommands of `hook` that set an agent up: they are in command.hook_install."""
+
 COMMANDS = {
     "serve": Command("serve until stopped", SERVICE),
     "healthcheck": Command("exit 0 if a running service is ready, else 1", "command.healthcheck"),

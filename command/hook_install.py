@@ -162,10 +162,19 @@ def _setup(in_project: bool, action: str) -> Setup:
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     command = shlex.quote(os.path.abspath(path))
+    shell = "spillgate" if _is_on_path() else command
     service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if service_url and url != DEFAULT_URL:
-        command = f"env SPILLGATE_URL={shlex.quote(service_url)} {command}"
-    return Setup(Path.home(), None, os.environ, command, url, has_key)
+        reaching = f"env SPILLGATE_URL={shlex.quote(service_url)}"
+        command, shell = f"{reaching} {command}", f"{reaching} {shell}"
+    return Setup(Path.home(), None, os.environ, command, url, has_key, "" if shell == "spillgate" else shell)
+
+
+def _is_on_path() -> bool:
+    """Whether every shell finds the command: not by the environment that is active in this one."""
+    folder = os.path.dirname(sys.executable)
+    folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != folder]
+    return shutil.which("spillgate", path=os.pathsep.join(folders)) is not None
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:
@@ -264,7 +273,7 @@ def _is_own_hook(item: Any, client: str) -> bool:
         case {"hooks": [_, *_] as hooks}:
             return all(_is_own_hook(hook, client) for hook in hooks)
         case {"url": str(url)}:
-            return url.endswith(f"/hooks/{client}")
+            return url.partition("?")[0].endswith(f"/hooks/{client}")
         case {"command": str(command)} | {"bash": str(command)}:
             return "spillgate" in command and command.endswith(f" hook {client}")
     return False

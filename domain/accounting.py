@@ -79,10 +79,11 @@ class AccountingEntry:
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
     ai-agent's accounting format.
 
-    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, and the `turn` of its usage report
-    or else of its session. Of a model call: `extract_id`, the id of the entry of its extraction. Of an
-    extraction: the `mode` asked for, the `strategy` used, `fallback_reason` where it fell back, and
-    `coverage`, the share of the data (0 to 1) that the answer rests on.
+    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
+    else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
+    `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
+    `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
+    the answer rests on.
     """
 
     id: str
@@ -116,6 +117,8 @@ class AccountingEntry:
     tokens: LlmTokens | None = None
     cost_usd: float = 0.0
     error: str | None = None
+    client: str | None = None
+    project: str | None = None
     details: EntryDetails = _NO_DETAILS
 
     @property

@@ -267,6 +267,14 @@ class Overloaded(SpillgateError):
     retryable = True
 
 
+class IssuerUnavailable(SpillgateError):
+    code = "issuer_unavailable"
+    status = 503
+    title = "Issuer of tokens unavailable"
+    advice = "The keys of the issuer of tokens are not known yet. Keep your copy and try again."
+    retryable = True
+
+
 class Draining(SpillgateError):
     code = "draining"
     status = 503

@@ -93,7 +93,12 @@ _EVERY_ROUTE: tuple[ErrorClass, ...] = (
     errors.InternalError,
     errors.Overloaded,
 )
-_NEEDS_KEY: tuple[ErrorClass, ...] = (errors.Unauthorized, errors.StoreUnavailable, errors.TooManyRequests)
+_NEEDS_KEY: tuple[ErrorClass, ...] = (
+    errors.Unauthorized,
+    errors.StoreUnavailable,
+    errors.IssuerUnavailable,
+    errors.TooManyRequests,
+)
 _WRITES: tuple[ErrorClass, ...] = (errors.Draining, errors.StoreFull, errors.TenantFull)
 _HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, errors.SessionEnded)
 

@@ -8,7 +8,7 @@ import anyio
 
 from app.operations.logs import log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import Subject, entry_about, open_subject, path_of
+from app.reading import Subject, entry_about, keep_words, open_subject, path_of
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -245,6 +245,8 @@ class _Extraction:
         return Extracted(text, answer, handle, "unknown", entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
+        if self._subject is not None:
+            keep_words(self._rt, self._subject, extracted.entry.id, self._question.extract)
         self._rt.metrics.extracted(extracted.answer)
         note_extracted(extracted.answer, extracted.entry)
         self._rt.metrics.spent(extracted.entry.tokens_out)

@@ -62,6 +62,8 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         tool_call_id=result.call_id,
         turn=session.turn if turn is None else turn,
         tool_kind=result.tool_kind,
+        client=result.client,
+        project=result.project,
         details=_details(decision, measured),
     )
     return Charge(

@@ -10,6 +10,7 @@ from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing, candidate_outcomes
+from app.operations.audit import note_handle
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
 from app.redacting import detector_of
@@ -314,6 +315,8 @@ class _Governing:
         )
         if not outcome.is_retry:
             self.rt.metrics.redacted(details.redacted)
+        if outcome.handle is not None:
+            note_handle(outcome.handle)
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:
             note_governed(self.measured.result, outcome, entry.tokens_out)

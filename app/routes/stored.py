@@ -16,7 +16,18 @@ from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import KeyRole
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import NO_VALUE, account_read, account_texts, given_text, look_up, path_of, query_text, scan
+from app.reading import (
+    NO_VALUE,
+    account_read,
+    account_texts,
+    asked_words,
+    command_of,
+    given_text,
+    look_up,
+    path_of,
+    query_text,
+    scan,
+)
 from app.redacting import ShownResult, shown_to_people
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
@@ -46,6 +57,9 @@ ANSWER_BYTES = 1 << 18
 UNCAPPED_BYTES = 1 << 18
 """The longest answer if the policy sets no size cap."""
 
+_MOST_PAGES = 20
+"""The most pages of entries that one page of a list reads, of which nothing may be stored."""
+
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 HandlePath = Annotated[str, Path(description="As the handle message gives it.")]
@@ -62,7 +76,8 @@ class BodyView(StrEnum):
 
 
 class StoredOut(BodyOut):
-    """What is known of a stored result. Times are Unix milliseconds."""
+    """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
+    call by: the command, file, page or pattern in its arguments, else all of them."""
 
     handle: str
     session_id: str
@@ -75,6 +90,14 @@ class StoredOut(BodyOut):
     sha256: str
     stored_at: int
     expires_at: int
+    command: str
+
+
+class ListOut(BodyOut):
+    """Those that were stored last come first."""
+
+    results: list[StoredOut]
+    next_cursor: str | None
 
 
 class GrepOut(BodyOut):
@@ -82,6 +105,29 @@ class GrepOut(BodyOut):
     total_matches: int
     next_offset: int | None
     view: BodyView
+
+
+@router.get("/results", summary="List what is stored")
+@Traits(span=READ)
+async def list_stored(
+    rt: InRuntime,
+    tenant: Tenant,
+    session_id: Annotated[str | None, Query(description="Only those of this session.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> ListOut:
+    """Retention goes on: to be listed is no use of a result."""
+    wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
+    results: list[StoredOut] = []
+    for _ in range(_MOST_PAGES):
+        page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
+        handles = [entry.details.tool_output_handle for entry in page.entries]
+        found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
+        results += [_stored_out(stored) for stored in found if stored is not None]
+        cursor = page.next_cursor
+        if results or cursor is None:
+            break
+    return ListOut(results=results, next_cursor=cursor)
 
 
 @router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
@@ -250,10 +296,11 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 
 def _stored_out(stored: StoredResult) -> StoredOut:
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id"}
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
+        command=command_of(stored),
         **{name: getattr(stored, name) for name in shared},
     )
 
@@ -319,7 +366,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `text` is null where it was not kept."""
+    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    `text` are null where they were not kept."""
 
     entry_id: str
     type: EntryType
@@ -327,6 +375,7 @@ class Given(BodyOut):
     outcome: OutcomeKind | None
     strategy: str | None
     tokens: int
+    question: str | None
     text: str | None
 
 
@@ -343,6 +392,7 @@ async def get_given(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
+    texts: Annotated[bool, Query(description="false: `text` is null.")] = True,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> GivenOut:
@@ -357,7 +407,8 @@ async def get_given(
             outcome=entry.outcome,
             strategy=entry.strategy,
             tokens=entry.tokens_out,
-            text=await given_text(rt, stored, entry),
+            question=await asked_words(rt, stored.epoch, entry),
+            text=await given_text(rt, stored, entry) if texts else None,
         )
         for entry in page.entries
         if entry.type is not EntryType.LLM

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,7 @@ from app.reading import (
     NO_VALUE,
     UNCAPPED_BYTES,
     Subject,
+    keep_words,
     open_subject,
     path_of,
     query_text,
@@ -34,6 +36,7 @@ from app.tools.definitions import (
 )
 from app.tools.search import search
 from content import model_text
+from content.grep import Grep
 from content.greppable import needs_view
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
@@ -152,39 +155,56 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             names = ", ".join(one.name for one in offered_tools(policy))
             raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
         asked = question(tool, arguments)
+        call = _Call(rt, key, tool, asked, _words(arguments))
         handles = split_handles(asked.handle)
         if len(handles) > 1:
-            return await _several(rt, key, tool, asked, handles)
-        return await _one(rt, key, tool, asked)
+            return await _several(call, handles)
+        return await _one(call)
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
 
 
-async def _one(
-    rt: Runtime,
-    key: SessionKey,
-    tool: Tool,
-    asked: Question,
-    most_bytes: int | None = None,
-    *,
-    is_headed: bool = False,
-) -> ToolText:
+def _words(arguments: object) -> str:
+    """A question that a person reads, such as `pattern = "ERROR"`. `arguments` were understood before."""
+    given = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    members = given.items() if isinstance(given, dict) else ()
+    asked = (one for one in members if one[0] != "handle" and one[1] not in ("", None))
+    return ", ".join(f"{name} = {msgspec.json.encode(value).decode()}" for name, value in asked)
+
+
+class _Call(NamedTuple):
+    """A call of a tool by the model of a session. `words`: the question as a person reads it."""
+
+    rt: Runtime
+    key: SessionKey
+    tool: Tool
+    asked: Question
+    words: str
+
+    async def reading(self, handle: str, most_bytes: int | None = None) -> "Reading":
+        """Raises NotFound, Gone."""
+        rt, key = self.rt, self.key
+        subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
+        return Reading(rt, subject, self.tool, str(self.asked), most_bytes)
+
+    async def answered(self, reading: "Reading", make: Callable[[int], Awaitable[str]]) -> ToolText:
+        text = await reading.answered(make)
+        if text.entry_id is not None:
+            keep_words(self.rt, reading.subject, text.entry_id, self.words)
+        return text
+
+
+async def _one(call: _Call, most_bytes: int | None = None, *, is_headed: bool = False) -> ToolText:
     """`most_bytes`: of the answer, if they are fewer than the cap. `is_headed`: it begins with the handle.
     Raises NotFound, Gone, InvalidField."""
+    asked = call.asked
     if isinstance(asked, AskArguments):
         note_asking()
-        return await _ask(rt, key, asked, most_bytes)
-    reading = await _reading(rt, key, tool, asked, asked.handle, most_bytes)
+        return await _ask(call.rt, call.key, asked, most_bytes)
+    reading = await call.reading(asked.handle, most_bytes)
     make = partial(_TEXTS[type(asked)], reading, asked)
-    return await reading.answered(partial(_headed, reading, make) if is_headed else make)
-
-
-async def _reading(
-    rt: Runtime, key: SessionKey, tool: Tool, asked: Question, handle: str, most_bytes: int | None = None
-) -> Reading:
-    subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
-    return Reading(rt, subject, tool, str(asked), most_bytes)
+    return await call.answered(reading, partial(_headed, reading, make) if is_headed else make)
 
 
 async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
@@ -192,21 +212,28 @@ async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_b
     return head + await make(max(max_bytes - len(head.encode()), 1))
 
 
-async def _several(rt: Runtime, key: SessionKey, tool: Tool, asked: Question, handles: list[str]) -> ToolText:
+async def _several(call: _Call, handles: list[str]) -> ToolText:
     """One answer about several results, as large as one about one result. Each part names its result, is
     charged, and is accounted as a question about it."""
+    asked = call.asked
     if len(handles) > MOST_HANDLES:
         raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
     if isinstance(asked, LinesAsked):
         raise InvalidField("`lines` are those of one result. Give one handle.")
     if isinstance(asked, QueryArguments):
-        return await _query_several(rt, key, tool, asked, handles)
-    share = await _most_bytes(rt, key) // len(handles) - len(_BETWEEN)
+        return await _query_several(call, asked, handles)
+    if isinstance(asked, GrepArguments):
+        try:
+            Grep(asked.pattern)
+        except BadPattern as error:
+            # Told once, not for each result.
+            raise InvalidField(error.detail) from None
+    share = await _most_bytes(call.rt, call.key) // len(handles) - len(_BETWEEN)
 
     async def part(handle: str) -> ToolText:
         try:
             question = msgspec.structs.replace(asked, handle=handle)
-            return await _one(rt, key, tool, question, share, is_headed=True)
+            return await _one(call._replace(asked=question), share, is_headed=True)
         except (NotFound, Gone) as error:
             note_refused(error)
             return ToolText(clip(f"{handle}: {error.detail}", share), is_error=True)
@@ -227,12 +254,10 @@ async def _most_bytes(rt: Runtime, key: SessionKey) -> int:
     return rt.policies.policy("", session.policy if session else None).max_bytes or UNCAPPED_BYTES
 
 
-async def _query_several(
-    rt: Runtime, key: SessionKey, tool: Tool, asked: QueryArguments, handles: list[str]
-) -> ToolText:
+async def _query_several(call: _Call, asked: QueryArguments, handles: list[str]) -> ToolText:
     """SQL over the tables data1, data2 and so on. It is charged and accounted as a question about the first
     result."""
-    readings = [await _reading(rt, key, tool, asked, handle) for handle in handles]
+    readings = [await call.reading(handle) for handle in handles]
     tables = "".join(
         f"data{number}: {one.stored.handle} ({one.stored.tool_name})\n"
         for number, one in enumerate(readings, 1)
@@ -242,7 +267,7 @@ async def _query_several(
         room = max(max_bytes - len(tables.encode()), max_bytes // 2)
         return tables + await _query(readings[0], asked, room, readings)
 
-    return await readings[0].answered(make)
+    return await call.answered(readings[0], make)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
@@ -265,7 +290,7 @@ async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> 
     TooManySessions and Conflict."""
     tool = TOOLS[Offer.LINES]
     asked = LinesAsked(handle, offset, MOST_LINES)
-    reading = await _reading(rt, key, tool, asked, handle)
+    reading = await _Call(rt, key, tool, asked, "").reading(handle)
     return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
 

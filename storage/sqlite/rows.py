@@ -44,6 +44,11 @@ SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"
 )
+NEWEST_SESSIONS = (
+    "SELECT * FROM sessions WHERE tenant = ? AND ended_at IS NULL"
+    " AND (last_used_at < ? OR last_used_at = ? AND session_id > ?)"
+    " ORDER BY last_used_at DESC, session_id LIMIT ?"
+)
 CALL = (
     "SELECT seq, entry, CAST(fingerprint AS TEXT), CAST(text AS TEXT) FROM entries"
     " WHERE tenant = ? AND session_id = ? AND epoch = ? AND call_id = ?"

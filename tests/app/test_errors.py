@@ -30,7 +30,7 @@ STATUSES = {
     431: "headers_too_large",
     500: "internal_error",
     502: "incomplete",
-    503: "draining overloaded store_unavailable",
+    503: "draining issuer_unavailable overloaded store_unavailable",
     507: "store_full tenant_full",
 }
 

@@ -105,7 +105,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         assert b"name 1234" in asked.stdout
 
 
-def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Path, nowhere: str) -> None:
+def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Path, nowhere: str) -> None:
     with Services(place) as services:
         asyncio.run(services.start(place / "state"))
         with opened(place, url=nowhere) as relay:
@@ -122,7 +122,7 @@ def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Pat
     with opened(long, url=nowhere) as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"SPILLGATE_UDS is longer than 107 bytes" in relay.said()
-        assert b"the one that was started ended with status 2. The result passes unchanged." in relay.said()
+        assert b"the one that was started ended with status 2. The result is cut." in relay.said()
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(place: Path, nowhere: str) -> None:
@@ -150,12 +150,12 @@ relay.backend.PAUSE_SECONDS = 0
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (NO_LOCKS, b"No locks available. The result passes unchanged."),
-        (SLOW, b"The service takes too long to start. The result passes unchanged."),
+        (NO_LOCKS, b"No locks available. The result is cut."),
+        (SLOW, b"The service takes too long to start. The result is cut."),
     ],
     ids=["no locks", "slow"],
 )
-def test_without_a_service_that_starts_results_pass(
+def test_without_a_service_that_starts_results_are_cut(
     place: Path, nowhere: str, code: str, reason: bytes
 ) -> None:
     program = "-c", f"import command.main as main, relay.backend\n{code}main.sys.exit(main.main())"
