@@ -131,7 +131,7 @@ class _MaskedBody:
 
 
 async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
-    """As the session of the result has it shown."""
+    """What a person is shown: the same as the model of the result's session."""
     session = await rt.ledger.session(stored.key)
     session = session or Session(stored.key, epoch=stored.epoch, created_at=0, last_used_at=0)
     policy = rt.policies.policy(stored.tool_name, session.policy)

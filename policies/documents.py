@@ -171,6 +171,7 @@ _RULES = {
     "model_type": "must be a table of keys",
     "dict_type": "must be a table of tables: [{}.NAME]",
     "tuple_type": "must be a list of names",
+    "string_pattern_mismatch": "must be a name of at most 64 small letters, digits, _ and -",
 }
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
@@ -283,7 +284,7 @@ def _fault(error: ErrorDetails) -> _Fault:
     if error["type"] == "dict_type" and path[-1] == "tool_names":
         return _Fault(path, 'must be a table of names, such as { shell = "Bash" }')
     rule = pydantic_rule(error["type"], error["msg"], _RULES)
-    return _Fault(path, rule.format(path[-1]) if path else rule)
+    return _Fault(path, rule.replace("{}", path[-1]) if path else rule)
 
 
 def _unknown(path: Path) -> _Fault:
