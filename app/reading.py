@@ -9,7 +9,7 @@ import msgspec
 
 from app.extracting.known_models import SessionModel
 from app.operations.audit import note_handle
-from app.operations.logs import describe_request
+from app.operations.logs import describe_request, described
 from app.operations.tracing import note_read, note_stored
 from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
@@ -116,6 +116,7 @@ def entry_about(
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
+        key=described("key"),
         details=EntryDetails(tool_output_handle=str(stored.handle)),
     )
 

@@ -130,6 +130,14 @@ class _MaskedBody:
             yield chunk
 
 
+async def handed_on(rt: "Runtime", stored: StoredResult, session: Session, receiving: Policy) -> ShownResult:
+    """What another tool is given of a result without a model reading it: with masks, unless the policy of the
+    receiving tool says `reveal`. `session` is that of the result."""
+    if receiving.reveal:
+        return ShownResult(stored, rt.store)
+    return await shown_result(rt, stored, rt.policies.policy(stored.tool_name, session.policy), session)
+
+
 async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
     """What a person is shown: the same as the model of the result's session."""
     session = await rt.ledger.session(stored.key)

@@ -49,7 +49,7 @@ _MAY_BE_EMPTY = ("BYPASS_TOOLS", "LLM_MODELS", "EMBED_MODEL", "LLM_API_KEY", "KE
 
 
 class Settings(BaseSettings):
-    """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
+    """Every `SPILLGATE_*` setting. `docs/reference/settings.md` is made of these descriptions."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
 
@@ -156,6 +156,11 @@ class Settings(BaseSettings):
         None,
         description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
+    )
+    key_for_pages: bool = Field(
+        False,
+        description="Whether `/ui`, `/docs`, `/openapi.json` and `/healthz` need a key, too. A browser asks "
+        "for it. `/livez` and `/readyz` stay open.",
     )
     oidc_issuer: str | None = Field(
         None,
@@ -358,6 +363,8 @@ def load_settings(**options: Any) -> Settings:
     _check_binding(settings)
     _check_audit(settings)
     _check_issuer(settings)
+    if settings.key_for_pages and not settings.needs_key:
+        raise ConfigError(f"{PREFIX}KEY_FOR_PAGES needs {PREFIX}API_KEYS_FILE or {PREFIX}OIDC_ISSUER.")
     _check_storage(settings)
     _check_backend(settings)
     return settings

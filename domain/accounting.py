@@ -28,17 +28,27 @@ class GroupBy(StrEnum):
     OUTCOME = "outcome"
     MODEL = "model"
     TYPE = "type"
+    MONTH = "month"
     DAY = "day"
     HOUR = "hour"
     MINUTE = "minute"
     STRATEGY = "strategy"
     TOOL_KIND = "tool_kind"
+    KEY = "key"
+    DOOR = "door"
 
 
 DAY_MS = 86_400_000
 PERIOD_MS = {GroupBy.DAY: DAY_MS, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
-PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
+PERIOD_FORMATS = {
+    GroupBy.MONTH: "%Y-%m",
+    GroupBy.DAY: "%Y-%m-%d",
+    GroupBy.HOUR: "%Y-%m-%dT%H:00Z",
+    GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ",
+}
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
+OF_ENTRY_ALONE = {GroupBy.KEY: "key", GroupBy.DOOR: "client"}
+"""The fields of an entry that no sums are kept by: a summary by them reads the entries."""
 
 
 @frozen_struct
@@ -77,7 +87,7 @@ _NO_DETAILS = EntryDetails()
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
-    ai-agent's accounting format.
+    ai-agent's accounting format. `key` is the name of the API key that the request came with.
 
     Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
     else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
@@ -119,6 +129,7 @@ class AccountingEntry:
     error: str | None = None
     client: str | None = None
     project: str | None = None
+    key: str | None = None
     details: EntryDetails = _NO_DETAILS
 
     @property

@@ -131,6 +131,14 @@ class SessionNotFound(NotFound):
     advice = "Check the id. PUT opens a session; a first result does too."
 
 
+class TenantNotFound(NotFound):
+    code = "tenant_not_found"
+    title = "Tenant not found"
+    advice = (
+        "Check the name. A tenant has a key, a table in the policy file, or something stored or accounted."
+    )
+
+
 class MethodNotAllowed(SpillgateError):
     code = "method_not_allowed"
     status = 405

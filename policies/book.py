@@ -235,7 +235,7 @@ class PolicyBook:
             named = (table for layer in self._layers for _, table in layer.tables(tool_name)[1:])
             if not any("bypass" in table for table in named):
                 keys["bypass"] = True
-        operator = keys.get("redact", ())
+        operator, reveals = keys.get("redact", ()), keys.get("reveal", False)
         for text in (session, request):
             if text is not None:
                 self.check_override(text)
@@ -243,6 +243,7 @@ class PolicyBook:
                     keys |= _within(keys, document.for_tool(tool_name))
                     # What the operator redacts an override may add to, and not take from.
                     keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))
+                    keys["reveal"] = reveals
         if door is not None and tool_name in door.reads:
             keys["redact"] = ()
         return bounded(Policy(**keys), door)

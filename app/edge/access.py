@@ -1,6 +1,7 @@
 """Admission: checks each request before any route sees it, and adds headers to each answer."""
 
 import asyncio
+import base64
 import itertools
 import logging
 import math
@@ -20,6 +21,7 @@ from app.edge.api_keys import OF_ONE_TENANT, SHOWN_DIGITS, ApiKey, KeyRole
 from app.edge.credentials import Credentials
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
+from app.edge.wrong_keys import WrongKeys
 from app.operations.audit import NOT_ANSWERED, Audit, AuditLine, Touched, begin_touched
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
 from app.proxies import caller_address
@@ -44,8 +46,12 @@ _ONCE = frozenset(
     b"transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
+PROBES = frozenset({"/livez", "/readyz"})
+"""Open, also where pages need a key."""
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
+
+_BROWSER_ASKS = 'Basic realm="Spillgate: the password is an API key", charset="UTF-8"'
 
 Headers = dict[bytes, bytes]
 
@@ -112,9 +118,12 @@ class Access:
         refused: Refused = lambda error, method, path: None,
         count_request: Callable[[str], None] = lambda tenant: None,
         audit: Callable[[], Audit | None] = lambda: None,
+        wrong_keys: WrongKeys | None = None,
     ) -> None:
         self._app = app
         self._audit = audit
+        self._wrong_keys = wrong_keys or WrongKeys()
+        self._key_for_pages = settings.key_for_pages
         self._proxies = settings.trusted_proxies
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
@@ -278,14 +287,15 @@ class Access:
     def _tenant(self, headers: Headers, scope: Scope, traits: Traits) -> str:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
-        if self._routes.is_open(scope["path"]):
-            return DEFAULT_TENANT
+        path = scope["path"]
+        if self._routes.is_open(path):
+            if self._keys is None or not self._key_for_pages or path in PROBES:
+                return DEFAULT_TENANT
+            scope["is_page"] = True
+            return self._key(self._keys, page_token_of(headers), scope).tenant
         if self._keys is None:
             return self._within_rate(DEFAULT_TENANT, scope, traits)
-        key = self._keys.key_of(token_of(headers))
-        if key.name:
-            describe_request(key=key.name)
-        scope["key"], scope["role"], scope["tenant"] = key, key.role, key.tenant
+        key = self._key(self._keys, token_of(headers), scope)
         if key.role in OF_ONE_TENANT:
             return self._within_rate(key.tenant, scope, traits)
         if key.role not in traits.roles:
@@ -295,6 +305,18 @@ class Access:
         if not is_tenant(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
+
+    def _key(self, keys: Credentials, token: str, scope: Scope) -> ApiKey:
+        """Raises Unauthorized and what else Credentials.key_of does."""
+        try:
+            key = keys.key_of(token)
+        except Unauthorized:
+            scope["is_wrong_key"] = True
+            raise
+        if key.name:
+            describe_request(key=key.name)
+        scope["key"], scope["role"], scope["tenant"] = key, key.role, key.tenant
+        return key
 
     def _within_rate(self, tenant: str, scope: Scope, traits: Traits) -> str:
         """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
@@ -309,9 +331,12 @@ class Access:
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]
-        describe_request(tenant=scope.get("tenant"), address=self._address(scope))
+        describe_request(tenant=scope.get("tenant"), address=(address := self._address(scope)))
         self._refused(error, method, path)
-        answer = problem(error, self._routes.template(path), stored_of(method, path))
+        if scope.get("is_wrong_key"):
+            await self._wrong_keys.delay(address)
+        asks = {"WWW-Authenticate": _BROWSER_ASKS} if error.status == 401 and scope.get("is_page") else None
+        answer = problem(error, self._routes.template(path), stored_of(method, path), headers=asks)
         await answer(scope, body.receive, body.send)
 
 
@@ -324,6 +349,18 @@ def token_of(headers: Headers) -> str:
     if scheme.lower() != b"bearer":
         raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
     return token.strip().decode("utf-8", "replace")
+
+
+def page_token_of(headers: Headers) -> str:
+    """The same for a page: the password that a browser asks for is the key. Raises Unauthorized."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"basic":
+        return token_of(headers)
+    try:
+        login = base64.b64decode(given.strip(), validate=True)
+    except ValueError:
+        raise Unauthorized from None
+    return login.partition(b":")[2].decode("utf-8", "replace")
 
 
 def _check_body(headers: Headers, body: RequestBody) -> None:

@@ -30,6 +30,10 @@ class Credentials:
         if self.issuer is not None and self._is_token(token):
             await self.issuer.prepare(token)
 
+    def has_tenant(self, tenant: str) -> bool:
+        """True if a key of the file is of this tenant."""
+        return self._keys is not None and any(key.tenant == tenant for key in self._keys.lines.keys.values())
+
     @property
     def warnings(self) -> list[str]:
         """What is wrong with the file of keys, and with the issuer."""

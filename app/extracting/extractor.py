@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.operations.logs import log_extracted
+from app.operations.logs import described, log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
 from app.reading import Subject, entry_about, keep_words, open_subject, path_of
 from app.runtime import Runtime
@@ -278,6 +278,7 @@ class _Extraction:
                 mode=self._question.mode,
                 strategy=answer.strategy,
                 coverage=0.0,
+                key=described("key"),
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
 

@@ -62,6 +62,12 @@ def describe_request(**fields: str | None) -> None:
         known.update((name, value) for name, value in fields.items() if value is not None)
 
 
+def described(name: str) -> str | None:
+    """A field of the request under way that is known by now."""
+    value: str | None = (_request.get() or {}).get(name)
+    return value
+
+
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of the record, then those of its request."""
     own: Mapping[str, Any] = getattr(record, "fields", None) or {}

@@ -64,7 +64,7 @@ def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], boo
     if keys is None:
         return lambda tenant: True
     try:
-        key = keys.key_of(token_of(request.scope["by_name"]))
+        key = request.scope.get("key") or keys.key_of(token_of(request.scope["by_name"]))
     except (Unauthorized, Forbidden, IssuerUnavailable):
         return lambda tenant: False
     return lambda tenant: key.role not in OF_ONE_TENANT or tenant == key.tenant

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
+from domain.accounting import OF_ENTRY_ALONE, AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
@@ -182,7 +182,7 @@ class SqliteLedger(LedgerBase):
                 sums = connection.execute(*rows.summary_query(wanted, group_by, summed))
                 return rows.summary_of(sums, group_by)
 
-        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE}.isdisjoint(group_by)
+        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE, *OF_ENTRY_ALONE}.isdisjoint(group_by)
         is_summed = in_sums and wanted.session_id is None and wanted.handle is None
         return await self._on_thread(read)
 

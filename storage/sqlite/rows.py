@@ -13,6 +13,7 @@ import msgspec
 
 from domain import accounting
 from domain.accounting import (
+    OF_ENTRY_ALONE,
     PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
@@ -248,6 +249,11 @@ def summary_query(
         if (period := PERIOD_MS.get(key)) is not None:
             entry, hour, column = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
             grouped = f"strftime('{PERIOD_FORMATS[key]}', group{number} * {period // 1000}, 'unixepoch')"
+        elif key is GroupBy.MONTH:
+            month, column = f"strftime('{PERIOD_FORMATS[key]}', {{}}, 'unixepoch')", "hour"
+            entry, hour = month.format("timestamp / 1000"), month.format(f"hour * {HOUR_MS // 1000}")
+        elif key in OF_ENTRY_ALONE:
+            entry, hour, column = f"CAST(entry AS TEXT) ->> '$.{OF_ENTRY_ALONE[key]}'", "NULL", "NULL"
         columns += f"{grouped}, "
         of_entry += f"{entry} AS group{number}, "
         of_hour += f"{hour} AS group{number}, "

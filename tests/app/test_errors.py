@@ -17,7 +17,7 @@ STATUSES = {
     400: "bad_pattern host_not_allowed invalid_utf8 malformed",
     401: "unauthorized",
     403: "forbidden",
-    404: "not_found result_not_found session_not_found",
+    404: "not_found result_not_found session_not_found tenant_not_found",
     405: "method_not_allowed",
     408: "body_timeout header_timeout",
     409: "session_changed",
