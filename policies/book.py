@@ -23,7 +23,7 @@ _SESSION_MODEL = "session"
 _UNKNOWN_PATTERN = (
     "`redact` may name only `secrets` and the patterns of the policy file, each under [redact.NAME]."
 )
-_NO_RULES = "`secrets` needs the rules of a library: pip install 'spillgate[redact]'."
+_NO_RULES = "`secrets` needs the extra `redact`. docs/policies.md says how to install it."
 
 Profiles = Callable[[Profile], Sequence[PolicyDocument]]
 """The layers of a profile, lowest first. Read when a document names it."""
