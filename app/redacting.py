@@ -130,12 +130,12 @@ class _MaskedBody:
             yield chunk
 
 
-async def handed_on(rt: "Runtime", stored: StoredResult, session: Session, receiving: Policy) -> ShownResult:
-    """What another tool is given of a result without a model reading it: with masks, unless the policy of the
-    receiving tool says `reveal`. `session` is that of the result."""
-    if receiving.reveal:
+async def handed_on(rt: "Runtime", stored: StoredResult, tool_name: str) -> ShownResult:
+    """What another tool is given of a result that no model reads: with masks, unless the policy file says
+    `reveal` of that tool."""
+    if rt.policies.policy(tool_name).reveal:
         return ShownResult(stored, rt.store)
-    return await shown_result(rt, stored, rt.policies.policy(stored.tool_name, session.policy), session)
+    return await shown_to_people(rt, stored)
 
 
 async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:

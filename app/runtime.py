@@ -34,7 +34,6 @@ from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
-from domain.results import ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
@@ -134,11 +133,11 @@ class Runtime:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
 
-    def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
+    def body_path(self, tenant: str, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""
         if handle is None or not self.settings.names_paths:
             return None
-        return body_path(self.settings.store, result.key.tenant, handle)
+        return body_path(self.settings.store, tenant, handle)
 
     @property
     def models(self) -> ModelPool | None:

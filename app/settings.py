@@ -103,6 +103,13 @@ class Settings(BaseSettings):
         ge=1,
         description="A larger JSON body gets 413, which says to send the text itself (`text/*`, streamed).",
     )
+    max_argument_bytes: int = Field(
+        1_048_576,
+        ge=1,
+        le=67_108_864,
+        description="Most bytes of a stored result in an argument of a tool; in a whole call, eight times "
+        "as many.",
+    )
     retention_seconds: int = Field(
         86_400,
         ge=1,

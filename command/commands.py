@@ -30,7 +30,7 @@ COMMANDS = {
     "lines": Command("print lines of a stored result", SHELL),
     "query": Command("query a stored result with SQL or JMESPath", SHELL),
     "ls": Command("list the stored results, newest first", LISTING),
-    "cat": Command("write the bytes of a stored result", LISTING),
+    "cat": Command("write the bytes of a stored result, or of a part", LISTING),
     "stats": Command("show by tool what was kept out of the context", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
     "mcp": Command("govern the results of an MCP server's tools", "relay.main"),

@@ -24,6 +24,7 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
+    arguments_request,
     encoded,
     result_request,
     shown_unstored,
@@ -32,13 +33,17 @@ from command.client import (
 from command.commands import SETTING_UP
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, in_shell, project_in, text_in
+from domain.hooks import CLIENTS, HookAnswer, HookCall, PendingCall, in_shell, project_in, text_in
+from domain.references import UNRESOLVED
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 MAX_PAYLOAD_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
+
+RESOLVE_SECONDS = 8.0
+"""The agent gives a hook 10 s. A call that refers to stored results waits: it cannot run without them."""
 
 MAX_LOG_BYTES = 1 << 20
 
@@ -139,6 +144,9 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     sent, inner = payload, CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
+    pending = CLIENTS[client].before(payload)
+    if pending is not None:
+        return _passed_on(pending) if pending.refers else ({}, "")
     call = CLIENTS[client].read(payload)
     if call is None:
         raise Passed("the payload has a shape that this hook does not replace")
@@ -154,6 +162,20 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     if shown is None:
         return {}, ""
     return call.answer(_in_shell_of_agent(shown)), f"replaced a result of {call.tool!a}"
+
+
+def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
+    """A call that refers to stored results. If they cannot be had, the tool does not run."""
+    given = json.dumps(call.arguments)
+    try:
+        with closing(ServiceClient.from_environment()) as service:
+            asked = arguments_request(call.session_id, call.tool, given, RESOLVE_SECONDS)
+            arguments, refusal = service.request(asked).arguments()
+    except (ServiceError, ConfigError, OSError) as error:
+        return call.refused(UNRESOLVED), f"refused a call of {call.tool!a}: {error}"
+    if refusal is not None:
+        return call.refused(refusal), f"refused a call of {call.tool!a}"
+    return call.changed(arguments), f"handed stored results to {call.tool!a}"
 
 
 def _in_shell_of_agent(text: str) -> str:

@@ -17,6 +17,9 @@ TIMEOUT_SECONDS = 10
 PLUGINS = Path(__file__).parents[1] / "integrations"
 
 
+_REFERS = "i=$(cat); case $i in *spillgate:*) ;; *) exit 0;; esac;"
+
+
 class SettingsFile(NamedTuple):
     """One file and the entries in it. The items of a list go into the list at its keys. `base` is what a new
     JSON file must hold beside them. A `whole` file has no other author."""
@@ -55,6 +58,11 @@ class Setup(NamedTuple):
     def run(self, client: str) -> str:
         return f"{self.command} hook {client}"
 
+    def run_before(self, client: str) -> str:
+        """For the hook before each call: a shell lets calls pass that refer to no stored result. The command
+        itself takes a tenth of a second."""
+        return f'{_REFERS} printf %s "$i" | {self.run(client)}'
+
     def mcp(self, keys: Keys, field: str, bearer: str, **fields: Any) -> tuple[tuple[Keys, Any], ...]:
         """The MCP server of the service, in the words of the client. `bearer` is how the client writes the
         value of SPILLGATE_KEY."""
@@ -82,6 +90,8 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
         {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
         {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
     ]
+    before = {**run, "command": setup.run_before("claude-code")}
+    pre = [{"matcher": "^(Bash|Write|Edit|NotebookEdit|Agent|mcp__(?!spillgate__).*)$", "hooks": [before]}]
     folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
     if setup.project is not None:
         servers = setup.project / ".mcp.json"
@@ -90,7 +100,11 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     else:
         servers = setup.home / ".claude.json"
     return [
-        SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(
+            folder / "settings.json",
+            "json",
+            ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), pre)),
+        ),
         SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
     ]
 
@@ -98,12 +112,17 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
 def _codex(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
     groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
+    before = [{"matcher": "^mcp__.*$", "hooks": [{**run, "command": setup.run_before("codex")}]}]
     server = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
     if setup.url is not None and setup.has_key:
         server["bearer_token_env_var"] = "SPILLGATE_KEY"
     folder = setup.folder(".codex", ".codex", "CODEX_HOME")
     return [
-        SettingsFile(folder / "hooks.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(
+            folder / "hooks.json",
+            "json",
+            ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), before)),
+        ),
         SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
     ]
 
@@ -140,9 +159,16 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
         "timeout": TIMEOUT_SECONDS * 1000,
     }
     groups = [{"matcher": ".*", "hooks": [run]}]
+    before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
     mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
     folder = setup.folder(".gemini", ".gemini")
-    return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
+    return [
+        SettingsFile(
+            folder / "settings.json",
+            "jsonc",
+            ((("hooks", "AfterTool"), groups), (("hooks", "BeforeTool"), before), *mcp),
+        )
+    ]
 
 
 def _opencode(setup: Setup) -> list[SettingsFile]:

@@ -1,6 +1,7 @@
 """`ls`, `cat` and `stats`: what is stored, one stored result whole, and what was kept out of the context."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,14 +10,17 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from command.client import ServiceClient, ServiceError, ServiceRequest
+from command.client import ServiceClient, ServiceError, ServiceRequest, arguments_request, session_in
 from command.commands import COMMANDS
 from domain.errors import ConfigError
+from domain.references import NOT_RUN, SCHEME
 
 LAST = "@last"
 """In place of a handle: the newest result that is stored."""
 
 _PAGE = 100
+_TOOL = "execute_shell"
+"""What gets the bytes, for the accounting."""
 
 
 class Stored(NamedTuple):
@@ -35,7 +39,14 @@ def main(arguments: Sequence[str]) -> int:
     about = COMMANDS[name].help
     parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.")
     if name == "cat":
-        parser.add_argument("handle", help=f"that of the result, or {LAST}")
+        parser.add_argument(
+            "handle", help=f"that of the result, or {LAST}; #lines=, #pattern= or #query= behind it: a part"
+        )
+        parser.add_argument(
+            "--path",
+            action="store_true",
+            help="print the file that holds the bytes, if it is on this machine",
+        )
     else:
         parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
     if name == "ls":
@@ -75,8 +86,26 @@ def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
 
 
 def _cat(service: ServiceClient, options: argparse.Namespace) -> int:
-    route = f"/results/{quote(handle_of(service, options.handle))}/content"
-    sys.stdout.buffer.write(service.request(ServiceRequest("GET", route)).body)
+    named, sign, part = options.handle.removeprefix(SCHEME).partition("#")
+    handle = handle_of(service, named)
+    if options.path:
+        path = _fields(service, f"/results/{quote(handle)}")["path"]
+        if path is None:
+            raise ServiceError(
+                "The service names no file: this machine does not have it, or may not read it."
+            )
+        print(path)
+    elif sign:
+        reference = json.dumps([f"{SCHEME}{handle}#{part}"])
+        asked = arguments_request(session_in(handle) or "", _TOOL, reference)
+        texts, refusal = service.request(asked).arguments()
+        if refusal is not None:
+            raise ServiceError(refusal.removesuffix(NOT_RUN).rstrip())
+        sys.stdout.buffer.write(texts[0].encode("utf-8", "replace"))
+    else:
+        query = urlencode({"passed_on_to": _TOOL})
+        for piece in service.stream(ServiceRequest("GET", f"/results/{quote(handle)}/content?{query}")):
+            sys.stdout.buffer.write(piece)
     return 0
 
 

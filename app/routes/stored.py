@@ -1,7 +1,6 @@
 """A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
 
 import re
-from collections.abc import AsyncIterator
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -21,6 +20,7 @@ from app.reading import (
     account_read,
     account_texts,
     asked_words,
+    begun,
     command_of,
     given_text,
     look_up,
@@ -30,6 +30,7 @@ from app.reading import (
 )
 from app.redacting import ShownResult, shown_to_people
 from app.runtime import Runtime
+from app.tools.pass_on import account_passed_on
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
 from content.greppable import needs_view
@@ -77,7 +78,8 @@ class BodyView(StrEnum):
 
 class StoredOut(BodyOut):
     """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
-    call by: the command, file, page or pattern in its arguments, else all of them."""
+    call by: the command, file, page or pattern in its arguments, else all of them. `path` is the file with
+    its bytes, null if the caller is not expected to be able to read it."""
 
     handle: str
     session_id: str
@@ -91,6 +93,7 @@ class StoredOut(BodyOut):
     stored_at: int
     expires_at: int
     command: str
+    path: str | None
 
 
 class ListOut(BodyOut):
@@ -123,7 +126,7 @@ async def list_stored(
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
         found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_stored_out(stored) for stored in found if stored is not None]
+        results += [_stored_out(rt, stored) for stored in found if stored is not None]
         cursor = page.next_cursor
         if results or cursor is None:
             break
@@ -221,6 +224,10 @@ async def get_content(
     redact: Annotated[
         bool, Query(description="false: as it is stored, for a key with the role `reveal`.")
     ] = True,
+    passed_on_to: Annotated[
+        str | None,
+        Query(min_length=1, max_length=256, description="The tool that gets the bytes, unread by a model."),
+    ] = None,
 ) -> Response:
     if not redact and request.scope.get("role") is not KeyRole.REVEAL:
         raise Forbidden("Only a key with the role `reveal` may read what is redacted.")
@@ -239,25 +246,15 @@ async def get_content(
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type=PLAIN)
-    body = await _begun(
+    body = await begun(
         request.app.state.read_ahead.chunks(partial(shown.store.read, shown.result), start, end)
     )
-    if accounted:
+    if passed_on_to is not None:
+        await account_passed_on(rt, stored, passed_on_to, end - start)
+    elif accounted:
         chars = (end - start) * stored.measure.chars // max(size, 1)
         await account_read(rt, stored, end - start, chars)
     return StreamingResponse(cut_on_error(request, body), status, headers, media_type=PLAIN)
-
-
-async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
-    first = await anext(body, b"")
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield first
-        async for chunk in body:
-            yield chunk
-
-    return chunks()
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
@@ -279,7 +276,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
-    return _stored_out(await look_up(rt, tenant, handle))
+    return _stored_out(rt, await look_up(rt, tenant, handle))
 
 
 @router.delete(
@@ -295,12 +292,13 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
-def _stored_out(stored: StoredResult) -> StoredOut:
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command"}
+def _stored_out(rt: Runtime, stored: StoredResult) -> StoredOut:
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
         command=command_of(stored),
+        path=rt.body_path(stored.tenant, stored.handle),
         **{name: getattr(stored, name) for name in shared},
     )
 
@@ -366,7 +364,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    (`extract`), or read back (`read`); or that the tool `tool_name` was given, unread by the model
+    (`pass_on`). `bytes` is its size. `question`: the words of the model that it answers. `question` and
     `text` are null where they were not kept."""
 
     entry_id: str
@@ -374,6 +373,8 @@ class Given(BodyOut):
     timestamp: int
     outcome: OutcomeKind | None
     strategy: str | None
+    tool_name: str
+    bytes: int
     tokens: int
     question: str | None
     text: str | None
@@ -406,6 +407,8 @@ async def get_given(
             timestamp=entry.timestamp,
             outcome=entry.outcome,
             strategy=entry.strategy,
+            tool_name=entry.tool_name,
+            bytes=entry.details.bytes,
             tokens=entry.tokens_out,
             question=await asked_words(rt, stored.epoch, entry),
             text=await given_text(rt, stored, entry) if texts else None,

@@ -1,7 +1,7 @@
 """Executes one call of a model's tool: one text for the model, within the size cap, charged and accounted."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -18,10 +18,10 @@ from app.reading import (
     open_subject,
     path_of,
     query_text,
+    run_query,
     scan,
     session_in_any_case,
 )
-from app.redacting import ShownResult
 from app.runtime import Runtime
 from app.session_reads import reachable_handle
 from app.tools.arguments import MOST_LINES, LinesAsked, Question, question
@@ -41,7 +41,7 @@ from content.greppable import needs_view
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, ResultNotFound
+from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question as ExtractQuestion
 from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
 from extraction.queries import Data, Query
@@ -50,7 +50,6 @@ from extraction.task import frame_failure
 from policies.facts import Offer
 
 _MOST_ITEMS = 1000
-_NEAR_CHARS = 60
 _LEAST_BYTES = 600
 _BETWEEN = "\n\n"
 
@@ -352,20 +351,9 @@ async def _query(
         has_arrays=True,
         several=parts if several else (),
     )
-    try:
-        size = sum(part.size for part in parts)
-        answer = await rt.queries.run(stored.tenant, query, size, partial(_chunks, shown))
-    except BadQuery as error:
-        near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
-        raise BadQuery(error.detail + near) from None
+    answer = await run_query(rt, shown, query)
     reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
     return query_text(query, answer, room)
-
-
-async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:
-    for one in shown:
-        async for chunk in one.store.read(one.result):
-            yield chunk
 
 
 _TEXTS: dict[type, Callable[..., Awaitable[str]]] = {

@@ -11,11 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.redacting import handed_on
 from content.redaction import Detector
 from domain.errors import ConfigError
-from domain.handles import parse_handle
-from tests.conftest import Serve, served
+from tests.conftest import Serve
 from tests.doors.payloads import payload
 from tests.faults.forking import run
 from tests.faults.service_process import Services
@@ -394,23 +392,27 @@ async def test_an_override_names_known_patterns_and_brings_none(client: httpx.As
 
 
 async def test_a_result_is_handed_on_with_masks_unless_the_file_says_reveal_of_the_tool(
-    tmp_path: Path,
+    serve: Serve, tmp_path: Path
 ) -> None:
     path = tmp_path / "policy.toml"
     path.write_text(f"{POLICY}[tools.deploy]\nreveal = true\n")
-    async with served(storage_url="memory:", policy_file=path) as (rt, client):
-        handle = parse_handle((await governed(client, "".join([*LINES, TOKEN])))["handle"])
-        stored = await rt.store.find("default", handle)
-        assert stored is not None
-        session = await rt.ledger.session(stored.key)
-        assert session is not None
-        told = json.dumps({"reveal": True})
-        receivers = [("deploy", None, True), ("mail", None, False), ("mail", told, False)]
-        for tool, override, has_secret in receivers:
-            given = await handed_on(rt, stored, session, rt.policies.policy(tool, override))
-            data = b"".join([chunk async for chunk in given.store.read(given.result)])
-            assert (TOKEN.encode() in data) == has_secret
-            assert len(data) == given.result.measure.bytes
+    async with serve(policy_file=path) as client:
+        handle = (await governed(client, "".join([*LINES, f"token {TOKEN}"])))["handle"]
+        for tool, has_secret in (("deploy", True), ("mail", False)):
+            for part in ("", "#lines=-1", "#pattern=token"):
+                body = {
+                    "session_id": "s",
+                    "tool_name": tool,
+                    "arguments": {"a": f"spillgate://{handle}{part}"},
+                }
+                answer = (await client.post("/arguments", json=body)).json()
+                assert (TOKEN in answer["arguments"]["a"]) == has_secret
+                assert answer["used"][0]["bytes"] == len(answer["arguments"]["a"].encode())
+        await client.put("/sessions/s", json={"policy": {"reveal": True}})
+        body = {"session_id": "s", "tool_name": "mail", "arguments": {"a": f"spillgate://{handle}"}}
+        assert not leaks((await client.post("/arguments", json=body)).text)
+        named = await client.get(f"/results/{handle}/content", params={"passed_on_to": "deploy"})
+        assert not leaks(named.text)
 
 
 def test_100_kb_are_searched_in_half_of_5_ms(benched: Detector) -> None:

@@ -21,6 +21,7 @@ from spillgate.exchange import (
     Flow,
     Governed,
     Request,
+    Resolved,
     Response,
     ResultFields,
     SessionFields,
@@ -149,6 +150,12 @@ class Spillgate(_Client[httpx.BaseTransport]):
         """The text that answers a model's call of one of these tools, whatever went wrong."""
         return self._run(self._exchange.call(name, arguments, self._in_session(fields)))
 
+    def resolve(self, arguments: Any, tool_name: str = "", *, session_id: str | None = None) -> Resolved:
+        """The arguments of a model's call of another tool, an object or its JSON, with the text of each
+        stored result that a string refers to. If there is a `refusal`, give it to the model, and do not call
+        the tool. Without such a string nothing is sent."""
+        return self._run(self._exchange.resolve(arguments, tool_name, session_id or self._session))
+
     def report(
         self, used_tokens: int, turn: int | None = None, *, session_id: str | None = None
     ) -> Mapping[str, Any] | None:
@@ -238,6 +245,12 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
     async def call(self, name: str, arguments: Mapping[str, Any] | str, **fields: Unpack[UsageFields]) -> str:
         """See Spillgate.call."""
         return await self._run(self._exchange.call(name, arguments, self._in_session(fields)))
+
+    async def resolve(
+        self, arguments: Any, tool_name: str = "", *, session_id: str | None = None
+    ) -> Resolved:
+        """See Spillgate.resolve."""
+        return await self._run(self._exchange.resolve(arguments, tool_name, session_id or self._session))
 
     async def report(
         self, used_tokens: int, turn: int | None = None, *, session_id: str | None = None
