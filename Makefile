@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What is imported once is compiled once: compiling the tests alone takes each worker five seconds.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
+.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock key up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -252,10 +252,20 @@ image-sbom: .syft/.ready ## Write SBOM (image.cdx.json) of IMAGE, as in registry
 sbom: .sbom/.ready ## Write sbom.json: what is locked, with versions and hashes (CycloneDX)
 	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
-deploy/secrets/keys:
-	sh deploy/new-key.sh
+TENANT = default
+ROLE = agent
+NAME = $(TENANT)
+EXPIRES =
+SECRETS = deploy/secrets
 
-up: deploy/secrets/keys ## Start the service and Redis in containers
+key: $(VENV)/.run ## Make an API key: make key TENANT=team-a ROLE=agent NAME=ci EXPIRES=2027-12-31
+	$(BIN)/spillgate keys new $(TENANT) --role $(ROLE) --name $(NAME) --expires "$(EXPIRES)" --file $(SECRETS)/keys --out $(SECRETS)/$(NAME).key
+	@chmod 644 $(SECRETS)/keys # hashes, in a directory that is closed: the container's user reads the file
+
+$(SECRETS)/keys:
+	$(MAKE) key
+
+up: $(SECRETS)/keys ## Start the service and Redis in containers
 	docker compose up --build --detach --wait
 
 down: ## Stop the containers, keep their volumes

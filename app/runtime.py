@@ -4,7 +4,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from app.extracting.known_models import KnownModels, default_models, model_confi
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
+from app.governing.unrecorded import Unrecorded
 from app.operations.audit import Audit
 from app.operations.export import Export, exported
 from app.operations.policy_file import load_policies
@@ -42,12 +43,14 @@ from policies.book import PolicyBook
 from storage import (
     body_path,
     check_urls,
+    key_uses_of,
     open_keyless,
     open_ledger,
     open_sealed_store,
     open_store,
     sealed_ledger,
 )
+from storage.sealed.keys import KeyUses
 
 if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
@@ -113,6 +116,7 @@ class Runtime:
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
     redactions: Redactions = field(default_factory=Redactions)
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -122,6 +126,7 @@ class Runtime:
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
+    key_uses: Callable[[], Awaitable[KeyUses]] | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     audit: Audit | None = None
@@ -181,6 +186,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
+        key_uses = None if keys is None else key_uses_of(store)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         if settings.accounting_export is not None:
@@ -207,6 +213,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
+            key_uses=key_uses,
             tracer=tracer,
             audit=audit,
             tracing=tracing,

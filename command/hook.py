@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 from command.client import (
     LARGE_BYTES,
@@ -33,7 +34,16 @@ from command.client import (
 from command.commands import SETTING_UP
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, PendingCall, in_shell, project_in, text_in
+from domain.hooks import (
+    CLIENTS,
+    HookAnswer,
+    HookCall,
+    PendingCall,
+    ended_session,
+    in_shell,
+    project_in,
+    text_in,
+)
 from domain.references import UNRESOLVED
 
 PATIENCE_MS = 1000
@@ -144,6 +154,8 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     sent, inner = payload, CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
+    if (session := ended_session(payload)) is not None:
+        return {}, _end(session)
     pending = CLIENTS[client].before(payload)
     if pending is not None:
         return _passed_on(pending) if pending.refers else ({}, "")
@@ -198,6 +210,19 @@ def _masked(client: str, payload: Any) -> HookAnswer:
             ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_patience())
         ).json()
     return answer if isinstance(answer, dict) else {}
+
+
+def _end(session: str) -> str:
+    """Lets the session go; its results stay until their retention ends. Raises ServiceError, ConfigError."""
+    path = f"/sessions/{quote(session, safe='')}?keep_results=true"
+    with closing(ServiceClient.from_environment()) as service:
+        try:
+            service.request(ServiceRequest("DELETE", path, seconds=_patience()))
+        except Refused as error:
+            if error.status != 404:
+                raise
+            return ""
+    return "released the session at its end"
 
 
 def _text(call: HookCall) -> str:

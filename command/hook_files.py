@@ -103,7 +103,11 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
         SettingsFile(
             folder / "settings.json",
             "json",
-            ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), pre)),
+            (
+                (("hooks", "PostToolUse"), groups),
+                (("hooks", "PreToolUse"), pre),
+                (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+            ),
         ),
         SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
     ]
@@ -162,13 +166,12 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
     before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
     mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
     folder = setup.folder(".gemini", ".gemini")
-    return [
-        SettingsFile(
-            folder / "settings.json",
-            "jsonc",
-            ((("hooks", "AfterTool"), groups), (("hooks", "BeforeTool"), before), *mcp),
-        )
-    ]
+    hooks = (
+        (("hooks", "AfterTool"), groups),
+        (("hooks", "BeforeTool"), before),
+        (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+    )
+    return [SettingsFile(folder / "settings.json", "jsonc", (*hooks, *mcp))]
 
 
 def _opencode(setup: Setup) -> list[SettingsFile]:

@@ -1,4 +1,5 @@
-"""`ls`, `cat` and `stats`: what is stored, one stored result whole, and what was kept out of the context."""
+"""`ls`, `cat`, `stats` and `storage-keys`: what is stored, one stored result whole, and what was kept out of
+the context; and which keys of encryption are in use."""
 
 import argparse
 import json
@@ -47,14 +48,15 @@ def main(arguments: Sequence[str]) -> int:
             action="store_true",
             help="print the file that holds the bytes, if it is on this machine",
         )
-    else:
+    elif name != "storage-keys":
         parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
     if name == "ls":
         parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
     options = parser.parse_args(arguments[1:])
     try:
         with closing(ServiceClient.from_environment()) as service:
-            return {"ls": _ls, "cat": _cat, "stats": _stats}[name](service, options)
+            commands = {"ls": _ls, "cat": _cat, "stats": _stats, "storage-keys": _storage_keys}
+            return commands[name](service, options)
     except ServiceError as error:
         print(f"spillgate {name}: {error}", file=sys.stderr)
         return 1
@@ -122,6 +124,23 @@ def _stats(service: ServiceClient, options: argparse.Namespace) -> int:
         rows.append((_short(name), *(f"{count:,}" for count in counts)))
     _print_table(rows, right=range(1, 6))
     return 0
+
+
+def _storage_keys(service: ServiceClient, options: argparse.Namespace) -> int:
+    """The exit status is 1 while an id is in use that the file does not have."""
+    found = _fields(service, "/config")["storage_keys"]
+    if found is None:
+        print("Nothing is encrypted: the service has no SPILLGATE_STORAGE_KEY_FILE.")
+        return 0
+    rows: list[tuple[str, ...]] = [("KEY", "ENCRYPTS", "NEEDED UNTIL")]
+    for key in found["keys"]:
+        until = key["needed_until"]
+        moment = "not in use" if until is None else f"{datetime.fromtimestamp(until / 1000):%Y-%m-%d %H:%M}"
+        rows.append((key["id"], "yes" if key["encrypts"] else "", moment))
+    _print_table(rows, right=())
+    if found["missing"]:
+        print(f"In use, but not in the file: {found['missing']}. Put the lines back that were taken out.")
+    return 1 if found["missing"] else 0
 
 
 def _session(options: argparse.Namespace) -> str | None:

@@ -29,7 +29,7 @@ class Outcome:
     with masks has one. `durability` is None
     if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
     as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
-    known, and the caller has not been told so."""
+    known, and the caller has not been told so. Not `is_recorded`: it has no accounting entry."""
 
     kind: OutcomeKind
     text: str | None
@@ -45,3 +45,4 @@ class Outcome:
     report_warning: ReportWarning | None = None
     has_no_window: bool = False
     redacted: dict[str, int] | None = None
+    is_recorded: bool = True

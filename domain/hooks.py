@@ -158,6 +158,13 @@ def session_id_of(session: str) -> str:
     return sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
 
 
+def ended_session(payload: Any) -> str | None:
+    """The session that a SessionEnd hook of Claude Code or Gemini CLI reports as over; None for others."""
+    is_end = text_in(payload, "hook_event_name") == "SessionEnd"
+    session = text_in(payload, "session_id") if is_end else None
+    return None if session is None else session_id_of(session)
+
+
 def session_of(session: str, payload: Any) -> str:
     """A subagent has a window of its own, and so a session of its own."""
     agent = text_in(payload, "agent_id")

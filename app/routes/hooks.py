@@ -22,7 +22,7 @@ from domain.budget import Session
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import CLIENTS, HookCall, PendingCall, in_shell, project_in, text_in
+from domain.hooks import CLIENTS, HookCall, PendingCall, ended_session, in_shell, project_in, text_in
 from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
@@ -81,14 +81,17 @@ async def hook_answer(
     hold: Callable[[int], None],
     shell: str = "",
 ) -> dict[str, Any]:
-    """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
-    `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+    """The agent's JSON. `{}` at the end of a session, if the result passes, if it is Spillgate's own, or if
+    its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         hold(size_of(text))
         payload = {**payload, inner: await read_document(utf8_of(text), rt.parsing)}
+    if (ended := ended_session(payload)) is not None:
+        await rt.ledger.release(SessionKey(tenant, ended))
+        return PASS
     pending = reader.before(payload)
     if pending is not None:
         return await _passed_on(client, pending, tenant, rt) if pending.refers else PASS

@@ -220,7 +220,9 @@ async def get_content(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
-    accounted: Accounted = True,
+    accounted: Annotated[
+        bool, Query(description="true: what is read goes to the model, and counts against the savings.")
+    ] = False,
     redact: Annotated[
         bool, Query(description="false: as it is stored, for a key with the role `reveal`.")
     ] = True,

@@ -1,4 +1,4 @@
-"""`make rounds`: runs the drill and prints its table. Exits 1 if a result was lost, or an error unexpected."""
+"""`make rounds`: runs the drill and prints its table. Exits 1 if a result was lost or an error unexpected."""
 
 import argparse
 import asyncio

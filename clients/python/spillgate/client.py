@@ -167,9 +167,11 @@ class Spillgate(_Client[httpx.BaseTransport]):
         return self._run(self._exchange.content(handle))
 
     @contextmanager
-    def session(self, session_id: str | None = None, **fields: Unpack[SessionFields]) -> Iterator[Self]:
-        """Opens a session and ends it: then its stored results are deleted. Every client and adapter that is
-        called inside belongs to it, unless it is told otherwise."""
+    def session(
+        self, session_id: str | None = None, *, keep_results: bool = False, **fields: Unpack[SessionFields]
+    ) -> Iterator[Self]:
+        """Opens a session and ends it: then its stored results are deleted, unless `keep_results`. Every
+        client and adapter that is called inside belongs to it, unless it is told otherwise."""
         name = session_id or f"run-{uuid.uuid4()}"
         self._run(self._exchange.open(name, fields))
         token = current_session.set(name)
@@ -177,7 +179,7 @@ class Spillgate(_Client[httpx.BaseTransport]):
             yield self._bound(name)
         finally:
             current_session.reset(token)
-            self._run(self._exchange.end(name))
+            self._run(self._exchange.end(name, keep_results))
 
     def _run(self, flow: Flow[T]) -> T:
         response: Response | None = None
@@ -264,7 +266,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
 
     @asynccontextmanager
     async def session(
-        self, session_id: str | None = None, **fields: Unpack[SessionFields]
+        self, session_id: str | None = None, *, keep_results: bool = False, **fields: Unpack[SessionFields]
     ) -> AsyncIterator[Self]:
         """See Spillgate.session."""
         name = session_id or f"run-{uuid.uuid4()}"
@@ -275,7 +277,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         finally:
             current_session.reset(token)
             with anyio.CancelScope(shield=True):
-                await self._run(self._exchange.end(name))
+                await self._run(self._exchange.end(name, keep_results))
 
     async def _run(self, flow: Flow[T]) -> T:
         response: Response | None = None

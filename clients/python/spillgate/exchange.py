@@ -372,9 +372,10 @@ class Exchange:
         refuse_unknown(fields, SessionFields)
         yield from self.ask(self.request("PUT", self._path(session_id), fields))
 
-    def end(self, session_id: str) -> Flow[None]:
+    def end(self, session_id: str, keep_results: bool) -> Flow[None]:
         """404 is no fault: nothing came into the session."""
-        response = yield self.request("DELETE", self._path(session_id))
+        query = "?keep_results=true" if keep_results else ""
+        response = yield self.request("DELETE", f"{self._path(session_id)}{query}")
         if response is None or response.status not in (204, 404):
             log.warning("Session not ended; it expires by itself.")
 

@@ -393,20 +393,20 @@ export class Spillgate {
 
   /**
    * Opens a session and gives a client that belongs to it. `end()` ends it, as `await using` does: its stored results
-   * are deleted.
+   * are deleted. `end({ keepResults: true })` leaves them until their retention ends.
    * @param {string} [sessionId]
    * @param {SessionIn} [fields]
-   * @returns {Promise<Spillgate & { end: () => Promise<void> } & Disposed>}
+   * @returns {Promise<Spillgate & { end: (options?: { keepResults?: boolean }) => Promise<void> } & Disposed>}
    */
   async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
     refuseUnknown(fields, SESSION);
     await this.#ask("PUT", this.#path(sessionId), fields);
     const client = new Spillgate({ ...this.#options, sessionId });
-    const end = async () => {
-      await this.#send("DELETE", this.#path(sessionId));
+    const end = async ({ keepResults = false } = {}) => {
+      await this.#send("DELETE", this.#path(sessionId) + (keepResults ? "?keep_results=true" : ""));
     };
     // Node.js 20.0 to 20.4 lacks the symbol.
-    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {});
+    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: () => end() } : {});
     return Object.assign(client, { end }, disposed);
   }
 
