@@ -1,7 +1,7 @@
 """Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,9 +12,11 @@ from app.extracting.known_models import SessionModel
 from app.operations.audit import note_handle
 from app.operations.logs import describe_request, described
 from app.operations.tracing import note_read, note_stored
+from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
+from content.redaction import masks_in
 from content.text import clip
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
@@ -29,7 +31,7 @@ from policies.tool_calls import name_of
 log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 1 << 14
-_UNCAPPED_BYTES = 12_288
+UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
 _NEAR_CHARS = 60
 MOST_WORDS = 1000
@@ -102,15 +104,18 @@ def command_of(stored: StoredResult) -> str:
     return arguments[:MOST_WORDS]
 
 
-def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:
-    """A new entry about a stored result; the caller adds what was done and what it cost."""
+def entry_about(
+    rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int, session_id: str | None = None
+) -> AccountingEntry:
+    """A new entry about a stored result; the caller adds what was done and what it cost. `session_id`: the
+    session that reads it, if it is another one than that of the result."""
     server, tool = split_tool_name(stored.tool_name, stored.tool_namespace)
     return AccountingEntry(
         id=rt.new_entry_id(),
         type=kind,
         timestamp=timestamp,
         tenant=stored.tenant,
-        session_id=stored.handle.session_id,
+        session_id=session_id or stored.handle.session_id,
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
@@ -121,17 +126,23 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A stored result that a model asks about, and the session that pays for the answer."""
+    """A stored result that a model asks about, as `shown` to it, and the session that pays for the answer."""
 
     stored: StoredResult
+    shown: ShownResult
     session: Session
     policy: Policy
     model: SessionModel
 
     @property
+    def reader(self) -> SessionKey:
+        """The session that pays."""
+        return self.session.key
+
+    @property
     def most_bytes(self) -> int:
         """The most bytes of an answer: the size cap, 12,288 where there is none."""
-        return self.policy.max_bytes or _UNCAPPED_BYTES
+        return self.policy.max_bytes or UNCAPPED_BYTES
 
     @property
     def is_exhausted(self) -> bool:
@@ -141,14 +152,16 @@ class Subject:
     async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
         `tokens`."""
-        entered = await rt.ledger.enter(Call(self.stored.key, self.model.window, self.model.enforce))
+        entered = await rt.ledger.enter(Call(self.reader, self.model.window, self.model.enforce))
         remaining = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
         return int(remaining * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
         """The entry of a text that the model is given. `started` is Unix ms."""
         now = rt.clock()
-        about = entry_about(rt, self.stored, kind, now)
+        about = entry_about(rt, self.stored, kind, now, self.reader.session_id)
+        redacted = masks_in(text) if self.shown.has_masks else None
+        rt.metrics.redacted(redacted)
         return replace(
             about,
             latency=now - started,
@@ -157,7 +170,11 @@ class Subject:
             tokens_saved=-tokens,
             model=self.session.model,
             details=replace(
-                about.details, bytes=len(text.encode()), lines=text.count("\n") + 1, tokens=tokens
+                about.details,
+                bytes=len(text.encode()),
+                lines=text.count("\n") + 1,
+                tokens=tokens,
+                redacted=redacted,
             ),
         )
 
@@ -176,7 +193,7 @@ class Subject:
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
         return Charge(
-            key=self.stored.key,
+            key=self.reader,
             epoch=self.session.epoch,
             tokens=entry.tokens_out,
             entry=entry,
@@ -186,13 +203,14 @@ class Subject:
         )
 
 
-async def open_subject(rt: Runtime, tenant: str, handle: Handle) -> Subject:
-    """Finds a result as `look_up` does, and its session."""
+async def open_subject(rt: Runtime, tenant: str, handle: Handle, reader: SessionKey | None = None) -> Subject:
+    """Finds a result as `look_up` does, and the session that pays: `reader`, else that of the result."""
     stored = await look_up(rt, tenant, str(handle))
     model = await rt.known_models.of_session(None)
-    session = (await rt.ledger.enter(Call(stored.key, model.window, model.enforce))).session
+    session = (await rt.ledger.enter(Call(reader or stored.key, model.window, model.enforce))).session
     policy = rt.policies.policy(stored.tool_name, session.policy)
-    return Subject(stored, session, policy, await rt.known_models.of_session(session.model))
+    shown = await shown_result(rt, stored, policy, session)
+    return Subject(stored, shown, session, policy, await rt.known_models.of_session(session.model))
 
 
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
@@ -226,18 +244,19 @@ async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | 
     return await rt.ledger.finding(key, epoch, asked_name(entry.id))
 
 
-def keep_words(rt: Runtime, stored: StoredResult, entry_id: str, words: str) -> None:
-    """Keeps the words of a question with its session, in the background: no answer waits for it."""
-    keeping = rt.ledger.keep_finding(stored.key, stored.epoch, asked_name(entry_id), words[:MOST_WORDS])
-    rt.background.start(keeping)
+def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None:
+    """Keeps the words of a question with the session that asked, in the background: no answer waits for
+    it."""
+    key, epoch = subject.reader, subject.session.epoch
+    rt.background.start(rt.ledger.keep_finding(key, epoch, asked_name(entry_id), words[:MOST_WORDS]))
 
 
-async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
+async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
     """What the scanner finds in the whole body, or in its greppable view. Works in a thread, unless the body
     is small and read as it is."""
     scanning = Scan(scanner, greppable=greppable)
-    is_small = not greppable and stored.measure.bytes <= _INLINE_BYTES
-    async for chunk in rt.store.read(stored):
+    is_small = not greppable and shown.result.measure.bytes <= _INLINE_BYTES
+    async for chunk in shown.store.read(shown.result):
         if is_small:
             scanning.feed(chunk)
         else:
@@ -251,11 +270,20 @@ async def account_texts(
     rt: Runtime, stored: StoredResult, texts: Iterable[str], *, found_nothing: bool = False
 ) -> None:
     shown = "".join(texts)
-    await account_read(rt, stored, len(shown.encode()), len(shown), found_nothing=found_nothing or not shown)
+    is_empty = found_nothing or not shown
+    await account_read(
+        rt, stored, len(shown.encode()), len(shown), found_nothing=is_empty, redacted=masks_in(shown)
+    )
 
 
 async def account_read(
-    rt: Runtime, stored: StoredResult, size: int, chars: int, *, found_nothing: bool = False
+    rt: Runtime,
+    stored: StoredResult,
+    size: int,
+    chars: int,
+    *,
+    found_nothing: bool = False,
+    redacted: dict[str, int] | None = None,
 ) -> None:
     """Accounts what was read back, so that savings are net. Estimates its tokens by its share of the bytes.
 
@@ -264,6 +292,7 @@ async def account_read(
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
     rt.metrics.spent(tokens)
+    rt.metrics.redacted(redacted)
     note_read(size, tokens)
     entry = entry_about(rt, stored, EntryType.READ, rt.clock())
     read = replace(
@@ -271,7 +300,9 @@ async def account_read(
         charactersOut=chars,
         tokens_out=tokens,
         tokens_saved=-tokens,
-        details=replace(entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing),
+        details=replace(
+            entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing, redacted=redacted
+        ),
     )
     try:
         await rt.follow_ups.append(rt.ledger, stored, read)
@@ -282,16 +313,21 @@ async def account_read(
         log.warning("A reading back was not accounted.", extra={"fields": fields})
 
 
-async def run_query(rt: Runtime, stored: StoredResult, query: Query) -> QueryAnswer:
+async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
     """For the model that wrote the query: the detail of a BadQuery says where it cannot be read. Raises as
     `Queries.run`."""
+    size = sum(one.result.measure.bytes for one in shown)
     try:
-        return await rt.queries.run(
-            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
-        )
+        return await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown))
     except BadQuery as error:
         near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
         raise BadQuery(error.detail + near) from None
+
+
+async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:
+    for one in shown:
+        async for chunk in one.store.read(one.result):
+            yield chunk
 
 
 def query_text(query: Query, answer: QueryAnswer, max_bytes: int) -> str:

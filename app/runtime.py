@@ -27,7 +27,9 @@ from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
+from app.redacting import Redactions
 from app.settings import Settings
+from content import redaction
 from content.tokens import count_in_slices, load_encoding
 from domain.extraction import Mode
 from domain.handles import Handle
@@ -113,6 +115,7 @@ class Runtime:
     shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
+    redactions: Redactions = field(default_factory=Redactions)
     unrecorded: Unrecorded = field(default_factory=Unrecorded)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
@@ -172,6 +175,8 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     stamp = None if settings.policy_file is None else stamp_of(settings.policy_file)
     policies = load_policies(settings)
     load_encoding(settings.encoding)
+    if policies.may_redact_secrets:
+        await anyio.to_thread.run_sync(redaction.load)
     metrics = Metrics()
     check_urls(settings.store, ledger_url := settings.ledger)
     async with AsyncExitStack() as stack:

@@ -151,7 +151,7 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     """The agent's JSON and the line for the log, "" for none."""
-    inner = CLIENTS[client].inner_json
+    sent, inner = payload, CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
     if (session := ended_session(payload)) is not None:
@@ -164,10 +164,13 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
+    if not call.may_pay:
+        return _masked(client, sent), ""
     call = call._replace(project=project_in(payload))
     shown = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
-        raise Passed("the replacement is larger than a third of what the agent shows")
+        log(f"{client}: the replacement is larger than a third of what the agent shows")
+        return _masked(client, sent), ""
     if shown is None:
         return {}, ""
     return call.answer(_in_shell_of_agent(shown)), f"replaced a result of {call.tool!a}"
@@ -197,6 +200,16 @@ def _in_shell_of_agent(text: str) -> str:
     if url.rstrip("/") != DEFAULT_URL:
         program = f"env SPILLGATE_URL={shlex.quote(url)} {program}"
     return in_shell(text, program)
+
+
+def _masked(client: str, payload: Any) -> HookAnswer:
+    """The service masks what the agent shows of a result, if the policy says so. Raises ServiceError."""
+    with closing(ServiceClient.from_environment()) as service:
+        body = json.dumps(payload).encode()
+        answer = service.request(
+            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_patience())
+        ).json()
+    return answer if isinstance(answer, dict) else {}
 
 
 def _end(session: str) -> str:

@@ -150,7 +150,7 @@ def _pipe(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             why, status = "interrupted", 130
         if text is not None:
-            print(text)
+            print(text, end="" if text.endswith("\n") else "\n")
         elif why:
             rest = iter(partial(source.read1, _PIECE_BYTES), b"") if not status else ()
             is_cut = _write_ends(chain(spool, [piece], rest), out)

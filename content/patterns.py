@@ -54,11 +54,11 @@ class Pattern:
         if "\n" in pattern:
             raise _multi_line()
         source = re2.RE2.QuoteMeta(encoded).decode() if literal else _PART.sub(_for_line, pattern)
-        self._one = _compiled(f"(?m){source}", ignore_case, within_line=True)
+        self._one = compiled(f"(?m){source}", ignore_case, within_line=True)
         self._run = None
         if _WITHIN_LINE.fullmatch(source):
             run = rf"(?m)(?:{source})[^\n]*(?:\n[^\n]*(?:{source})[^\n]*)*"
-            self._run = _compiled(run, ignore_case, within_line=False)
+            self._run = compiled(run, ignore_case)
 
     def find(self, block: bytes | bytearray, start: int, end: int) -> int:
         """The offset of the first match at or after `start`, -1 without a match. ^, $ and \\b see the bytes
@@ -111,12 +111,15 @@ def _multi_line() -> BadPattern:
     )
 
 
-def _compiled(source: str, ignore_case: bool, within_line: bool) -> re2.RE2:
+def compiled(
+    source: str, ignore_case: bool = False, *, within_line: bool = False, captures: bool = False
+) -> re2.RE2:
+    """Raises BadPattern."""
     options = re2.RE2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
     options.case_sensitive = not ignore_case
-    options.never_capture = True
+    options.never_capture = not captures
     options.never_nl = within_line
     compiled = re2.RE2(source.encode(), options)
     if not compiled.ok():

@@ -57,7 +57,7 @@ random rank replace round row_number rtrim sign sin sinh sqrt strftime string_ag
 sum tan tanh time timediff total trim trunc typeof unhex unicode unixepoch unlikely upper -> ->>
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
-_TABLES = frozenset(("data", "document", "json_each", "json_tree"))
+_TABLES = frozenset(("document", "json_each", "json_tree"))
 _MOST_TEXT_BYTES = 64 << 20
 _MOST_REPAIRS = 40
 _INTEGERS = range(-(1 << 63), 1 << 63)
@@ -100,13 +100,14 @@ class Selected(NamedTuple):
 
 
 class Database:
-    """The table `data` of the relation's rows, and the table `document` of the object around them."""
+    """The table `data` of the relation's rows, and the table `document` of the object around them. Of several
+    values there are the tables `data1`, `data2` and so on, and no `document`."""
 
-    def __init__(self, value: object) -> None:
-        """Takes the rows out of the value, to free their memory as they are loaded."""
-        relation = relation_of(value)
-        self.path = relation.path
-        self._read: dict[str, None] = {}
+    def __init__(self, *values: object) -> None:
+        """Takes the rows out of the values, to free their memory as they are loaded."""
+        relations = [relation_of(value) for value in values]
+        self.path = relations[0].path if len(relations) == 1 else ""
+        self._read: dict[str, str] = {}
         self._denied = ""
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -114,8 +115,12 @@ class Database:
         self._connection.execute("PRAGMA temp_store = MEMORY")
         sqlite3.register_adapter(dict, json_text)
         sqlite3.register_adapter(list, json_text)
-        self._columns = self._load("data", relation.rows)
-        self._document = self._load("document", [relation.document]) if relation.document else []
+        tables = ["data"] if len(relations) == 1 else [f"data{at}" for at in range(1, len(relations) + 1)]
+        loaded = zip(tables, relations, strict=True)
+        self._columns_of = {table: self._load(table, relation.rows) for table, relation in loaded}
+        self._columns = [column for columns in self._columns_of.values() for column in columns]
+        document = relations[0].document if len(relations) == 1 else None
+        self._document = self._load("document", [document]) if document else []
         # Their tables are declared when they are first used, which the authorizer would deny.
         self._connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
         self._connection.set_authorizer(self._authorized)
@@ -182,10 +187,10 @@ class Database:
         match action:
             case sqlite3.SQLITE_SELECT | sqlite3.SQLITE_RECURSIVE:
                 return sqlite3.SQLITE_OK
-            case sqlite3.SQLITE_READ if first in _TABLES or not second:
+            case sqlite3.SQLITE_READ if first in self._columns_of or first in _TABLES or not second:
                 # The name of no column: only the number of rows is read, also those of a query in WITH.
-                if second and first == "data":
-                    self._read[second] = None
+                if first and second and first in self._columns_of:
+                    self._read[second] = first
                 return sqlite3.SQLITE_OK
             case sqlite3.SQLITE_FUNCTION if (second or "").lower() in _FUNCTIONS:
                 return sqlite3.SQLITE_OK
@@ -226,7 +231,7 @@ class Database:
             for column in self._columns
             if len(column.keys) > 1 and plain_name(column.keys[0]).lower() == outer
         ]
-        if not members or outer in by_name or len(self._columns) >= MOST_COLUMNS:
+        if not members or outer in by_name or len(self._columns) >= MOST_COLUMNS or len(self._columns_of) > 1:
             return None
         self._add_outer(members)
         return sql
@@ -263,7 +268,9 @@ class Database:
         if kind == "no such column":
             return UnknownName(self._absent(sql, name))
         if kind == "no such table" or self._denied == "table":
-            return UnknownName(f"The rows are in the table data. {self.all_columns()}")
+            *others, last = self._columns_of
+            where = f"tables {', '.join(others)} and {last}" if others else "table data"
+            return UnknownName(f"The rows are in the {where}. {self.all_columns()}")
         if kind == "no such function" or self._denied == "function":
             return BadQuery(_NO_FUNCTION)
         if self._denied or "one statement" in error:
@@ -296,7 +303,12 @@ class Database:
         return f"{said} {self.all_columns()}"
 
     def all_columns(self) -> str:
-        said = f"Columns of data: {listed(map(spelled, self.names), _NAMES_CHARS)}."
+        most = _NAMES_CHARS // len(self._columns_of)
+        columns = {"data": self._columns} if len(self._columns_of) == 1 else self._columns_of
+        said = " ".join(
+            f"Columns of {table}: {listed([spelled(column.name) for column in shown], most)}."
+            for table, shown in columns.items()
+        )
         if self._document:
             names = listed([spelled(column.name) for column in self._document], _NAMES_CHARS)
             said += f" Columns of document, which has one row: {names}."
@@ -318,9 +330,9 @@ class Database:
         return " ".join((*said, self.all_columns()))
 
     def _frequent(self, name: str) -> str:
-        column = quoted(name)
+        column, table = quoted(name), self._read[name]
         counted = self._connection.execute(
-            f"SELECT {column}, count(*) FROM data GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
+            f"SELECT {column}, count(*) FROM {table} GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
         ).fetchmany(_HINT_VALUES + 1)
         if not counted or (counted[0][1] < 2 and len(counted) > _HINT_VALUES):
             return ""

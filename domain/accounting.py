@@ -61,7 +61,9 @@ class EntryDetails:
 
     Of a question about a stored result, or a reading back: `first_question`, it is the first about this
     result; `found_nothing`, its answer holds nothing of the result; `costs_more`, with it the result has
-    cost more tokens than storing it saved."""
+    cost more tokens than storing it saved.
+
+    `redacted`: how many secrets of each kind were masked in what the model was shown."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -76,6 +78,7 @@ class EntryDetails:
     first_question: bool = False
     found_nothing: bool = False
     costs_more: bool = False
+    redacted: dict[str, int] | None = None
 
 
 _NO_DETAILS = EntryDetails()

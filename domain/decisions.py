@@ -25,7 +25,8 @@ class OutcomeKind(StrEnum):
 
 @frozen_struct
 class Outcome:
-    """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
+    """The outcome of one result. `text` replaces the result; None: it passed unchanged. A result that passed
+    with masks has one. `durability` is None
     if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
     as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
     known, and the caller has not been told so. Not `is_recorded`: it has no accounting entry."""
@@ -43,4 +44,5 @@ class Outcome:
     durability: Durability | None = None
     report_warning: ReportWarning | None = None
     has_no_window: bool = False
+    redacted: dict[str, int] | None = None
     is_recorded: bool = True

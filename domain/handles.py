@@ -88,6 +88,16 @@ def forgiven_handle(text: str, key: SessionKey) -> Handle:
     return parse_handle(f"session-{key.session_id}/file-{spelling['file'].lower()}")
 
 
+MOST_HANDLES = 20
+"""The most results that one call of a model's tool asks about."""
+
+
+def split_handles(text: str) -> list[str]:
+    """The handles of a list that a model wrote: joined by commas, perhaps in brackets. Each once."""
+    parts = (part.strip(_QUOTES) for part in text.strip(_QUOTES + "[]").split(","))
+    return list(dict.fromkeys(part for part in parts if part)) or [text]
+
+
 def session_named_in(handle: object, otherwise: str) -> str:
     """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
     spelling = _SPELLING.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None

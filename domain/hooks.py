@@ -78,17 +78,16 @@ class HookCall(NamedTuple):
 
     @property
     def is_governable(self) -> bool:
-        """False for a result of Spillgate itself, for names that POST /results does not take, and for a part
-        that is too small to be replaced."""
+        """False for a result of Spillgate itself, and for names that POST /results does not take."""
         command = self.arguments.get("command") if isinstance(self.arguments, dict) else None
         is_own = OWN_TOOL.fullmatch(self.tool) or (
             isinstance(command, str) and _OWN_COMMAND.fullmatch(command)
         )
         named = _NAME.fullmatch(self.tool) and (self.call_id is None or len(self.call_id) <= MAX_NAME)
-        return bool(self.texts or self.structured) and bool(named) and not is_own and self._may_pay
+        return bool(self.texts or self.structured) and bool(named) and not is_own
 
     @property
-    def _may_pay(self) -> bool:
+    def may_pay(self) -> bool:
         """False if the agent has cut the result, and its model loses more by a message than it is spared. A
         notice or preview of up to two messages costs the model little to lose: the whole output is then
         stored."""

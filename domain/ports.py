@@ -57,6 +57,15 @@ class Draft(Protocol):
         ...
 
 
+class BodyReader(Protocol):
+    """Reads bodies: a ResultStore, or what shows one in another form."""
+
+    def read(self, stored: StoredResult, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """Yields bytes `start` to before `end` in chunks of at most 1 MiB. Raises ResultExpired if the body
+        was deleted after `find`."""
+        ...
+
+
 class Load(NamedTuple):
     """How busy a backend is. `connections` to a server are in use, of at most `connections_cap`; 0: it has no
     such connections. `waiting` operations wait for a connection, or for the only writer. `medium_share`
@@ -88,7 +97,7 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-class ResultStore(Backend, Protocol):
+class ResultStore(BodyReader, Backend, Protocol):
     """Keeps the bodies of results and their StoredResult."""
 
     @property
@@ -102,11 +111,6 @@ class ResultStore(Backend, Protocol):
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
         """None if the result is unknown, deleted or past its `expires_at`."""
-        ...
-
-    def read(self, stored: StoredResult, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
-        """Yields bytes `start` to before `end` in chunks of at most 1 MiB. Raises ResultExpired if the body
-        was deleted after `find`."""
         ...
 
     async def touch(self, stored: StoredResult) -> StoredResult:
@@ -304,9 +308,12 @@ class Ledger(Backend, Protocol):
         """The text kept under `name` in this epoch of the session."""
         ...
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
         """Keeps a text until the session ends, is emptied or is forgotten. Keeps nothing, without an error,
-        if that has happened already or the bound of bytes is reached."""
+        if that has happened already or the bound of bytes is reached; nor, with `once`, if there is a text
+        under this name."""
         ...
 
     async def sweep(self) -> list[SessionKey]:

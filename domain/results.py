@@ -68,7 +68,8 @@ class ToolResult:
 class StoredResult:
     """The record of a stored result. Times are Unix ms; every use moves `expires_at`. `epoch` is the
     session's epoch when it was stored: ending the session deletes results of that epoch and earlier ones
-    only. `tokens_saved`: what storing it saved, before anything was asked about it."""
+    only. `tokens_saved`: what storing it saved, before anything was asked about it. `redact`: what was masked
+    in its texts, and is in all that a model is shown of it."""
 
     tenant: str
     handle: Handle
@@ -84,6 +85,7 @@ class StoredResult:
     epoch: int
     tool_namespace: str | None = None
     tokens_saved: int = 0
+    redact: tuple[str, ...] = ()
 
     @property
     def key(self) -> SessionKey:

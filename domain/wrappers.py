@@ -131,8 +131,10 @@ class LedgerAround(Ledger):
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         return await self._inner.finding(key, epoch, name)
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
-        await self._inner.keep_finding(key, epoch, name, text)
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
+        await self._inner.keep_finding(key, epoch, name, text, once=once)
 
     async def sweep(self) -> list[SessionKey]:
         return await self._inner.sweep()

@@ -71,6 +71,7 @@ class Inquiry:
         named = [
             step,
             str(self.task.source.stored.handle),
+            self.task.source.stored.sha256,
             [(span.start, span.end) for span in spans],
             self.task.extract,
             self.terms.name,

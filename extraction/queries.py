@@ -159,9 +159,18 @@ def _too_large(what: str, size: int, max_bytes: int) -> QueryTooCostly:
     )
 
 
+class Data(Struct, frozen=True):
+    """One of several results that a query reads: its size in bytes, and what tells its format."""
+
+    size: int
+    tool_name: str
+    path: str | None
+
+
 class Query(Struct, frozen=True):
     """SQL or a JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON.
-    `has_arrays`: rows that SQL selects are arrays, not objects."""
+    `has_arrays`: rows that SQL selects are arrays, not objects. `several`: SQL over several results, whose
+    bytes follow each other."""
 
     expression: str
     max_bytes: int
@@ -170,6 +179,7 @@ class Query(Struct, frozen=True):
     offset: int = 0
     path: str | None = None
     has_arrays: bool = False
+    several: tuple[Data, ...] = ()
 
 
 class QueryAnswer(Struct, frozen=True, tag=True):

@@ -19,7 +19,7 @@ from content.jmespath import Expression
 from content.kind import Kind
 from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
 from content.values import as_table, read_value
-from domain.errors import BadQuery, InvalidField, QueryTooCostly
+from domain.errors import BadQuery, InvalidField, NotQueryable, QueryTooCostly
 from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
@@ -29,11 +29,13 @@ _NICER = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def answer(query: Query, read: Callable[[], bytes]) -> QueryAnswer:
-    """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
+def answer(query: Query, read: Callable[..., bytes]) -> QueryAnswer:
+    """`read` takes a number of bytes, or all. Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
     if is_sql(query.expression):
-        kind, value = read_value(read(), query.tool_name, query.path)
-        return _selected(query, kind, value)
+        kind, values = _values(query, read)
+        return _selected(query, kind, values)
+    if query.several:
+        raise BadQuery("Over several results only SQL runs: SELECT … FROM data1, data2, ….")
     if is_other_statement(query.expression):
         raise BadQuery(ONLY_READS)
     expression = Expression(query.expression)
@@ -49,8 +51,23 @@ def answer(query: Query, read: Callable[[], bytes]) -> QueryAnswer:
     return QueryAnswer(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
 
 
-def _selected(query: Query, kind: Kind, value: object) -> QueryAnswer:
-    database = Database(value)
+def _values(query: Query, read: Callable[..., bytes]) -> tuple[Kind, list[object]]:
+    if not query.several:
+        kind, value = read_value(read(), query.tool_name, query.path)
+        return kind, [value]
+    kind, values = Kind.JSON, list[object]()
+    for number, part in enumerate(query.several, 1):
+        data = read(part.size)
+        try:
+            kind, value = read_value(data, part.tool_name, part.path)
+        except NotQueryable as error:
+            raise NotQueryable(f"data{number}: {error.detail}") from None
+        values.append(value)
+    return kind, values
+
+
+def _selected(query: Query, kind: Kind, values: list[object]) -> QueryAnswer:
+    database = Database(*values)
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     try:
         columns, rows = database.select(query.expression)

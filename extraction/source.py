@@ -10,7 +10,7 @@ from anyio.to_thread import run_sync
 from content.source import Source as Text
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
-from domain.ports import ResultStore
+from domain.ports import BodyReader
 from domain.results import StoredResult
 
 # Of a longer text, numbers and escapes are taken off in a thread.
@@ -22,7 +22,7 @@ class Source:
 
     def __init__(
         self,
-        store: ResultStore,
+        store: BodyReader,
         stored: StoredResult,
         ranges: Iterable[ByteRange] = (),
         path: str | None = None,

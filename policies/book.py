@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from content.redaction import SECRETS, Detector, is_available
 from domain.budget import Window, window_of
 from domain.doors import Door
 from domain.errors import ConfigError, InvalidPolicy
@@ -19,6 +20,10 @@ _UNKNOWN_MODEL = (
     "`base_url` in the policy file."
 )
 _SESSION_MODEL = "session"
+_UNKNOWN_PATTERN = (
+    "`redact` may name only `secrets` and the patterns of the policy file, each under [redact.NAME]."
+)
+_NO_RULES = "`secrets` needs the extra `redact`. docs/policies.md says how to install it."
 
 Profiles = Callable[[Profile], Sequence[PolicyDocument]]
 """The layers of a profile, lowest first. Read when a document names it."""
@@ -83,9 +88,11 @@ class PolicyBook:
         self._look_up = lru_cache(maxsize=_CACHED)(self._resolve)
         self._parsed = lru_cache(maxsize=_CACHED)(from_json)
         self.terms = lru_cache(maxsize=_CACHED)(self._terms)
-        unknown = [layer.location(path) for layer in self._layers for path in self._unknown_models(layer)]
-        if unknown:
-            raise ConfigError("\n".join(f"{location}: {_UNKNOWN_MODEL}" for location in unknown))
+        self._patterns = {name: one for layer in self._layers for name, one in layer.patterns.items()}
+        self.detector = lru_cache(maxsize=_CACHED)(self._detector)
+        faults = [(layer, fault) for layer in self._layers for fault in self._faults(layer)]
+        if faults:
+            raise ConfigError("\n".join(f"{layer.location(path)}: {text}" for layer, (path, text) in faults))
 
     def policy(
         self,
@@ -96,7 +103,7 @@ class PolicyBook:
     ) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
         is one that the door's client shows whole. What the client's own tools read to edit it passes, unless
-        an operator's table for the tool, or an override, sets `bypass`.
+        an operator's table for the tool, or an override, sets `bypass`; nothing of it is redacted.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
@@ -108,8 +115,10 @@ class PolicyBook:
         for section, tables in (("models", document.models), ("tenants", document.tenants)):
             if tables:
                 raise InvalidPolicy(f"`policy.{section}` is the operator's: it goes into the policy file.")
-        if any(self._unknown_models(document)):
-            raise InvalidPolicy(_UNKNOWN_MODEL)
+        if document.patterns:
+            raise InvalidPolicy("`policy.redact` is a list of names: patterns go into the policy file.")
+        for _, fault in self._faults(document):
+            raise InvalidPolicy(fault)
 
     def check_request(self, text: str) -> None:
         """Raises InvalidPolicy unless a request may carry this override."""
@@ -171,14 +180,33 @@ class PolicyBook:
         """The layers of the document's profile, then the document."""
         return [*(self._profiles(document.profile) if document.profile else ()), document]
 
-    def _unknown_models(self, document: PolicyDocument) -> Iterator[Path]:
-        """The paths at which the document names models that are not configured."""
+    def _faults(self, document: PolicyDocument) -> Iterator[tuple[Path, str]]:
+        """Where the document names models or patterns that are not configured, and what is wrong there."""
         tables: dict[Path, Keys] = {("defaults",): document.defaults}
         tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
         for path, keys in tables.items():
-            named = keys.get("extract_models", ())
-            if self._models and isinstance(named, tuple) and not self._models.issuperset(named):
-                yield (*path, "extract_models")
+            models = keys.get("extract_models", ())
+            if self._models and isinstance(models, tuple) and not self._models.issuperset(models):
+                yield (*path, "extract_models"), _UNKNOWN_MODEL
+            names = keys.get("redact", ())
+            if isinstance(names, tuple) and not {SECRETS, *self._patterns}.issuperset(names):
+                yield (*path, "redact"), _UNKNOWN_PATTERN
+            elif isinstance(names, tuple) and SECRETS in names and not is_available():
+                yield (*path, "redact"), _NO_RULES
+
+    @property
+    def may_redact_secrets(self) -> bool:
+        """Whether a layer of the operator names the kept rules."""
+        tables = (keys for layer in self._layers for keys in (layer.defaults, *layer.tools.values()))
+        return any(SECRETS in names for one in tables if isinstance(names := one.get("redact"), tuple))
+
+    def _detector(self, names: frozenset[str]) -> Detector | None:
+        """What finds the secrets that `redact` names; None if there is nothing to find. A pattern that the
+        policy file no longer has is left out."""
+        patterns = {name: self._patterns[name] for name in sorted(names) if name in self._patterns}
+        if not patterns and SECRETS not in names:
+            return None
+        return Detector(patterns, secrets=SECRETS in names)
 
     def _terms(self, model: str | None) -> SessionTerms:
         """The window from the policy file, else the known window of the model, else that of the settings,
@@ -207,11 +235,17 @@ class PolicyBook:
             named = (table for layer in self._layers for _, table in layer.tables(tool_name)[1:])
             if not any("bypass" in table for table in named):
                 keys["bypass"] = True
+        operator, reveals = keys.get("redact", ()), keys.get("reveal", False)
         for text in (session, request):
             if text is not None:
                 self.check_override(text)
                 for document in self._based(self._parsed(text)):
                     keys |= _within(keys, document.for_tool(tool_name))
+                    # What the operator redacts an override may add to, and not take from.
+                    keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))
+                    keys["reveal"] = reveals
+        if door is not None and tool_name in door.reads:
+            keys["redact"] = ()
         return bounded(Policy(**keys), door)
 
 

@@ -12,15 +12,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from content.redaction import SECRETS, checked
 from content.tokens import ENCODINGS
-from domain.errors import ConfigError, InvalidPolicy, unknown_key
+from domain.errors import BadPattern, ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
 from domain.library_errors import pydantic_rule
 from domain.llm import MODEL_SCHEMES
-from policies.facts import Dollars, Policy, one_of, whole
+from policies.facts import Dollars, Policy, RedactName, one_of, whole
 
 Path = tuple[str, ...]
 """The names of the tables and the key, outermost first."""
@@ -107,8 +117,39 @@ class TenantKeys(PolicyTable):
     llm_usd_per_day: Dollars | None = None
 
 
+def _check_pattern(pattern: str) -> str:
+    try:
+        checked(pattern)
+    except BadPattern as error:
+        raise PydanticCustomError("pattern", "{reason}", {"reason": f"is refused: {error.detail}"}) from None
+    return pattern
+
+
+def _check_pattern_name(name: str) -> str:
+    if name == SECRETS:
+        raise PydanticCustomError("pattern_name", "is the name of the kept rules: choose another one")
+    return name
+
+
+class PatternKeys(PolicyTable):
+    """A pattern of the operator's own, in RE2 syntax. Its first group that matches is the secret, or all that
+    it matches if it has none."""
+
+    pattern: Annotated[str, Field(strict=True, min_length=1, max_length=2000), AfterValidator(_check_pattern)]
+
+
+_PatternName = Annotated[RedactName, AfterValidator(_check_pattern_name)]
+
+
 class _Document(PolicyKeys):
-    """A document as written. Keys outside a section are defaults: the short form of an override."""
+    """A document as written. Keys outside a section are defaults: the short form of an override. `redact` is
+    the key, or the section of patterns."""
+
+    redact: Annotated[
+        Annotated[tuple[RedactName, ...], Field(max_length=32), Tag("[list]")]
+        | Annotated[dict[_PatternName, PatternKeys], Field(max_length=200), Tag("[table]")],
+        Discriminator(lambda value: "[table]" if isinstance(value, Mapping) else "[list]"),
+    ] = ()
 
     profile: Annotated[Profile, one_of(*Profile)] | None = None
     defaults: ToolKeys = ToolKeys()
@@ -123,13 +164,14 @@ _MOST_FAULTS = 20
 _TOP = _Document.model_fields.keys() - ToolKeys.model_fields.keys()
 """Keys that are valid at the top of a document only."""
 
-_SECTIONS: dict[str, type[PolicyTable]] = {"models": ModelKeys, "tenants": TenantKeys}
+_SECTIONS: dict[str, type[PolicyTable]] = {"models": ModelKeys, "tenants": TenantKeys, "redact": PatternKeys}
 """The keys of the tables in a section; those of all others are ToolKeys."""
 
 _RULES = {
     "model_type": "must be a table of keys",
     "dict_type": "must be a table of tables: [{}.NAME]",
     "tuple_type": "must be a list of names",
+    "string_pattern_mismatch": "must be a name of at most 64 small letters, digits, _ and -",
 }
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
@@ -150,13 +192,14 @@ _TOML_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """One layer: keys for every tool, for tools by glob, for models and for tenants, and perhaps a profile.
-    `source` names the layer, `text` is its TOML."""
+    """One layer: keys for every tool, for tools by glob, for models and for tenants, patterns to redact by
+    their names, and perhaps a profile. `source` names the layer, `text` is its TOML."""
 
     defaults: Keys = field(default_factory=dict)
     tools: Mapping[str, Keys] = field(default_factory=dict)
     models: Mapping[str, Keys] = field(default_factory=dict)
     tenants: Mapping[str, Keys] = field(default_factory=dict)
+    patterns: Mapping[str, str] = field(default_factory=dict)
     profile: Profile | None = None
     source: str = ""
     text: str = field(default="", repr=False)
@@ -210,12 +253,14 @@ def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
         details = error.errors(include_url=False, include_input=False)[:_MOST_FAULTS]
         return PolicyDocument(), [_fault(one) for one in details]
     short = {name: getattr(read, name) for name in PolicyKeys.model_fields.keys() & read.model_fields_set}
+    patterns = short.pop("redact") if isinstance(short.get("redact"), Mapping) else {}
     section = _set_keys(read.defaults)
     document = PolicyDocument(
         {**short, **section},
         {glob: _set_keys(table) for glob, table in read.tools.items()},
         {name: _set_keys(table) for name, table in read.models.items()},
         {name: _set_keys(table) for name, table in read.tenants.items()},
+        {name: table.pattern for name, table in patterns.items()},
         read.profile,
     )
     twice = [
@@ -231,14 +276,15 @@ def _set_keys(table: PolicyTable) -> Keys:
 
 
 def _fault(error: ErrorDetails) -> _Fault:
-    # pydantic appends "[key]" where the name itself is wrong.
-    path = tuple(part for part in error["loc"] if isinstance(part, str) and part != "[key]")
+    # pydantic appends "[key]" where the name itself is wrong. The others are the tags of `redact`.
+    marks = ("[key]", "[list]", "[table]")
+    path = tuple(part for part in error["loc"] if isinstance(part, str) and part not in marks)
     if error["type"] == "extra_forbidden":
         return _unknown(path)
     if error["type"] == "dict_type" and path[-1] == "tool_names":
         return _Fault(path, 'must be a table of names, such as { shell = "Bash" }')
     rule = pydantic_rule(error["type"], error["msg"], _RULES)
-    return _Fault(path, rule.format(path[-1]) if path else rule)
+    return _Fault(path, rule.replace("{}", path[-1]) if path else rule)
 
 
 def _unknown(path: Path) -> _Fault:

@@ -69,6 +69,7 @@ Size = Annotated[int, whole(0, 1_000_000)]
 Flag = Annotated[bool, Field(strict=True)]
 Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+RedactName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 TextTool = Annotated[
     str,
     one_of(
@@ -98,6 +99,8 @@ class Policy:
     """`truncate`: the characters that are shown."""
     keep: Flag = True
     """`truncate`, `cap`, `reject` and view caps store the whole result too."""
+    redact: Annotated[tuple[RedactName, ...], Field(max_length=32)] = ()
+    """Masked in all that a model is shown: `secrets`, and patterns of the policy file by their names."""
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
     """Below the handle message: `none`, `about`, `digest`, `head`, `head-tail` or `outline`."""
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
@@ -118,6 +121,8 @@ class Policy:
     """`offset` in the arguments of a tool counts lines from 1, or from 0."""
     bypass: Flag = False
     """Results always pass."""
+    reveal: Flag = False
+    """What is handed on to this tool has no masks. For the policy file alone."""
     max_chunks: Annotated[int, whole(1, 10_000)] = 1
     """Extraction: a result of at most so many chunks is read whole, a larger one is searched."""
     overlap_percent: Annotated[int, whole(0, 50)] = 10

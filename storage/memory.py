@@ -394,9 +394,13 @@ class MemoryLedger(LedgerBase):
         record = self._sessions.get(key)
         return record.findings.get(name) if record is not None and record.session.epoch == epoch else None
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
         record = self._sessions.get(key)
-        if record is not None and session_rules.keeps(record.session, epoch):
+        if record is None or not session_rules.keeps(record.session, epoch):
+            return
+        if not (once and name in record.findings):
             self._keep(record, name, text)
 
     def _keep(self, record: KeptSession, name: str, text: str) -> None:

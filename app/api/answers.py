@@ -45,6 +45,7 @@ class ResultOut(Struct, frozen=True):
     truncated_total: int | None
     durability: Durability | None
     entry_id: str
+    redacted: dict[str, int] | None
     warnings: tuple[str, ...]
 
 
@@ -91,7 +92,7 @@ def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
 
 def is_complete(outcome: Outcome, repairs: tuple[str, ...]) -> bool:
     """True if the content is byte-equal to the result that was sent."""
-    return outcome.kind is _PASS and not repairs
+    return outcome.kind is _PASS and outcome.text is None and not repairs
 
 
 def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[str, ...]) -> ResultOut:
@@ -108,6 +109,7 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         truncated_total=outcome.truncated_total,
         durability=outcome.durability,
         entry_id=outcome.entry_id,
+        redacted=outcome.redacted,
         warnings=(
             *repairs,
             *report_warnings(outcome.report_warning),

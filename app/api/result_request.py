@@ -270,8 +270,32 @@ class SentContent:
         assert isinstance(self.content, str)
         return self.content
 
+    def masked(self, mask: Callable[[str], str], text: str) -> str | Raw:
+        """`text`, the content with masks; of content blocks each text masked, and images as they came."""
+        if self.literal is None or is_string(self.literal):
+            return text
+        return Raw(msgspec.json.encode(_masked(msgspec.json.decode(self.literal), mask)))
+
     async def text(self) -> bytes:
         return self.content.encode() if isinstance(self.content, str) else bytes(await self.content.joined())
+
+
+_BINARY = ("data", "blob")
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    """A JSON value with all strings masked, but for those of bytes in base64."""
+    match value:
+        case str():
+            return mask(value)
+        case list():
+            return [_masked(one, mask) for one in value]
+        case dict():
+            return {
+                name: one if name in _BINARY and isinstance(one, str) else _masked(one, mask)
+                for name, one in value.items()
+            }
+    return value
 
 
 async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:

@@ -14,7 +14,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route, compile_path
 from starlette.types import Receive, Scope, Send
 
-from app.edge.api_keys import KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, KeyRole
 from app.edge.json_body import decoded
 from app.operations.logs import describe_request
 from app.runtime import Runtime
@@ -213,7 +213,7 @@ async def _every_tenant(request: Request) -> bool:
 
 
 async def _is_agent(request: Request) -> bool:
-    return request.scope.get("role") is KeyRole.AGENT
+    return request.scope.get("role") in OF_ONE_TENANT
 
 
 async def _operator(request: Request) -> None:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable, Traits
-from app.edge.api_keys import SHOWN_DIGITS, ApiKey, KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, SHOWN_DIGITS, ApiKey, KeyRole
 from app.edge.credentials import Credentials
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
@@ -297,7 +297,7 @@ class Access:
         if self._keys is None:
             return self._within_rate(self._own_tenant, scope, traits)
         key = self._key(self._keys, token_of(headers), scope)
-        if key.role is KeyRole.AGENT:
+        if key.role in OF_ONE_TENANT:
             return self._within_rate(key.tenant, scope, traits)
         if key.role not in traits.roles:
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")

@@ -59,13 +59,16 @@ class Extracted:
 class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
     `needs_model`: past the tenant's quota of model spend the question is refused. `shown_before`: what the
-    model was shown of the result in earlier answers."""
+    model was shown of the result in earlier answers. `reader`: the session that asks and pays, if it is not
+    that of the result. `most_bytes`: of the answer, if they are fewer than the size cap."""
 
     ends: float
     require_complete: bool = False
     needs_model: bool = False
     watch: Watch = lambda step: None
     shown_before: Shown = NOTHING
+    reader: SessionKey | None = None
+    most_bytes: int | None = None
 
 
 async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
@@ -92,7 +95,9 @@ class _Extraction:
     async def run(self) -> Extracted:
         try:
             with anyio.CancelScope(deadline=self._latest):
-                self._subject = subject = await open_subject(self._rt, self._tenant, self._question.handle)
+                self._subject = subject = await open_subject(
+                    self._rt, self._tenant, self._question.handle, self._requires.reader
+                )
                 return self._done(await self._answered(subject))
             return self._done(await self._late())
         except (Incomplete, SessionEnded, Conflict, SpendReached) as error:
@@ -109,11 +114,12 @@ class _Extraction:
         # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction import ladder
 
-        source = Source(self._rt.store, subject.stored, self._question.ranges, path_of(subject.stored))
+        shown = subject.shown
+        source = Source(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
-        cap = subject.most_bytes
+        cap = min(subject.most_bytes, self._requires.most_bytes or subject.most_bytes)
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
         answer, task = await self._answer_from_ladder(subject, self._task(subject, source, room))
         for _ in range(_MOST_ATTEMPTS):
@@ -140,13 +146,13 @@ class _Extraction:
         if rt.models is None and rt.model_pool.embedding_model is None:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
-        async with rt.spend_caps.open(subject.stored.key, subject.policy) as cap:
+        async with rt.spend_caps.open(subject.reader, subject.policy) as cap:
             if self._requires.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
                 try:
-                    await _account_call(rt, subject.stored, self._entry_id, call)
+                    await _account_call(rt, subject, self._entry_id, call)
                 finally:
                     cap.add(call)
 
@@ -177,7 +183,7 @@ class _Extraction:
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
-            findings=_SessionFindings(self._rt.ledger, subject.stored.key, subject.session.epoch),
+            findings=_SessionFindings(self._rt.ledger, subject.reader, subject.session.epoch),
             progress=self._requires.watch,
             indexes=self._rt.indexes,
             ends=self._requires.ends,
@@ -240,7 +246,7 @@ class _Extraction:
 
     def _done(self, extracted: Extracted) -> Extracted:
         if self._subject is not None:
-            keep_words(self._rt, self._subject.stored, extracted.entry.id, self._question.extract)
+            keep_words(self._rt, self._subject, extracted.entry.id, self._question.extract)
         self._rt.metrics.extracted(extracted.answer)
         note_extracted(extracted.answer, extracted.entry)
         self._rt.metrics.spent(extracted.entry.tokens_out)
@@ -304,7 +310,7 @@ def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
     return frame_answer(stored.tool_name, str(stored.handle), strategy, body)
 
 
-async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call: LlmCall) -> None:
+async def _account_call(rt: Runtime, subject: Subject, extract_id: str, call: LlmCall) -> None:
     """Writes the entry of one call of the extraction `extract_id`. Its tokens are subtracted from what was
     saved, whichever model they were spent on."""
     tokens = call.tokens.input + call.tokens.output
@@ -312,9 +318,9 @@ async def _account_call(rt: Runtime, stored: StoredResult, extract_id: str, call
     note_model_call(call, embeds=call.model == rt.model_pool.embedding_model)
     await rt.follow_ups.append(
         rt.ledger,
-        stored,
+        subject.stored,
         replace(
-            entry_about(rt, stored, EntryType.LLM, call.timestamp),
+            entry_about(rt, subject.stored, EntryType.LLM, call.timestamp, subject.reader.session_id),
             status=EntryStatus.OK if call.error is None else EntryStatus.FAILED,
             latency=call.latency,
             tokens_in=call.tokens.input,

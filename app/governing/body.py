@@ -3,15 +3,17 @@
 import hashlib
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import anyio
 from msgspec import Struct
 
 from app.extracting.known_models import SessionModel
+from content.redaction import Detector, Masked, Masks, Search, masks_of
 from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
@@ -22,6 +24,9 @@ from policies.decide import passing_tokens, spared_bytes
 from policies.facts import OBSERVE, Policy
 from policies.oversized import Ends
 from policies.view import View
+
+T = TypeVar("T")
+Piece = TypeVar("Piece", str, bytes, str | bytes)
 
 HELD_BYTES = 1 << 20
 """What is held in memory before a body is spilled to a draft."""
@@ -55,6 +60,11 @@ class Body(Struct, eq=False):
     _counting: anyio.CapacityLimiter
     _result: ToolResult
     _budget: Budget
+    _detector: Detector | None = None
+    _search: Search | None = None
+    _masks: Masks | None = None
+    _key: bytes = b""
+    _masked: Masked | None = None
     _is_judged: bool = True
     _view: View | None = None
     _meter: Meter | None = None
@@ -62,6 +72,7 @@ class Body(Struct, eq=False):
     _held_bytes: int = 0
     _text: str | None = None
     _lines: int = 0
+    _bytes: int = 0
     _last: bytes = b""
     _sha256: str = ""
     _draft: Draft | None = None
@@ -72,6 +83,8 @@ class Body(Struct, eq=False):
     def __post_init__(self) -> None:
         policy = self._policy
         self._is_judged = not policy.bypass and policy.mode is not OBSERVE
+        if self._detector is not None:
+            self._search = Search(self._detector)
         if view.is_set(policy):
             self._view = View(policy, self._result)
 
@@ -88,11 +101,16 @@ class Body(Struct, eq=False):
         if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
             return None
         data = text.encode()
+        if self._search is not None and len(data) > INLINE_BYTES:
+            return None
         is_over = self._is_over_bytes(len(data))
         if len(data) > (HELD_BYTES if is_over else INLINE_BYTES):
             return None
+        if self._search is not None:
+            self._search.feed(data)
+            self._masks = self._search.finish()
         self._held = [data]
-        self._held_bytes = len(data)
+        self._held_bytes = self._bytes = len(data)
         self._last = data[-TAIL_BYTES:]
         self._lines = data.count(b"\n") + 1 if data else 0
         tokens, exact = sampled(text, self._tokenizer) if is_over else (self._tokenizer.count(text), True)
@@ -110,6 +128,8 @@ class Body(Struct, eq=False):
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
+            if self._search is not None:
+                await self._threaded(self._search.feed, chunk)
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
             before = self._last if len(chunk) < TAIL_BYTES else b""
@@ -118,13 +138,15 @@ class Body(Struct, eq=False):
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
+        if self._search is not None:
+            self._masks = await anyio.to_thread.run_sync(self._search.finish, limiter=self._counting)
         if self._view is not None:
             self._view.finish()
         if self._meter is None:
             measured = measure(b"".join(self._held), self._tokenizer, self._text)
         else:
             measured = await self._finished(self._meter)
-        self._lines = measured.lines
+        self._lines, self._bytes = measured.lines, measured.bytes
         return measured
 
     @property
@@ -137,13 +159,36 @@ class Body(Struct, eq=False):
         """True if the view caps leave something out."""
         return self._view is not None and self._view.cuts
 
+    @property
+    def has_secrets(self) -> bool:
+        return self._masks is not None and len(self._masks) > 0
+
+    def mask(self, key: bytes) -> None:
+        """From now on the content is read with masks, but for `publish`. `key`: that of the session."""
+        assert self._masks is not None
+        self._key, self._masked = key, Masked(self._masks, self._bytes, key)
+
+    @property
+    def redacted(self) -> dict[str, int] | None:
+        """How many secrets of each kind are masked."""
+        return self._masks.counts if self._masked is not None and self._masks is not None else None
+
+    def masked_text(self, text: str) -> str:
+        """Another text of the same result, with the masks of its own."""
+        assert self._detector is not None
+        data = text.encode()
+        return Masked(masks_of(self._detector, data), len(data), self._key).apply(data, 0).decode()
+
+    def as_read(self, measure: Measure) -> Measure:
+        """The measure with the bytes that are read with masks."""
+        return measure if self._masked is None else replace(measure, bytes=self._masked.size)
+
     async def viewed(self) -> Viewed:
-        """Measures what the view caps leave, by reading the content again."""
+        """Measures what the view caps and the masks leave, by reading the content again."""
         meter = self._new_meter()
         async for chunk in self._shown():
             await self._weigh(meter, chunk)
-        assert self._view is not None
-        return Viewed(await self._finished(meter), self._view.total)
+        return Viewed(await self._finished(meter), self._view.total if self._view is not None else None)
 
     @property
     def sha256(self) -> str:
@@ -158,16 +203,16 @@ class Body(Struct, eq=False):
 
     async def content(self) -> bytes:
         """The whole content in memory, for an answer that returns it."""
-        if self._draft is None and len(self._held) == 1:
+        if self._masked is None and self._draft is None and len(self._held) == 1:
             return self._held[0]
         return b"".join([chunk async for chunk in self._read()])
 
     async def ends(self, wanted: Ends, *, viewed: bool) -> tuple[bytes, bytes]:
         """The first and the last bytes of the content, or of what the view caps leave."""
-        if not viewed and self._draft is None and len(self._held) == 1:
+        if not viewed and self._masked is None and self._draft is None and len(self._held) == 1:
             (whole,) = self._held
             return whole[: wanted.head], whole[-wanted.tail :] if wanted.tail else b""
-        is_kept = not viewed and wanted.tail <= TAIL_BYTES
+        is_kept = not viewed and self._masked is None and wanted.tail <= TAIL_BYTES
         tail = self._last[-wanted.tail :] if is_kept and wanted.tail else b""
         if is_kept:
             wanted = wanted._replace(tail=0)
@@ -185,6 +230,10 @@ class Body(Struct, eq=False):
         return b"".join(head), tail
 
     async def _shown(self) -> AsyncGenerator[bytes]:
+        if self._view is None:
+            async for chunk in self._read():
+                yield chunk
+            return
         again = View(self._policy, self._result)
         async for chunk in self._read():
             for start in range(0, len(chunk), SLICE_BYTES):
@@ -193,11 +242,21 @@ class Body(Struct, eq=False):
         yield again.finish().encode()
 
     async def _look(self, through: View, piece: str | bytes) -> str:
+        return await self._threaded(through.feed, piece)
+
+    async def _threaded(self, feed: Callable[[Piece], T], piece: Piece) -> T:
+        """In a thread, unless the piece is small."""
         if len(piece) <= INLINE_BYTES:
-            return through.feed(piece)
-        return await anyio.to_thread.run_sync(through.feed, piece, limiter=self._counting)
+            return feed(piece)
+        return await anyio.to_thread.run_sync(feed, piece, limiter=self._counting)
 
     async def _read(self) -> AsyncGenerator[bytes]:
+        at = 0
+        async for chunk in self._stored():
+            yield chunk if self._masked is None else self._masked.apply(chunk, at)
+            at += len(chunk)
+
+    async def _stored(self) -> AsyncGenerator[bytes]:
         if self._kept is not None:
             async for chunk in self._store.read(self._kept):
                 yield chunk
@@ -277,7 +336,8 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
 
 @frozen_struct
 class MeasuredResult:
-    """One result with what it is judged by. `viewed` is None if the view caps leave everything."""
+    """One result with what it is judged by. `viewed` is None if the view caps leave everything, and nothing
+    is masked."""
 
     result: ToolResult
     session: Session
@@ -290,5 +350,5 @@ class MeasuredResult:
 
     @property
     def shown(self) -> Measure:
-        """The measure of what the view caps leave."""
+        """The measure of what the view caps and the masks leave."""
         return self.measure if self.viewed is None else self.viewed.measure

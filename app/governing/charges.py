@@ -3,6 +3,7 @@
 from app.governing.body import MeasuredResult
 from app.operations.logs import described
 from app.runtime import Runtime
+from content.redaction import masks_in
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
@@ -35,7 +36,8 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
     """`fingerprint` is set for a call with an id: it tells a retry from another call under that id."""
     result, session, measure = measured.result, measured.session, measured.measure
     text = decision.text
-    tokens = measure.tokens if text is None else decision.tokens
+    passing = measure if measured.body.is_viewed else measured.shown
+    tokens = passing.tokens if text is None else decision.tokens
     server, tool = split_tool_name(result.tool_name, result.tool_namespace)
     turn = None if result.context is None else result.context.turn
     entry = AccountingEntry(
@@ -50,7 +52,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         mcpServer=server,
         command=tool,
         charactersIn=len(result.tool_arguments or ""),
-        charactersOut=measure.chars if text is None else len(text),
+        charactersOut=passing.chars if text is None else len(text),
         tokens_in=measure.tokens,
         tokens_out=tokens,
         tokens_saved=decision.tokens_saved,
@@ -81,6 +83,9 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
 
 def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
     measure, sent_total = measured.measure, measured.result.truncated_total
+    redacted = measured.body.redacted
+    if redacted is not None and decision.text is not None:
+        redacted = masks_in(decision.text)
     return EntryDetails(
         tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,
@@ -92,4 +97,5 @@ def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
         truncated_total=sent_total if decision.truncated_total is None else decision.truncated_total,
         observed_outcome=decision.observed_outcome,
         observed_tokens_saved=decision.observed_tokens_saved,
+        redacted=redacted,
     )

@@ -14,6 +14,7 @@ from app.governing.replacement import Replacing, candidate_outcomes
 from app.operations.audit import note_handle
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
+from app.redacting import detector_of
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -31,10 +32,12 @@ from policies.tool_calls import pages
 
 @frozen_struct
 class GovernedResult:
-    """`content` is the whole result if it passed and the caller did not keep it."""
+    """`content` is the whole result if it passed and the caller did not keep it. `mask`: masks the secrets of
+    another text of a result that passed with masks."""
 
     outcome: Outcome
     content: bytes | None
+    mask: Callable[[str], str] | None = None
 
 
 async def govern(
@@ -55,12 +58,16 @@ async def govern(
     session = entered.session
     policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
     budget = session.budget(model.window, model.enforce)
-    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget)
+    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, detector_of(rt, policy))
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
         viewed = None
+        if body.has_secrets:
+            body.mask(await rt.redactions.key_of(session, rt.ledger))
+        if (body.is_viewed or body.has_secrets) and entered.receipt is None:
+            viewed = await body.viewed()
         if body.is_viewed and entered.receipt is None:
-            viewed, policy = await body.viewed(), view.bounded(policy)
+            policy = view.bounded(policy)
         measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
@@ -71,7 +78,7 @@ async def govern(
         repeats = Repeats(measured, rt) if policy.repeat is NAME else None
         repeat = await repeats.find() if repeats else None
         receipt, whole = None, None
-        passes = trigger is None and viewed is None and repeat is None
+        passes = trigger is None and not body.is_viewed and repeat is None
         if hold is not None and (observes or passes):
             # Before the ledger is written: a request that fails must not be charged.
             whole = await call.content(hold)
@@ -198,7 +205,7 @@ class _Governing:
         shown = measured.shown.tokens
         if decision.trigger is not None and not is_worth(decision.kind, decision.tokens, shown):
             viewed = None
-            if measured.viewed is not None:
+            if measured.body.is_viewed:
                 viewed = await replacing.decision(OutcomeKind.CAP, None, stored.handle)
             decision = viewed or replace(PASSED, trigger=decision.trigger)
         if decision.text is None and self.hold is not None:
@@ -216,10 +223,13 @@ class _Governing:
     async def _exactly(self) -> MeasuredResult:
         """With the exact tokens of a result that has no view."""
         measured = self.measured
-        if measured.viewed is not None or measured.measure.tokens_exact:
+        if measured.body.is_viewed or measured.shown.tokens_exact:
             return measured
         text = (await measured.body.content()).decode()
         tokens = await self.rt.count(text, measured.model.tokenizer)
+        if measured.viewed is not None:
+            exact = replace(measured.viewed.measure, tokens=tokens, tokens_exact=True)
+            return replace(measured, viewed=measured.viewed._replace(measure=exact))
         return replace(measured, measure=replace(measured.measure, tokens=tokens, tokens_exact=True))
 
     def _is_worth(self, decision: Decision) -> bool:
@@ -296,9 +306,14 @@ class _Governing:
         if measure.tokens != details.tokens:
             # Those of the first answer: another policy may count where that one estimated.
             measure = replace(measure, tokens=details.tokens, tokens_exact=False)
+        text = receipt.text
+        if text is None and (content is None and self.hold is not None):
+            content = await self.content(self.hold)
+        if text is None and body.has_secrets:
+            text = (await body.content() if content is None else content).decode()
         outcome = Outcome(
             kind=entry.outcome or OutcomeKind.PASS,
-            text=receipt.text,
+            text=text,
             trigger=entry.trigger,
             handle=parse_handle(handle) if handle else None,
             measure=measure,
@@ -311,17 +326,18 @@ class _Governing:
             report_warning=self.report_warning,
             is_recorded=receipt.is_recorded,
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
+            redacted=details.redacted,
         )
+        if not outcome.is_retry:
+            self.rt.metrics.redacted(details.redacted)
         if outcome.handle is not None:
             note_handle(outcome.handle)
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:
             note_governed(self.measured.result, outcome, entry.tokens_out)
-        if receipt.text is not None:
-            return GovernedResult(outcome, None)
-        if content is None and self.hold is not None:
-            content = await self.content(self.hold)
-        return GovernedResult(outcome, content)
+        if text is None:
+            return GovernedResult(outcome, content)
+        return GovernedResult(outcome, None, body.masked_text if receipt.text is None else None)
 
     def _stored(self) -> StoredResult:
         result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256
@@ -340,4 +356,5 @@ class _Governing:
             expires_at=now + self.rt.retention_ms,
             epoch=session.epoch,
             tool_namespace=result.tool_namespace,
+            redact=self.measured.policy.redact,
         )

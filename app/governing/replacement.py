@@ -97,13 +97,14 @@ class Replacing(NamedTuple):
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
         # The handle message names the whole result, and a file only where no tool is known.
         is_message = outcome is OUTCOMES[OutcomeKind.STORE]
-        shown = measure if is_message else self.measured.shown
+        body = self.measured.body
+        shown = body.as_read(measure) if is_message else self.measured.shown
         budget = self.measured.budget
         if trigger is Trigger.RESERVE_FAILED and outcome is OUTCOMES[OutcomeKind.REJECT]:
             budget = await self._budget_now()
-        facts = Facts(shown, budget, self.measured.body.rows)
+        facts = Facts(shown, budget, body.rows)
         ends = outcome.ends(shown, policy)
-        head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
+        head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
         names_file = not (is_message and names_tool(policy, result.door))
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from starlette.datastructures import State
 
+from app.doors.seen_messages import SeenMessages
 from app.extracting.known_models import KnownModels, default_models, model_configs
 from app.files import stamp_of
 from app.operations.policy_file import load_policies
 from app.runtime import Runtime
+from content import redaction
 from domain.errors import ConfigError
 
 POLL_SECONDS = 0.5
@@ -58,4 +60,8 @@ def _revised(rt: Runtime) -> Runtime:
     models = rt.model_pool.revised(
         model_configs(settings, policies), default_models(settings, policies), known.tokenizer
     )
-    return replace(rt, policies=policies, known_models=known, model_pool=models)
+    if policies.may_redact_secrets:
+        redaction.load()
+    # What was seen may have been shown without masks that the policies now want.
+    fresh = SeenMessages()
+    return replace(rt, policies=policies, known_models=known, model_pool=models, seen_messages=fresh)

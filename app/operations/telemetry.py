@@ -152,6 +152,9 @@ class Metrics:
         self._reloads = counter(
             "spillgate_policy_reloads", "Changes of the policy file, ok or failed.", ["status"]
         )
+        self._redacted = counter(
+            "spillgate_redacted", "Secrets that were masked in what models are shown.", ["kind"]
+        )
         self._faults = counter(
             "spillgate_task_faults", "Background tasks that failed and started again.", ["task"]
         )
@@ -305,6 +308,11 @@ class Metrics:
         self._call_tokens.labels(call.model, "out").inc(call.tokens.output)
         self._call_cost.labels(call.model).inc(call.cost_usd)
         self.spent(call.tokens.input + call.tokens.output)
+
+    def redacted(self, counts: dict[str, int] | None) -> None:
+        """Counts masks by kind: those of the kept rules, and the operator's patterns."""
+        for kind, count in (counts or {}).items():
+            self._redacted.labels(kind).inc(count)
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()

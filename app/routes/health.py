@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
-from app.edge.api_keys import ApiKey, KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
 from app.edge.credentials import Credentials
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime
@@ -64,7 +64,7 @@ def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], boo
     if keys is None:
         return lambda tenant: True
     key = _key_of(request, keys)
-    return lambda tenant: key is not None and (key.role is not KeyRole.AGENT or tenant == key.tenant)
+    return lambda tenant: key is not None and (key.role not in OF_ONE_TENANT or tenant == key.tenant)
 
 
 def _key_of(request: Request, keys: Credentials) -> ApiKey | None:
@@ -154,6 +154,6 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         if rt.key_uses is not None:
             rt.metrics.keys_in_use(await rt.key_uses())
     # Absent without API keys, and at the port of the metrics.
-    own = request.scope["tenant"] if request.scope.get("role") is KeyRole.AGENT else None
+    own = request.scope["tenant"] if request.scope.get("role") in OF_ONE_TENANT else None
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)
     return Response(body, media_type=media_type)

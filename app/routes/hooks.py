@@ -14,11 +14,15 @@ from app.edge.json_body import as_json, read_document, size_of, utf8_of
 from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
+from app.redacting import masked_text
 from app.runtime import Runtime
 from app.tools.pass_on import pass_on
+from content.redaction import masks_in
+from domain.budget import Session
+from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import CLIENTS, PendingCall, ended_session, in_shell, project_in, text_in
+from domain.hooks import CLIENTS, HookCall, PendingCall, ended_session, in_shell, project_in, text_in
 from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
@@ -97,15 +101,32 @@ async def hook_answer(
         return PASS
     if not call.is_governable:
         return PASS
+    if not call.may_pay:
+        return await _masked_part(call, tenant, reader.door, rt)
     if call.spilled is not None:
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
-        return PASS
+        return await _masked_part(call, tenant, reader.door, rt)
     call = call._replace(client=client, project=project_in(payload))
     outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)
     if outcome.text is None:
         return PASS
+    if not call.pays(outcome.text):
+        return await _masked_part(call, tenant, reader.door, rt)
     return call.answer(in_shell(outcome.text, shell) if shell else outcome.text)
+
+
+async def _masked_part(call: HookCall, tenant: str, door: Door, rt: Runtime) -> dict[str, Any]:
+    """What the agent shows of a result, with its secrets masked. It is not governed, nor accounted."""
+    key = SessionKey(tenant, call.session_id)
+    session = await rt.ledger.session(key) or Session(key, epoch=0, created_at=0, last_used_at=0)
+    policy = rt.policies.policy(call.tool, session.policy, None, door)
+    text = "\n".join(call.texts)
+    masked = await masked_text(rt, text, policy, session)
+    if masked == text:
+        return PASS
+    rt.metrics.redacted(masks_in(masked))
+    return call.answer(masked)
 
 
 async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -> dict[str, Any]:

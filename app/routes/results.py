@@ -138,7 +138,9 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         headers |= spillgate_headers(outcome, sent.warnings)
         return Response(passed, status, headers, media_type=PLAIN)
     content: str | Raw | UnsetType = UNSET
-    if outcome.text is not None:
+    if governed.mask is not None and sent.content is not None:
+        content = sent.content.masked(governed.mask, outcome.text or "")
+    elif outcome.text is not None:
         content = outcome.text
     elif sent.is_minimal:
         headers["Preference-Applied"] = "return=minimal"

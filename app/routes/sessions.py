@@ -17,6 +17,7 @@ from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Trai
 from app.edge.api_keys import KeyRole
 from app.reading import asked_words, command_of
 from app.runtime import Runtime
+from app.session_reads import MOST_READS, check_reads, reads_of, set_reads
 from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
 from domain.decisions import OutcomeKind
@@ -41,6 +42,7 @@ async def _key(
 
 
 Key = Annotated[SessionKey, Depends(_key)]
+SessionId = Annotated[str, Field(json_schema_extra=SESSION_ID)]
 Tokens = Annotated[int, Field(ge=0, le=1_000_000_000, strict=True), INTEGRAL]
 
 
@@ -58,6 +60,9 @@ class SessionIn(BodyIn):
         None, description="Chooses the tokenizer, and the window where it is known."
     )
     policy: dict[str, Any] | None = Field(None, description="Policy keys for the results of this session.")
+    reads: Annotated[list[SessionId], Field(max_length=MOST_READS)] | None = Field(
+        None, description="Other sessions whose results the model of this one may read, such as its parent's."
+    )
 
 
 class LastCall(BodyOut):
@@ -81,6 +86,7 @@ class SessionOut(BodyOut):
     max_output_tokens: int | None
     model: str | None
     policy: dict[str, Any] | None
+    reads: list[str]
     turn: int | None
     budget: BudgetOut
     stored_results: int
@@ -131,9 +137,13 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
     before = await rt.ledger.session(key)
     if before is not None and before.ended_at is not None:
         await rt.store.delete_session(key, before.first_live_epoch)
-    values = body.model_dump(exclude={"policy"})
-    change = SessionChange(frozenset(body.model_fields_set), **values, policy=policy)
-    shown = await _shown(rt, await rt.ledger.put_session(key, change))
+    values = body.model_dump(exclude={"policy", "reads"})
+    change = SessionChange(frozenset(body.model_fields_set - {"reads"}), **values, policy=policy)
+    await check_reads(rt, key, body.reads or [])
+    session = await rt.ledger.put_session(key, change)
+    if "reads" in body.model_fields_set:
+        await set_reads(rt, session, body.reads or [])
+    shown = await _shown(rt, session)
     if shown.budget.enforced and shown.budget.limit_tokens == 0:
         shown.warnings.append(_NOTHING_FITS)
     return shown
@@ -280,6 +290,7 @@ async def _out(
         max_output_tokens=session.max_output_tokens,
         model=session.model,
         policy=None if session.policy is None else json.loads(session.policy),
+        reads=await reads_of(rt, session),
         turn=session.turn,
         budget=budget_out(session.budget(model.window, model.enforce)),
         stored_results=stored_results,

@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 from app.api.answers import JSON, PLAIN, cut_on_error, wants_text
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
+from app.edge.api_keys import KeyRole
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
 from app.reading import (
@@ -27,6 +28,7 @@ from app.reading import (
     query_text,
     scan,
 )
+from app.redacting import ShownResult, shown_to_people
 from app.runtime import Runtime
 from app.tools.pass_on import account_passed_on
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
@@ -38,6 +40,7 @@ from domain.decisions import OutcomeKind
 from domain.errors import (
     BadPattern,
     BadQuery,
+    Forbidden,
     NotQueryable,
     QueryTooCostly,
     RangeNotSatisfiable,
@@ -144,7 +147,7 @@ async def get_lines(
 ) -> LinePage | Response:
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
-    page = await scan(rt, stored, pager, greppable=view is BodyView.GREPPABLE)
+    page = await scan(rt, await shown_to_people(rt, stored), pager, greppable=view is BodyView.GREPPABLE)
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
@@ -182,7 +185,7 @@ async def get_grep(
     if view is None:
         one_line = needs_view(stored.measure.bytes, stored.measure.lines)
         view = BodyView.GREPPABLE if one_line else BodyView.RAW
-    page = await scan(rt, stored, grep, greppable=view is BodyView.GREPPABLE)
+    page = await scan(rt, await shown_to_people(rt, stored), grep, greppable=view is BodyView.GREPPABLE)
     if accounted:
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)
@@ -211,7 +214,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     responses=_BYTES,
 )
 @router.get("/results/{handle:path}/content", response_class=Response, summary="Read bytes", responses=_BYTES)
-@Traits(span=READ, raises=(RangeNotSatisfiable,))
+@Traits(span=READ, raises=(Forbidden, RangeNotSatisfiable))
 async def get_content(
     request: Request,
     rt: InRuntime,
@@ -220,13 +223,19 @@ async def get_content(
     accounted: Annotated[
         bool, Query(description="true: what is read goes to the model, and counts against the savings.")
     ] = False,
+    redact: Annotated[
+        bool, Query(description="false: as it is stored, for a key with the role `reveal`.")
+    ] = True,
     passed_on_to: Annotated[
         str | None,
         Query(min_length=1, max_length=256, description="The tool that gets the bytes, unread by a model."),
     ] = None,
 ) -> Response:
+    if not redact and request.scope.get("role") is not KeyRole.REVEAL:
+        raise Forbidden("Only a key with the role `reveal` may read what is redacted.")
     stored = await look_up(rt, tenant, handle)
-    size, etag = stored.measure.bytes, f'"{stored.sha256}"'
+    shown = await shown_to_people(rt, stored) if redact else ShownResult(stored, rt.store)
+    size, etag = shown.result.measure.bytes, f'"{shown.result.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
@@ -239,7 +248,9 @@ async def get_content(
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type=PLAIN)
-    body = await begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
+    body = await begun(
+        request.app.state.read_ahead.chunks(partial(shown.store.read, shown.result), start, end)
+    )
     if passed_on_to is not None:
         await account_passed_on(rt, stored, passed_on_to, end - start)
     elif accounted:
@@ -331,8 +342,11 @@ async def get_query(
     stored = await look_up(rt, tenant, handle)
     is_text = wants_text(request)
     cap = await _cap(rt, stored)
+    shown = await shown_to_people(rt, stored)
     query = DataQuery(expression, cap, stored.tool_name, limit, offset, path_of(stored), is_text)
-    running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
+    running = rt.queries.run(
+        stored.tenant, query, shown.result.measure.bytes, partial(shown.store.read, shown.result)
+    )
     selected = await cancel_on_disconnect(request, running)
     if accounted:
         text = bytes(selected.slice.result).decode()

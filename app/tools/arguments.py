@@ -11,11 +11,13 @@ from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS
 from content.text import without_surrogates
 from domain.errors import InvalidField
 from domain.extraction import Mode
+from domain.handles import MOST_HANDLES
 from domain.library_errors import msgspec_rule, types_in_words
 from policies.facts import Offer
 
 MOST_LINES = 10_000
 _USUAL_LINES = 40
+_LIST_CHARS = 8192
 
 _RANGE = re.compile(r"(?:lines?\s*)?L?(\d{1,15})\s*((?:[-–—−:,]|\.\.|to)\s*L?(\d{1,15})?)?", re.IGNORECASE)
 _LAST = re.compile(r"(?:last\s*|[-–—−]\s*)(\d{1,15})", re.IGNORECASE)
@@ -36,7 +38,10 @@ Question = AskArguments | GrepArguments | LinesAsked | QueryArguments
 class _Given(Struct, frozen=True, forbid_unknown_fields=True):
     """All arguments that any of the tools takes."""
 
-    handle: Annotated[str, Meta(min_length=1, max_length=512)]
+    handle: (
+        Annotated[str, Meta(min_length=1, max_length=_LIST_CHARS)]
+        | Annotated[list[Annotated[str, Meta(min_length=1, max_length=512)]], Meta(max_length=MOST_HANDLES)]
+    )
     extract: Annotated[str, Meta(max_length=65_536)] = ""
     mode: Mode = Mode.AUTO
     pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)] = ""
@@ -54,22 +59,23 @@ def question(tool: Tool, arguments: object) -> Question:
     arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
     become U+FFFD. Raises InvalidField, which names arguments and repeats no text of them."""
     given = _given(tool, arguments)
+    handle = given.handle if isinstance(given.handle, str) else ", ".join(given.handle)
     query = given.query or given.expression
     asked = {"extract": given.extract, "pattern": given.pattern, "lines": given.lines, "query": query}
     names = [name for name, value in asked.items() if value != ""]
     match names:
         case []:
             if given.offset or given.limit:
-                return LinesAsked(given.handle, given.offset or 1, given.limit or _USUAL_LINES)
+                return LinesAsked(handle, given.offset or 1, given.limit or _USUAL_LINES)
             raise InvalidField(f"{_takes(tool)} {_missing(tool)}")
         case ["extract"]:
-            return AskArguments(given.handle, given.extract, given.mode)
+            return AskArguments(handle, given.extract, given.mode)
         case ["pattern"]:
-            return GrepArguments(given.handle, given.pattern, given.context, given.ignore_case, given.offset)
+            return GrepArguments(handle, given.pattern, given.context, given.ignore_case, given.offset)
         case ["lines"]:
-            return line_range(given.handle, given.lines, given.limit)
+            return line_range(handle, given.lines, given.limit)
         case ["query"]:
-            return QueryArguments(given.handle, query)
+            return QueryArguments(handle, query)
     several = ", ".join(f"`{name}`" for name in names)
     raise InvalidField(f"One call asks one question. Give only one of {several}.")
 

@@ -1,9 +1,10 @@
 """Executes one call of a model's tool: one text for the model, within the size cap, charged and accounted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +12,7 @@ from app.extracting.extractor import Requirements, extract
 from app.operations.tracing import note_asking, note_read, note_refused
 from app.reading import (
     NO_VALUE,
+    UNCAPPED_BYTES,
     Subject,
     keep_words,
     open_subject,
@@ -21,7 +23,8 @@ from app.reading import (
     session_in_any_case,
 )
 from app.runtime import Runtime
-from app.tools.arguments import MOST_LINES, LinesAsked, question
+from app.session_reads import reachable_handle
+from app.tools.arguments import MOST_LINES, LinesAsked, Question, question
 from app.tools.definitions import (
     TOOLS,
     AskArguments,
@@ -33,19 +36,22 @@ from app.tools.definitions import (
 )
 from app.tools.search import search
 from content import model_text
+from content.grep import Grep
 from content.greppable import needs_view
 from content.lines import LastLines, LinePager
-from content.text import cut_head
+from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Question
-from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
-from extraction.queries import Query
+from domain.extraction import Question as ExtractQuestion
+from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
+from extraction.queries import Data, Query
+from extraction.shown import Shown
 from extraction.task import frame_failure
 from policies.facts import Offer
 
 _MOST_ITEMS = 1000
 _LEAST_BYTES = 600
+_BETWEEN = "\n\n"
 
 _EXHAUSTED = (
     "The answer does not fit what is left of the context budget. Take the final turn, or report the "
@@ -66,33 +72,38 @@ class ToolText:
 class Reading:
     """One stored result that is read back for a model. It called `tool`, `call` is what it asked."""
 
-    def __init__(self, rt: Runtime, subject: Subject, tool: Tool, call: str) -> None:
+    def __init__(
+        self, rt: Runtime, subject: Subject, tool: Tool, call: str, most_bytes: int | None = None
+    ) -> None:
+        """`most_bytes`: of the answer, if they are fewer than the size cap."""
         self.rt = rt
+        self.subject = subject
         self.stored = subject.stored
+        self.shown = subject.shown
         self.tool = tool
-        self._subject = subject
-        self._cap = subject.most_bytes
+        self._cap = min(subject.most_bytes, most_bytes or subject.most_bytes)
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
         self.found_nothing = False
         self._call = call
-        self._shown = rt.shown_texts.of(self.stored.tenant, str(self.stored.handle))
+        self._shown = _shown_before(rt, subject.reader, self.stored.handle)
         self.shown_before = self._shown.before(call)
 
     @property
     def greppable(self) -> bool:
-        return needs_view(self.stored.measure.bytes, self.stored.measure.lines)
+        measure = self.shown.result.measure
+        return needs_view(measure.bytes, measure.lines)
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
         does not hold it."""
-        if self._subject.is_exhausted:
+        if self.subject.is_exhausted:
             return await self._failed(_EXHAUSTED, "budget exhausted")
         try:
             text = await self._text(make, self._cap)
             entry_id, tokens = await self._reserved(text)
             if entry_id is None:
-                room = await self._subject.room(self.rt, len(text.encode()), tokens)
+                room = await self.subject.room(self.rt, len(text.encode()), tokens)
                 if room > _LEAST_BYTES:
                     text = await self._text(make, room)
                     entry_id, _ = await self._reserved(text)
@@ -108,7 +119,7 @@ class Reading:
         """The model reads this text too: it is charged in any case."""
         text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
-        await self._subject.settle(self.rt, entry)
+        await self.subject.settle(self.rt, entry)
         self.rt.metrics.spent(entry.tokens_out)
         return ToolText(text, is_error=True, entry_id=entry.id)
 
@@ -119,15 +130,15 @@ class Reading:
         """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
         entry = await self._entry(text)
         tokens = entry.tokens_out
-        if await self._subject.reserve(self.rt, entry, text) is None:
+        if await self.subject.reserve(self.rt, entry, text) is None:
             return None, tokens
         self.rt.metrics.spent(tokens)
         note_read(len(text.encode()), tokens)
         return entry.id, tokens
 
     async def _entry(self, text: str) -> AccountingEntry:
-        tokens = await self.rt.count(text, self._subject.model.tokenizer)
-        entry = self._subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
+        tokens = await self.rt.count(text, self.subject.model.tokenizer)
+        entry = self.subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
         return replace(entry, details=replace(entry.details, found_nothing=self.found_nothing))
 
 
@@ -143,15 +154,11 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             names = ", ".join(one.name for one in offered_tools(policy))
             raise NotFound(f"There is no such tool here. There is {names or 'none'}.")
         asked = question(tool, arguments)
-        if isinstance(asked, AskArguments):
-            note_asking()
-            return await _ask(rt, key, asked)
-        subject = await open_subject(rt, key.tenant, forgiven_handle(asked.handle, key))
-        reading = Reading(rt, subject, tool, str(asked))
-        read = await reading.answered(partial(_TEXTS[type(asked)], reading, asked))
-        if read.entry_id is not None:
-            keep_words(rt, reading.stored, read.entry_id, _words(arguments))
-        return read
+        call = _Call(rt, key, tool, asked, _words(arguments))
+        handles = split_handles(asked.handle)
+        if len(handles) > 1:
+            return await _several(call, handles)
+        return await _one(call)
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
         return ToolText(error.detail, is_error=True)
@@ -163,6 +170,103 @@ def _words(arguments: object) -> str:
     members = given.items() if isinstance(given, dict) else ()
     asked = (one for one in members if one[0] != "handle" and one[1] not in ("", None))
     return ", ".join(f"{name} = {msgspec.json.encode(value).decode()}" for name, value in asked)
+
+
+class _Call(NamedTuple):
+    """A call of a tool by the model of a session. `words`: the question as a person reads it."""
+
+    rt: Runtime
+    key: SessionKey
+    tool: Tool
+    asked: Question
+    words: str
+
+    async def reading(self, handle: str, most_bytes: int | None = None) -> "Reading":
+        """Raises NotFound, Gone."""
+        rt, key = self.rt, self.key
+        subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
+        return Reading(rt, subject, self.tool, str(self.asked), most_bytes)
+
+    async def answered(self, reading: "Reading", make: Callable[[int], Awaitable[str]]) -> ToolText:
+        text = await reading.answered(make)
+        if text.entry_id is not None:
+            keep_words(self.rt, reading.subject, text.entry_id, self.words)
+        return text
+
+
+async def _one(call: _Call, most_bytes: int | None = None, *, is_headed: bool = False) -> ToolText:
+    """`most_bytes`: of the answer, if they are fewer than the cap. `is_headed`: it begins with the handle.
+    Raises NotFound, Gone, InvalidField."""
+    asked = call.asked
+    if isinstance(asked, AskArguments):
+        note_asking()
+        return await _ask(call.rt, call.key, asked, most_bytes)
+    reading = await call.reading(asked.handle, most_bytes)
+    make = partial(_TEXTS[type(asked)], reading, asked)
+    return await call.answered(reading, partial(_headed, reading, make) if is_headed else make)
+
+
+async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
+    head = f"{reading.stored.handle} ({reading.stored.tool_name}):\n"
+    return head + await make(max(max_bytes - len(head.encode()), 1))
+
+
+async def _several(call: _Call, handles: list[str]) -> ToolText:
+    """One answer about several results, as large as one about one result. Each part names its result, is
+    charged, and is accounted as a question about it."""
+    asked = call.asked
+    if len(handles) > MOST_HANDLES:
+        raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
+    if isinstance(asked, LinesAsked):
+        raise InvalidField("`lines` are those of one result. Give one handle.")
+    if isinstance(asked, QueryArguments):
+        return await _query_several(call, asked, handles)
+    if isinstance(asked, GrepArguments):
+        try:
+            Grep(asked.pattern)
+        except BadPattern as error:
+            # Told once, not for each result.
+            raise InvalidField(error.detail) from None
+    share = await _most_bytes(call.rt, call.key) // len(handles) - len(_BETWEEN)
+
+    async def part(handle: str) -> ToolText:
+        try:
+            question = msgspec.structs.replace(asked, handle=handle)
+            return await _one(call._replace(asked=question), share, is_headed=True)
+        except (NotFound, Gone) as error:
+            note_refused(error)
+            return ToolText(clip(f"{handle}: {error.detail}", share), is_error=True)
+
+    tasks = [asyncio.create_task(part(handle)) for handle in handles]
+    try:
+        parts = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    entry_ids = (one.entry_id for one in parts if one.entry_id is not None)
+    is_error = all(one.is_error for one in parts)
+    return ToolText(_BETWEEN.join(one.text for one in parts), is_error, next(entry_ids, None))
+
+
+async def _most_bytes(rt: Runtime, key: SessionKey) -> int:
+    session = await rt.ledger.session(key)
+    return rt.policies.policy("", session.policy if session else None).max_bytes or UNCAPPED_BYTES
+
+
+async def _query_several(call: _Call, asked: QueryArguments, handles: list[str]) -> ToolText:
+    """SQL over the tables data1, data2 and so on. It is charged and accounted as a question about the first
+    result."""
+    readings = [await call.reading(handle) for handle in handles]
+    tables = "".join(
+        f"data{number}: {one.stored.handle} ({one.stored.tool_name})\n"
+        for number, one in enumerate(readings, 1)
+    )
+
+    async def make(max_bytes: int) -> str:
+        room = max(max_bytes - len(tables.encode()), max_bytes // 2)
+        return tables + await _query(readings[0], asked, room, readings)
+
+    return await call.answered(readings[0], make)
 
 
 async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = False) -> list[Tool]:
@@ -185,22 +289,21 @@ async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> 
     TooManySessions and Conflict."""
     tool = TOOLS[Offer.LINES]
     asked = LinesAsked(handle, offset, MOST_LINES)
-    subject = await open_subject(rt, key.tenant, forgiven_handle(handle, key))
-    reading = Reading(rt, subject, tool, str(asked))
+    reading = await _Call(rt, key, tool, asked, "").reading(handle)
     return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
 
-async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolText:
+async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes: int | None) -> ToolText:
     if reason := cut_off(arguments.handle):
         raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
-        handle = forgiven_handle(arguments.handle, key)
-        question = Question(handle, arguments.extract, arguments.mode)
+        handle = await reachable_handle(rt, key, arguments.handle)
+        question = ExtractQuestion(handle, arguments.extract, arguments.mode)
         call = f"{arguments.mode} {arguments.extract}"
-        shown = rt.shown_texts.of(key.tenant, str(handle))
-        required = Requirements(ends, shown_before=shown.before(call))
+        shown = _shown_before(rt, key, handle)
+        required = Requirements(ends, shown_before=shown.before(call), reader=key, most_bytes=most_bytes)
         extracted = await extract(key.tenant, question, required, rt)
         shown.add(call, extracted.text)
     except (NotFound, Gone) as error:
@@ -210,12 +313,18 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments) -> ToolTex
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 
 
+def _shown_before(rt: Runtime, reader: SessionKey, handle: Handle) -> Shown:
+    """What the model of the session was shown of the result."""
+    is_own = reader.session_id == handle.session_id
+    return rt.shown_texts.of(reader.tenant, str(handle) if is_own else f"{reader.session_id} {handle}")
+
+
 async def _lines(
     reading: Reading, asked: LinesAsked, max_bytes: int, *, onward: Callable[[int], str] | None = None
 ) -> str:
     most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page = await scan(reading.rt, reading.stored, scanner, greppable=reading.greppable)
+    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.greppable)
 
     def as_many(first: int) -> str:
         last = first + max(len(page.lines), 40) - 1
@@ -224,12 +333,25 @@ async def _lines(
     return model_text.lines_text(page, asked.first or 1, max_bytes, onward or as_many)
 
 
-async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) -> str:
-    rt, stored = reading.rt, reading.stored
+async def _query(
+    reading: Reading, arguments: QueryArguments, max_bytes: int, several: Sequence[Reading] = ()
+) -> str:
+    """`several`: the results that are queried together, `reading` the first of them."""
+    rt, stored = reading.rt, reading.shown.result
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
-    query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True)
-    answer = await run_query(rt, stored, query)
+    shown = [one.shown for one in several or (reading,)]
+    parts = tuple(Data(one.result.measure.bytes, one.result.tool_name, path_of(one.result)) for one in shown)
+    query = Query(
+        arguments.query,
+        room,
+        stored.tool_name,
+        _MOST_ITEMS,
+        path=path_of(stored),
+        has_arrays=True,
+        several=parts if several else (),
+    )
+    answer = await run_query(rt, shown, query)
     reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
     return query_text(query, answer, room)
 

@@ -13,7 +13,12 @@ from domain.extraction import Mode
 from policies.facts import Offer, Policy
 
 _Handle = Annotated[
-    str, Meta(min_length=1, max_length=512, description="The handle, exactly as the message gave it.")
+    str,
+    Meta(
+        min_length=1,
+        max_length=512,
+        description="The handle, exactly as the message gave it. Several are joined by commas.",
+    ),
 ]
 _Pattern = Annotated[
     str,
@@ -31,7 +36,7 @@ class OneArguments(Struct, frozen=True, forbid_unknown_fields=True):
     extract: Annotated[str, Meta(description="question in the data's words")] = ""
     pattern: Annotated[str, Meta(description="RE2, single lines")] = ""
     lines: Annotated[str, Meta(description="120-180, or -40: the last 40")] = ""
-    query: Annotated[str, Meta(description="SQL over the table data (SELECT or WITH …), else JMESPath")] = ""
+    query: Annotated[str, Meta(description="SQL over table data (or data1, …), else JMESPath")] = ""
 
 
 class AskArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +109,7 @@ TOOLS: dict[Offer, Tool] = {
             "",
             Offer.ONE,
             OneArguments,
-            "Reads a tool output stored under a handle. Give the handle and one of the others.",
+            "Reads tool outputs by handle (several: a,b). Give one of the others.",
         ),
         Tool(
             "tool_output",

@@ -16,6 +16,7 @@ import msgspec
 from app.edge.json_body import as_json
 from app.operations.tracing import note_refused
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
+from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
 from app.tools.arguments import line_range
 from content.grep import MatchingLines
@@ -82,7 +83,7 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
         marked = as_json(replaced(arguments, mark))
         if len(found) > _MOST_REFERENCES:
             raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
-        texts = await _texts(key, [reference for reference, _ in found], rt)
+        texts = await _texts(key, tool_name, [reference for reference, _ in found], rt)
     except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
         return PassedOn(None, [], _refused(tool_name, error))
     for text in texts:
@@ -102,29 +103,30 @@ def _refused(tool_name: str, error: SpillgateError | RecursionError) -> str:
     return f"{error.detail} {NOT_RUN}"
 
 
-async def _texts(key: SessionKey, references: list[str], rt: Runtime) -> list[_Text]:
+async def _texts(key: SessionKey, tool_name: str, references: list[str], rt: Runtime) -> list[_Text]:
     most = rt.settings.max_argument_bytes
     left, texts = CALL_SHARE * most, list[_Text]()
     for reference in references:
-        texts.append(text := await _text(key, reference, min(most, left), rt))
+        texts.append(text := await _text(key, tool_name, reference, min(most, left), rt))
         left -= text.size
     # Only now, so that nothing is open if one of them is refused.
     return [text if text.chunks is None else replace(text, chunks=await begun(text.chunks)) for text in texts]
 
 
-async def _text(key: SessionKey, reference: str, most: int, rt: Runtime) -> _Text:
+async def _text(key: SessionKey, tool_name: str, reference: str, most: int, rt: Runtime) -> _Text:
     """Raises NotFound, Gone, InvalidField, BadPattern."""
     parts = REFERENCE.fullmatch(reference)
     assert parts is not None
     part = _part(parts["rest"] or "")
     handle = forgiven_handle(f"{unquote(parts['session'])}/{unquote(parts['file'])}", key)
     stored = await look_up(rt, key.tenant, str(handle))
-    # Here a result is to be redacted, unless the policy of the receiving tool says otherwise.
+    shown = await handed_on(rt, stored, tool_name)
     if part is None:
-        if stored.measure.bytes > most:
-            raise _too_large(stored.measure.bytes, most)
-        return _Text(stored, stored.measure.bytes, chunks=rt.store.read(stored))
-    data = await _CUTS[part.kind](rt, stored, part, most)
+        size = shown.result.measure.bytes
+        if size > most:
+            raise _too_large(size, most)
+        return _Text(stored, size, chunks=shown.store.read(shown.result))
+    data = await _CUTS[part.kind](rt, shown, part, most)
     if len(data) > most:
         raise _too_large(len(data), most)
     return _Text(stored, len(data), data)
@@ -165,10 +167,10 @@ def _part(fragment: str) -> _Part | None:
     return _Part(match["kind"], value, match["form"] or "")
 
 
-async def _lines(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
+async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     asked = line_range("", part.value, most=_MOST_ROWS)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page: LinePage = await scan(rt, stored, scanner, greppable=_has_view(stored))
+    page: LinePage = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
     if not page.lines:
         raise InvalidField(f"The result has {page.total_lines:,} lines.")
     first, last = page.lines[0].number, page.lines[-1].number
@@ -182,9 +184,9 @@ async def _lines(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> b
     return ("\n".join(line.text for line in page.lines) + ending).encode()
 
 
-async def _matching(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
+async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     scanner = MatchingLines(part.value, most)
-    found = await scan(rt, stored, scanner, greppable=_has_view(stored))
+    found = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
     if scanner.is_too_large:
         raise _too_large(None, most)
     if not found:
@@ -196,9 +198,9 @@ def _has_view(stored: StoredResult) -> bool:
     return needs_view(stored.measure.bytes, stored.measure.lines)
 
 
-async def _rows(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
-    query = Query(part.value, most, stored.tool_name, _MOST_ROWS, path=path_of(stored))
-    answer = await run_query(rt, stored, query)
+async def _rows(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
+    query = Query(part.value, most, shown.result.tool_name, _MOST_ROWS, path=path_of(shown.result))
+    answer = await run_query(rt, [shown], query)
     data = bytes(answer.slice.result)
     if answer.slice.truncated:
         raise _too_large(None, most)

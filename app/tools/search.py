@@ -82,10 +82,10 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
 
 async def _searched(reading: "Reading") -> _Searched:
     """All of a small result: the text of a page on the same lines, one long line indented."""
-    stored = reading.stored
+    shown, stored = reading.shown, reading.shown.result
     if stored.measure.bytes > MOST_BYTES:
         return _Searched()
-    text = await Source(reading.rt.store, stored, path=path_of(stored)).text()
+    text = await Source(shown.store, stored, path=path_of(stored)).text()
 
     def viewed() -> _Searched:
         is_page = text.format.kind is Kind.HTML and text.data == text.stored
@@ -135,7 +135,7 @@ async def _page(
         max_bytes=_SCANNED_BYTES,
     )
     if searched.view is None:
-        return await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
+        return await scan(reading.rt, reading.shown, grep, greppable=reading.greppable)
     await run_sync(grep.feed, searched.view, limiter=reading.rt.scanning)
     return await run_sync(grep.finish, limiter=reading.rt.scanning)
 
@@ -162,9 +162,9 @@ def _shown_as(
 
 async def _nothing(reading: "Reading", pattern: str) -> str:
     """What the data has that is near the words of a pattern without a match, and the data's language."""
-    rt, stored = reading.rt, reading.stored
+    rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     sentences = ["No line matches."]
-    source = Source(rt.store, stored, path=path_of(stored))
+    source = Source(shown.store, stored, path=path_of(stored))
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
     if words and source.size <= MOST_BYTES:
         # The SQLite of some Python builds has no FTS5.

@@ -138,6 +138,8 @@ export function about(entry) {
   if (entry.strategy) parts.push(entry.strategy);
   if (entry.model && entry.type === "llm") parts.push(entry.model);
   if (entry.details.observed_outcome) parts.push(`would ${entry.details.observed_outcome}: ${short(entry.details.observed_tokens_saved)} tokens`);
+  const masked = Object.entries(entry.details.redacted ?? {}).map(([kind, count]) => `${count} ${kind}`);
+  if (masked.length) parts.push(`redacted: ${masked.join(", ")}`);
   if (entry.error) parts.push(entry.error);
   if (entry.cost_usd) parts.push(dollars(entry.cost_usd));
   return named(parts.join(" · "));

@@ -216,7 +216,9 @@ class RedisLedger(RedisEntries, LedgerBase):
         text = await self._redis.command("HGET", where, encoded(f"{epoch}:{name}"))
         return None if text is None else str(text, "utf-8")
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
         packed = encoded(text)
         check_room = await self._room(key.tenant, len(packed))
 
@@ -224,7 +226,7 @@ class RedisLedger(RedisEntries, LedgerBase):
             if state.session is None or not session_rules.keeps(state.session, epoch):
                 return None
             check_room(opens=False)
-            return Step(state.session, text=packed, finding=f"{epoch}:{name}")
+            return Step(state.session, text=packed, finding=f"{epoch}:{name}", once=once)
 
         with suppress(TenantFull):
             await self._sessions.change(key, decide)

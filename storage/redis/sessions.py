@@ -55,13 +55,14 @@ class SessionState:
 class Step(NamedTuple):
     """What `change` writes: the session after the change, or None to delete it, and the records that belong
     to the change. `text` is a receipt or the text of a finding, and takes `text_bytes` of the session's
-    bytes. `ends`: also deletes the findings of the session."""
+    bytes. `once`: keeps a finding that is there. `ends`: also deletes the findings of the session."""
 
     session: Session | None
     entry: AccountingEntry | None = None
     text: bytes = b""
     text_bytes: int = 0
     finding: str | None = None
+    once: bool = False
     ends: bool = False
 
 
@@ -163,7 +164,13 @@ class Sessions:
         shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
         record = packed = group = b""
         change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
-        change |= {"finding": step.finding, "ends": step.ends or None, "receipt": receipt, **self._times}
+        change |= {
+            "finding": step.finding,
+            "keep_first": step.once or None,
+            "ends": step.ends or None,
+            "receipt": receipt,
+            **self._times,
+        }
         if session is not None:
             record = seal(session)
             change |= {"used_at": session.last_used_at, "ended_at": session.ended_at}

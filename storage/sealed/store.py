@@ -323,9 +323,11 @@ class SealedLedger(LedgerAround):
     async def settle(self, charge: Charge) -> Receipt:
         return await self._of_charge(await self._inner.settle(await self._sealed(charge)), charge)
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
         sealed = await self._seal(text, *_of_finding(key, epoch, name))
-        await self._inner.keep_finding(key, epoch, name, sealed)
+        await self._inner.keep_finding(key, epoch, name, sealed, once=once)
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         return await self._open(await self._inner.finding(key, epoch, name), *_of_finding(key, epoch, name))

@@ -217,10 +217,14 @@ class SqliteLedger(LedgerBase):
         row = self._now(lambda connection: connection.execute(rows.FINDING, values).fetchone())
         return None if row is None else str(row[0])
 
-    async def keep_finding(self, key: SessionKey, epoch: int, name: str, text: str) -> None:
+    async def keep_finding(
+        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
+    ) -> None:
         def keep(connection: sqlite3.Connection) -> None:
             session = self._state.read(connection, key)
-            if session is not None and session_rules.keeps(session, epoch):
+            if session is None or not session_rules.keeps(session, epoch):
+                return
+            if not (once and connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()):
                 self._state.keep_finding(connection, key, epoch, name, text)
 
         await self._writer.run(keep)

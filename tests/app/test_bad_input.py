@@ -203,7 +203,7 @@ NAMED: list[tuple[str, Any, str]] = [
         "PUT /sessions/s",
         {"MARK": 1},
         "body: a name is not known here; known are context_window, buffer_tokens, max_output_tokens, model, "
-        "policy.",
+        "policy, reads.",
     ),
     (
         "POST /extract",

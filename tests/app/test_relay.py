@@ -95,6 +95,17 @@ def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service:
     assert relay.end() == 0
 
 
+def test_what_passes_with_masks_is_shown_with_masks(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[defaults]\nredact = ["noun"]\n[redact.noun]\npattern = "line é"\n')
+    with Services(tmp_path) as services:
+        masking = asyncio.run(services.start(tmp_path / "masking", policy_file=str(policy)))
+        with opened(tmp_path, url="http://{}:{}".format(*masking.address)) as relay:
+            shown = text_of(relay.call("text", size=200))
+    assert re.search(r"\[redacted: noun #\d{6}\] of text", shown)
+    assert "line é" not in shown
+
+
 def test_the_session_and_the_call_are_named(service: Service, tmp_path: Path) -> None:
     url = "http://{}:{}".format(*service.address)
     with opened(tmp_path, url=url, session="named") as relay:

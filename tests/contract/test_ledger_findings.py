@@ -71,3 +71,12 @@ async def test_a_charge_keeps_the_text_about_a_stored_result(ledger: Ledger) -> 
     assert kept == [None, None, None]
     await ledger.end(KEY)
     assert await ledger.finding(KEY, 0, given_name(about.id)) is None
+
+
+async def test_a_finding_that_is_kept_once_stays_as_it_was_first(ledger: Ledger) -> None:
+    await ledger.put_session(KEY, SessionChange(frozenset()))
+    for text in ("first", "second"):
+        await ledger.keep_finding(KEY, 0, "once", text, once=True)
+    assert await ledger.finding(KEY, 0, "once") == "first"
+    await ledger.keep_finding(KEY, 0, "once", "third")
+    assert await ledger.finding(KEY, 0, "once") == "third"

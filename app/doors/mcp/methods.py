@@ -12,7 +12,7 @@ from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.errors import Gone, NotFound, SpillgateError
-from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in
+from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in, split_handles
 
 URI_TEMPLATE = "spillgate://{session}/{file}"
 
@@ -105,6 +105,8 @@ class Methods:
         """The handle names the session: none is on the wire. The model can correct wrong arguments."""
         name, arguments = _text(call.params, "name"), call.params.get("arguments")
         handle = arguments.get("handle") if isinstance(arguments, dict) else None
+        if isinstance(handle, str | list) and handle:
+            handle = split_handles(handle)[0] if isinstance(handle, str) else handle[0]
         key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
             answer = await call_tool(key, name, arguments, self._rt)

@@ -68,7 +68,7 @@ export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines
 /** The tool that a service offers unless its policy names others, as MCP has it. @type {Definition} */
 export const TOOL = {
   name: "tool_output",
-  description: "Reads a tool output stored under a handle. Give the handle and one of the others.",
+  description: "Reads tool outputs by handle (several: a,b). Give one of the others.",
   inputSchema: {
     type: "object",
     properties: {
@@ -76,7 +76,7 @@ export const TOOL = {
       extract: { description: "question in the data's words", type: "string" },
       pattern: { description: "RE2, single lines", type: "string" },
       lines: { description: "120-180, or -40: the last 40", type: "string" },
-      query: { description: "SQL over the table data (SELECT or WITH …), else JMESPath", type: "string" },
+      query: { description: "SQL over table data (or data1, …), else JMESPath", type: "string" },
     },
     required: ["handle"],
     additionalProperties: false,
@@ -87,7 +87,7 @@ const OPTIONS = ["baseUrl", "apiKey", "sessionId", "timeout", "patience", "cutCh
 const USAGE = ["usedTokens", "turn", "sessionId"];
 const RESULT = [...USAGE, "arguments", "isError", "fields"];
 const SIZE = ["bytes", "tokens", "rows", "limit", "model", "sessionId"];
-const SESSION = ["context_window", "buffer_tokens", "max_output_tokens", "model", "policy"];
+const SESSION = ["context_window", "buffer_tokens", "max_output_tokens", "model", "policy", "reads"];
 
 const WAITS = [500, 1000, 2000];
 const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.

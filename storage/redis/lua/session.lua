@@ -8,6 +8,7 @@
 --        was        tokens reserved when it was read, nil if it was unknown; `reserved` tokens afterwards
 --        used_at    last use, nil without a session; `ended_at`; `opens` if it was unknown
 --        bytes      that it counts for in addition; `ends` if its findings are deleted; `finding`, the field of one
+--        keep_first if a finding that is there stays
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; session_ms, entry_ms, once_ms: retentions
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
@@ -79,8 +80,11 @@ if ARGV[4] ~= '' then
 end
 if asked.finding then
   need_hash(findings)
-  bytes = bytes + #ARGV[5] - redis.call('HSTRLEN', findings, asked.finding)
-  redis.call('HSET', findings, asked.finding, ARGV[5])
+  local size = redis.call('HSTRLEN', findings, asked.finding)
+  if not (asked.keep_first and size > 0) then
+    bytes = bytes + #ARGV[5] - size
+    redis.call('HSET', findings, asked.finding, ARGV[5])
+  end
 elseif ARGV[5] ~= '' then
   redis.call('HSET', session, asked.receipt, ARGV[5])
 end

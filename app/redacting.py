@@ -1,0 +1,162 @@
+"""What a model is shown of a stored result: its bytes, with masks in place of what the policy redacts."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from anyio.to_thread import run_sync
+
+from content.redaction import Detector, Masked, Masks, Search, masks_of
+from domain.budget import Session, SessionChange
+from domain.errors import StorageError
+from domain.handles import SessionKey
+from domain.ports import BodyReader, Ledger
+from domain.results import StoredResult
+from policies.facts import Policy
+
+if TYPE_CHECKING:
+    from app.runtime import Runtime
+
+_INLINE_BYTES = 1 << 15
+"""What is searched on the event loop, in 0.2 ms."""
+
+_NAME = "redaction key"
+_KEY_BYTES = 16
+_MOST_KEYS = 10_000
+_MOST_RESULTS = 1_000
+_MOST_MASKS = 200_000
+"""The most masks that a process remembers: 20 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownResult:
+    """A stored result as a model may see it: `result` has the size of the bytes that `store` reads, and a
+    SHA-256 of its own if there are masks."""
+
+    result: StoredResult
+    store: BodyReader
+    has_masks: bool = False
+
+
+class Redactions:
+    """The masks of the results that were read last, and the keys of their sessions."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[tuple[SessionKey, int], bytes] = OrderedDict()
+        self._masks: OrderedDict[tuple[str, str, Detector], Masks] = OrderedDict()
+        self._count = 0
+
+    async def key_of(self, session: Session, ledger: Ledger) -> bytes:
+        """The key that numbers the masks of a session. The ledger keeps it: replicas have the same, and a
+        restart changes no number."""
+        about = session.key, session.epoch
+        if about not in self._keys:
+            with suppress(StorageError):
+                self._keys[about] = await _kept_key(session, ledger)
+            while len(self._keys) > _MOST_KEYS:
+                self._keys.popitem(last=False)
+        return self._keys.get(about) or secrets.token_bytes(_KEY_BYTES)
+
+    async def masks(self, rt: "Runtime", stored: StoredResult, detector: Detector) -> Masks:
+        """Searches all of the body, the first time."""
+        about = stored.tenant, str(stored.handle), detector
+        if (known := self._masks.get(about)) is not None:
+            self._masks.move_to_end(about)
+            return known
+        search = Search(detector)
+        async for chunk in rt.store.read(stored):
+            await run_sync(search.feed, chunk, limiter=rt.scanning)
+        masks = await run_sync(search.finish, limiter=rt.scanning)
+        self._count += len(masks)
+        self._masks[about] = masks
+        while len(self._masks) > _MOST_RESULTS or (self._count > _MOST_MASKS and len(self._masks) > 1):
+            self._count -= len(self._masks.popitem(last=False)[1])
+        return masks
+
+
+async def _kept_key(session: Session, ledger: Ledger) -> bytes:
+    about, made = (session.key, session.epoch, _NAME), secrets.token_hex(_KEY_BYTES)
+    kept = await ledger.finding(*about)
+    if kept is None:
+        if await ledger.session(session.key) is None:
+            # The first result of a session opens it when it is charged, which is later.
+            await ledger.put_session(session.key, SessionChange(frozenset()))
+        await ledger.keep_finding(*about, made, once=True)
+        # Another replica may have been the first. A ledger that is full keeps none.
+        kept = await ledger.finding(*about) or made
+    return kept.encode()[: 2 * _KEY_BYTES]
+
+
+def detector_of(rt: "Runtime", policy: Policy, stored: StoredResult | None = None) -> Detector | None:
+    """What finds the secrets of a result; None if nothing is redacted."""
+    names = policy.redact if stored is None else (*policy.redact, *stored.redact)
+    return rt.policies.detector(frozenset(names)) if names else None
+
+
+async def shown_result(rt: "Runtime", stored: StoredResult, policy: Policy, session: Session) -> ShownResult:
+    """`session`: that of the reader, which numbers the masks. Raises StorageError, ResultExpired."""
+    detector = detector_of(rt, policy, stored)
+    if detector is None:
+        return ShownResult(stored, rt.store)
+    masks = await rt.redactions.masks(rt, stored, detector)
+    if not len(masks):
+        return ShownResult(stored, rt.store)
+    key = await rt.redactions.key_of(session, rt.ledger)
+    masked = Masked(masks, stored.measure.bytes, key)
+    digest = blake2b(stored.sha256.encode(), key=key, digest_size=32).hexdigest()
+    measure = replace(stored.measure, bytes=masked.size)
+    return ShownResult(
+        replace(stored, measure=measure, sha256=digest), _MaskedBody(rt.store, stored, masked), True
+    )
+
+
+class _MaskedBody:
+    """Reads one stored result with its masks."""
+
+    def __init__(self, store: BodyReader, stored: StoredResult, masked: Masked) -> None:
+        self._store, self._stored, self._masked = store, stored, masked
+
+    async def read(
+        self, stored: StoredResult, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """`stored` is the one result."""
+        until = self._masked.size if end is None else end
+        async for chunk in self._masked.read(partial(self._store.read, self._stored), start, until):
+            yield chunk
+
+
+async def handed_on(rt: "Runtime", stored: StoredResult, tool_name: str) -> ShownResult:
+    """What another tool is given of a result that no model reads: with masks, unless the policy file says
+    `reveal` of that tool."""
+    if rt.policies.policy(tool_name).reveal:
+        return ShownResult(stored, rt.store)
+    return await shown_to_people(rt, stored)
+
+
+async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
+    """What a person is shown: the same as the model of the result's session."""
+    session = await rt.ledger.session(stored.key)
+    session = session or Session(stored.key, epoch=stored.epoch, created_at=0, last_used_at=0)
+    policy = rt.policies.policy(stored.tool_name, session.policy)
+    return await shown_result(rt, stored, policy, session)
+
+
+async def masked_text(
+    rt: "Runtime", text: str, policy: Policy, session: Session, stored: StoredResult | None = None
+) -> str:
+    detector = detector_of(rt, policy, stored)
+    if detector is None:
+        return text
+    data = text.encode()
+    if len(data) <= _INLINE_BYTES:
+        masks = masks_of(detector, data)
+    else:
+        masks = await run_sync(masks_of, detector, data, limiter=rt.scanning)
+    if not len(masks):
+        return text
+    return Masked(masks, len(data), await rt.redactions.key_of(session, rt.ledger)).apply(data, 0).decode()

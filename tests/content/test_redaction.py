@@ -1,0 +1,127 @@
+"""Secrets are found wherever a text is cut, and masks stand for them in whatever part is read."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+import pytest
+
+from content import redaction
+from content.redaction import Detector, Masked, Search, Span, masks_in, masks_of
+from domain.errors import BadPattern
+from tests.made_secrets import is_found, made
+
+pytestmark = pytest.mark.anyio
+
+KEY = b"k" * 32
+TOKEN = next(made()).secret.encode()
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector({"ticket": "TICKET-([0-9]{6})"}, secrets=True)
+
+
+def shown(detector: Detector, data: bytes, key: bytes = KEY) -> bytes:
+    return Masked(masks_of(detector, data), len(data), key).apply(data, 0)
+
+
+def test_secrets_of_all_kinds_are_found(detector: Detector) -> None:
+    missed = [one for one in made() if not is_found(one, detector)]
+    assert not missed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password = "correcthorsebattery"',
+        "password = os.environ['DB_PASSWORD']",
+        "api_key: ${API_KEY_FROM_THE_VAULT}",
+        "def reset_password(user_id: int, token: str) -> None:",
+        "commit 3f129828aa0d1c2b9e8f7a6b5c4d3e2f1a0b9c8d",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "id 123e4567-e89b-12d3-a456-426614174000",
+        "AKIA is the prefix of a key id",
+    ],
+)
+def test_what_looks_like_a_secret_and_is_none_stays(detector: Detector, line: str) -> None:
+    assert shown(detector, line.encode()) == line.encode()
+
+
+def test_a_pattern_masks_its_group_and_one_without_a_group_all() -> None:
+    text = b"TICKET-123456 and X-77"
+    both = Detector({"ticket": "TICKET-([0-9]{6})", "x": "X-[0-9]+"}, secrets=False)
+    assert both.find(text) == [Span(7, 13, "ticket"), Span(18, 22, "x")]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*", "(?=a)b"])
+def test_a_pattern_that_cannot_run_or_matches_nothing_at_all_is_refused(pattern: str) -> None:
+    with pytest.raises(BadPattern):
+        redaction.checked(pattern)
+
+
+def test_a_value_has_one_number_under_a_key_and_another_value_another(detector: Detector) -> None:
+    one, two = (secret.secret.encode() for secret in list(made(2))[:2])
+    first, second, again = shown(detector, b"%b\n%b\n%b" % (one, two, one)).split(b"\n")
+    assert first == again != second
+    assert shown(detector, one) == first
+    assert shown(detector, one, b"other key") != first
+    assert masks_in(first.decode()) == {"github_token": 1}
+
+
+def test_a_secret_that_was_recognised_by_its_name_is_masked_where_it_stands_alone(detector: Detector) -> None:
+    value = b"aB3xY9kLmN2pQ7rS5tU1"
+    assert value not in shown(detector, b'password = "%b"\nlogged in with %b\n' % (value, value))
+
+
+def test_a_mask_keeps_the_lines_of_what_follows(detector: Detector) -> None:
+    key = next(one.line for one in made() if one.kind == "private_key")
+    text = f"above\n{key}\nbelow\n".encode()
+    assert shown(detector, text).count(b"\n") == text.count(b"\n")
+
+
+def test_masks_are_not_masked_again(detector: Detector) -> None:
+    once = shown(detector, b"\n".join(one.line.encode() for one in made(1)))
+    assert shown(detector, once) == once
+
+
+def test_a_secret_is_found_wherever_chunks_end(detector: Detector) -> None:
+    text = b"before\n%b\nbetween TICKET-654321\n%b\nafter" % (TOKEN, list(made(2))[1].line.encode())
+    whole = masks_of(detector, text)
+    for cut in range(len(text) + 1):
+        search = Search(detector)
+        search.feed(text[:cut])
+        search.feed(text[cut:])
+        masks = search.finish()
+        assert (masks.starts, masks.ends) == (whole.starts, whole.ends)
+        masked = Masked(masks, len(text), KEY)
+        assert masked.apply(text[:cut], 0) + masked.apply(text[cut:], cut) == masked.apply(text, 0)
+
+
+def test_a_secret_is_found_wherever_a_block_ends(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "BLOCK", 200)
+    monkeypatch.setattr(redaction, "MARGIN", 100)
+    for before in range(420):
+        text = b"." * before + b" " + TOKEN + b" " + b"." * 300
+        masks = masks_of(detector, text)
+        assert list(zip(masks.starts, masks.ends, strict=True)) == [(before + 1, before + 1 + len(TOKEN))]
+
+
+def _reading(data: bytes, size: int) -> Callable[[int, int], AsyncIterator[bytes]]:
+    async def read(start: int, end: int) -> AsyncIterator[bytes]:
+        for at in range(start, min(end, len(data)), size):
+            yield data[at : min(at + size, end)]
+
+    return read
+
+
+async def test_each_part_of_a_masked_body_is_that_part_of_the_whole(detector: Detector) -> None:
+    text = b"%b, %b TICKET-654321" % (TOKEN, list(made(2))[1].secret.encode())
+    masked = Masked(masks_of(detector, text), len(text), KEY)
+    whole = masked.apply(text, 0)
+    assert masked.size == len(whole)
+    chance = random.Random(5)
+    for start in range(len(whole) + 1):
+        for end in range(start, len(whole) + 1, 3):
+            read = partial(_reading(text, chance.randrange(1, 30)))
+            assert b"".join([part async for part in masked.read(read, start, end)]) == whole[start:end]
