@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command.client import ServiceClient
+from command.client import service_address
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
@@ -150,7 +150,7 @@ def _said(client: str, setup: Setup) -> str:
 
 def _setup(in_project: bool, action: str) -> Setup:
     """Raises ConfigError for a wrong SPILLGATE_URL or key."""
-    address = ServiceClient.from_environment().address
+    address = service_address()
     has_key = bool(os.environ.get("SPILLGATE_KEY") or os.environ.get("SPILLGATE_KEY_FILE"))
     # To be taken away, a server is known by its name alone.
     is_socket = bool(address.path) and action != "uninstall"

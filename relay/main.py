@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from command.client import embedded_directory
+from command.user_service import directory
 from domain.errors import ConfigError
 from relay.backend import GoverningService
 from relay.http import HttpServer
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
     backend = GoverningService(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
-    offering = Offering(embedded_directory(), backend.identity, options.name)
+    offering = Offering(directory(), backend.identity, options.name)
     relay = Relay(backend, client.write, offering)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:
@@ -68,7 +68,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="start a service, also if one runs (if none runs, and its address is on loopback)",
+        help="ask the user's own service, which is started if it does not run (if no other runs, and its "
+        "address is on loopback)",
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:end])
