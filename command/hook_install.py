@@ -18,10 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from command import user_service
 from command.client import service_address
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
+from command.service import governing
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -143,9 +145,15 @@ def _said(client: str, setup: Setup) -> str:
         PLANS[client].note,
         PROJECT_NOTE if setup.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if setup.has_key else None,
-        f"Start {client} again, and have `spillgate serve` running.",
+        f"Start {client} again. {_starting()}",
     ]
     return "\n".join(line for line in lines if line)
+
+
+def _starting() -> str:
+    if service_address().is_loopback and user_service.may_start():
+        return "The service starts by itself; `spillgate service install` starts it with your session."
+    return "Have the service running."
 
 
 def _setup(in_project: bool, action: str) -> Setup:
@@ -175,7 +183,11 @@ def _status(client: str, files: Sequence[SettingsFile]) -> int:
             present = _change(client, file, _installed) is None
             is_missing = is_missing or not present
             print(f"{'ok      ' if present else 'missing '} {file.path}")
-    return int(is_missing)
+    is_running, line = governing()
+    # Where one starts by itself, nothing is missing.
+    may_start = service_address().is_loopback and user_service.may_start()
+    print(line)
+    return int(is_missing or not (is_running or may_start))
 
 
 Edit = Callable[[str, SettingsFile, str | None], str | None]
