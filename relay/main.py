@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from command.user_service import directory
 from domain.errors import ConfigError
+from relay import tools
 from relay.backend import GoverningService
 from relay.http import HttpServer
 from relay.offering import Offering
@@ -22,9 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
     options = _options(arguments)
     command: list[str] = options.server
-    if bool(command) == bool(options.url):
+    if options.tools and not command and not options.url:
+        return tools.serve(GoverningService(options.embedded))
+    if options.tools or bool(command) == bool(options.url):
         raise ConfigError(
-            "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."
+            "spillgate mcp takes one of a command, `spillgate mcp -- COMMAND ...`, --url URL, and --tools."
         )
     if sys.stderr is None:  # It was closed. A connection must not get its number.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL\n"
+        "       spillgate mcp --tools",
         description="Govern the results of an MCP server's tools.",
     )
     # Some clients leave the dashes before a command out.
@@ -64,6 +68,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         default=[],
         metavar="'NAME: VALUE'",
         help="to send to the URL, repeatable",
+    )
+    parser.add_argument(
+        "--tools", action="store_true", help="no server: offer the tools that ask about stored results"
     )
     parser.add_argument(
         "--embedded",
