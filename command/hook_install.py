@@ -22,6 +22,7 @@ from command import user_service
 from command.client import service_address
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
+from command.http1 import address_of
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from command.service import governing
 from domain import DEFAULT_URL
@@ -138,6 +139,8 @@ def _said(client: str, setup: Setup) -> str:
     )
     if client == "pi":
         asking = "The model asks about a stored result with tools that the extension adds."
+    elif setup.tools:
+        asking = "The model asks about a stored result with the MCP server `spillgate mcp --tools`."
     elif setup.url is not None:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {setup.url}/mcp."
     lines = [
@@ -169,11 +172,14 @@ def _setup(in_project: bool, action: str) -> Setup:
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
-    command = shlex.quote(os.path.abspath(path))
+    path = os.path.abspath(path)
+    command = shlex.quote(path)
     service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if service_url and url != DEFAULT_URL:
         command = f"env SPILLGATE_URL={shlex.quote(service_url)} {command}"
-    return Setup(Path.home(), None, os.environ, command, url, has_key)
+    is_own = address == address_of(DEFAULT_URL) and user_service.may_start() and not has_key
+    tools = (path, "mcp", "--tools") if is_own else ()
+    return Setup(Path.home(), None, os.environ, command, url, has_key, tools)
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:
