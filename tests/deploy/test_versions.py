@@ -45,8 +45,8 @@ def test_all_files_hold_the_version_of_the_package() -> None:
 
 
 def test_the_entry_of_the_mcp_registry_is_one_that_it_takes() -> None:
-    """Its schema of 2025-12-11 wants a name with a namespace, and a description of at most 100 characters. The
-    README on PyPI names the entry."""
+    """Its schema of 2025-12-11 wants a name with a namespace, and at most 100 characters that describe the
+    server. The README on PyPI names the entry."""
     server = read("server.json")
     assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"])
     assert len(server["description"]) <= 100
