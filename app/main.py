@@ -13,8 +13,9 @@ from app import __version__
 from app.api import openapi, problems
 from app.api.routing import RouteTable, Traits
 from app.edge.access import Access, RequestRates
-from app.edge.api_keys import ApiKeys
+from app.edge.credentials import Credentials, open_credentials
 from app.edge.request_body import BodyGate, ReadAhead
+from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.supervisor import Supervisor
@@ -69,7 +70,7 @@ class ServiceState:
     supervisor: Supervisor
     gate: BodyGate
     read_ahead: ReadAhead
-    keys: ApiKeys | None
+    keys: Credentials | None
     rates: RequestRates
     runtime: Runtime
 
@@ -100,7 +101,7 @@ class SpillgateApp(FastAPI):
         self.state.supervisor = Supervisor(self.task_failed)
         self.state.gate = BodyGate(settings.max_body_bytes)
         self.state.read_ahead = ReadAhead()
-        self.state.keys = keys = None if settings.api_keys_file is None else ApiKeys(settings.api_keys_file)
+        self.state.keys = keys = open_credentials(settings)
         self.state.rates = RequestRates(lambda tenant: self.state.runtime.quota_of(tenant))
         self._routes = routes = RouteTable(self)
         self._access = Access(
@@ -113,6 +114,7 @@ class SpillgateApp(FastAPI):
             gate=self.state.gate,
             refused=self.refused,
             count_request=self.state.rates.take,
+            audit=lambda: self.state.runtime.audit,
         )
         problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=keys is not None)
@@ -142,6 +144,7 @@ class SpillgateApp(FastAPI):
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""
         note_refused(error)
+        note_refusal(error.code)
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)
@@ -182,6 +185,9 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         run = app.state.supervisor.run
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
+        keys: Credentials | None = app.state.keys
+        if keys is not None and keys.issuer is not None:
+            tasks.start_soon(run, "issuer keys", keys.issuer.keys.follow)
         yield
         tasks.cancel_scope.cancel()
     log_stopped(*runtime.metrics.total())

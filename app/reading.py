@@ -5,18 +5,22 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
 
 import anyio
+import msgspec
 
 from app.extracting.known_models import SessionModel
-from app.operations.logs import describe_request
+from app.operations.audit import note_handle
+from app.operations.logs import describe_request, described
 from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
+from content import model_text
 from content.greppable import Found, Scan, Scanner
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
 from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
-from domain.ports import Call, Charge, Receipt, given_name
+from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
+from extraction.queries import Query, QueryAnswer
 from policies.facts import Policy
 from policies.tool_calls import name_of
 
@@ -25,8 +29,13 @@ log = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 14
 _UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
+MOST_WORDS = 1000
+"""Characters that are kept of a question, and shown of the arguments of a call."""
+
 NO_VALUE = ("null", "[]")
 """What a query answers that selects nothing."""
+
+_NAMES_A_CALL = ("command", "cmd", "file_path", "filePath", "url", "query", "pattern", "path", "prompt")
 
 _ENDED = "The session of this result has ended, and its results with it. Run the tool again."
 
@@ -35,6 +44,7 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
     handle = parse_handle(text)
     describe_request(session_id=handle.session_id)
+    note_handle(handle)
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
@@ -75,6 +85,20 @@ def path_of(stored: StoredResult) -> str | None:
     return name_of(call)
 
 
+def command_of(stored: StoredResult) -> str:
+    """What a person knows the call by: the command, file, page or pattern in its arguments, else all of them;
+    "" without arguments."""
+    arguments = stored.tool_arguments or ""
+    try:
+        members = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        members = None
+    if isinstance(members, dict):
+        named = (members[name] for name in _NAMES_A_CALL if isinstance(members.get(name), str))
+        arguments = next(named, arguments if members else "")
+    return arguments[:MOST_WORDS]
+
+
 def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: int) -> AccountingEntry:
     """A new entry about a stored result; the caller adds what was done and what it cost."""
     server, tool = split_tool_name(stored.tool_name, stored.tool_namespace)
@@ -87,6 +111,7 @@ def entry_about(rt: Runtime, stored: StoredResult, kind: EntryType, timestamp: i
         tool_name=stored.tool_name,
         mcpServer=server,
         command=tool,
+        key=described("key"),
         details=EntryDetails(tool_output_handle=str(stored.handle)),
     )
 
@@ -178,6 +203,20 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
+async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | None:
+    """The words of the question that the entry of this epoch answers; None if they were not kept."""
+    if entry.type not in (EntryType.EXTRACT, EntryType.READ):
+        return None
+    key = SessionKey(entry.tenant, entry.session_id)
+    return await rt.ledger.finding(key, epoch, asked_name(entry.id))
+
+
+def keep_words(rt: Runtime, stored: StoredResult, entry_id: str, words: str) -> None:
+    """Keeps the words of a question with its session, in the background: no answer waits for it."""
+    keeping = rt.ledger.keep_finding(stored.key, stored.epoch, asked_name(entry_id), words[:MOST_WORDS])
+    rt.background.start(keeping)
+
+
 async def scan(rt: Runtime, stored: StoredResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
     """What the scanner finds in the whole body, or in its greppable view. Works in a thread, unless the body
     is small and read as it is."""
@@ -226,3 +265,20 @@ async def account_read(
         rt.readiness.invalidate()
         fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
         log.warning("A reading back was not accounted.", extra={"fields": fields})
+
+
+def query_text(query: Query, answer: QueryAnswer, max_bytes: int) -> str:
+    """What a query selected, as a model reads it. `max_bytes` are for the rows of a table."""
+    part, encoded = answer.slice, bytes(answer.slice.result)
+    if part.columns is not None and part.total:
+        selection = model_text.Selection(
+            query.expression, part.columns, encoded, query.offset, part.total, part.truncated, answer.hint
+        )
+        return model_text.selection_text(selection, max_bytes)
+    if answer.hint:
+        return f"{encoded.decode()}\n[Nothing is selected. {answer.hint}]"
+    text = model_text.value_text(encoded)
+    if part.next_offset is not None:
+        first, following = query.offset + 1, part.next_offset
+        return f"{text}\n[Items {first:,} to {following:,} of {part.total:,}. Go on with: … | [{following}:]]"
+    return f"{text}\n[Cut: select less.]" if part.truncated and part.total is None else text

@@ -18,6 +18,7 @@ from app.extracting.known_models import KnownModels, default_models, model_confi
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
+from app.operations.audit import Audit
 from app.operations.export import Export, exported
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
@@ -35,6 +36,7 @@ from domain.results import ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
+from extraction.shown import ShownTexts
 from policies.book import PolicyBook
 from storage import (
     body_path,
@@ -106,6 +108,7 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
+    shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
@@ -119,6 +122,7 @@ class Runtime:
     storage_keys: StorageKeys | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
+    audit: Audit | None = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
@@ -168,6 +172,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
     check_urls(settings.store, ledger_url := settings.ledger)
     async with AsyncExitStack() as stack:
         tracing, tracer = _opened_tracer(metrics, stack)
+        audit = _opened_audit(settings.audit, metrics, stack)
         quota_of = LiveQuotas(policies)
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
@@ -199,6 +204,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             policy_stamp=stamp,
             storage_keys=keys,
             tracer=tracer,
+            audit=audit,
             tracing=tracing,
         )
 
@@ -252,9 +258,19 @@ async def _sealed(
 def _exported(
     target: str, settings: Settings, ledger: Ledger, metrics: Metrics, stack: AsyncExitStack
 ) -> Ledger:
-    export = Export(target, settings.accounting_export_max_bytes, metrics.export_lost)
+    export = Export(target, settings.accounting_export_max_bytes)
+    metrics.watch_dropped("export_lost", lambda: export.lost)
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
     return exported(ledger, export)
+
+
+def _opened_audit(target: str | None, metrics: Metrics, stack: AsyncExitStack) -> Audit | None:
+    if target is None:
+        return None
+    audit = Audit(target)
+    metrics.watch_dropped("audit_dropped", lambda: audit.dropped)
+    stack.push_async_callback(anyio.to_thread.run_sync, audit.close)
+    return audit
 
 
 def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarget, Tracer | None]":

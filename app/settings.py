@@ -5,11 +5,13 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.files import read_text
+from app.proxies import proxies
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.library_errors import pydantic_rule
@@ -155,6 +157,28 @@ class Settings(BaseSettings):
         description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
     )
+    key_for_pages: bool = Field(
+        False,
+        description="Whether `/ui`, `/docs`, `/openapi.json` and `/healthz` need a key, too. A browser asks "
+        "for it. `/livez` and `/readyz` stay open.",
+    )
+    oidc_issuer: str | None = Field(
+        None,
+        description="Issuer of OpenID Connect, e.g. `https://login.example.com`: its tokens are taken beside "
+        "API keys. Needs the extra `oidc`.",
+    )
+    oidc_audience: str | None = Field(None, description="The `aud` that tokens of the issuer must have.")
+    oidc_tenant_claim: str = Field(
+        "tenant",
+        min_length=1,
+        description="Claim of a token that names its tenant; a path such as `org.team` works.",
+    )
+    oidc_role_claim: str | None = Field(
+        None,
+        min_length=1,
+        description="Claim of a token that names its role, as a text or in a list. Without it each token has "
+        "the role `agent`.",
+    )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
@@ -207,6 +231,17 @@ class Settings(BaseSettings):
         ge=1 << 16,
         description="Bytes, at least 65536, at which that file is rotated; five older ones are kept.",
     )
+    audit: str | None = Field(
+        None,
+        min_length=1,
+        description="File to which each reading, change and refusal is appended as a line of JSON, without "
+        "content; `-` = stdout.",
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Comma-separated addresses or networks of balancers, `unix` for a Unix socket: of their "
+        "requests the address in `X-Forwarded-For` is that of the caller, in log and audit.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     access_log: bool = Field(
         False, description="Whether each request is a log line; at log level `debug` it is one anyway."
@@ -232,7 +267,7 @@ class Settings(BaseSettings):
         description="`spillgate hook`: how long the service may take. A large result adds 1 s per 8 MiB.",
     )
 
-    @field_validator("bypass_tools", "allowed_hosts", "llm_models", mode="before")
+    @field_validator("bypass_tools", "allowed_hosts", "llm_models", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -280,7 +315,12 @@ class Settings(BaseSettings):
     def names_paths(self) -> bool:
         """True where callers may be told the file of a stored result, if it has one. Without API keys only
         loopback or a Unix socket is bound: callers are on this machine. An encrypted file is of no use."""
-        return self.local_paths and self.api_keys_file is None and self.storage_key_file is None
+        return self.local_paths and not self.needs_key and self.storage_key_file is None
+
+    @property
+    def needs_key(self) -> bool:
+        """False where every caller is on this machine, and may do all."""
+        return self.api_keys_file is not None or self.oidc_issuer is not None
 
     @property
     def llm_key(self) -> str | None:
@@ -304,7 +344,7 @@ class Settings(BaseSettings):
         """`Host` names that are answered; None = any."""
         if self.allowed_hosts is not None:
             return None if "*" in self.allowed_hosts else self.allowed_hosts
-        return None if self.api_keys_file or self.uds else LOOPBACK_NAMES
+        return None if self.needs_key or self.uds else LOOPBACK_NAMES
 
 
 def load_settings(**options: Any) -> Settings:
@@ -326,6 +366,10 @@ def load_settings(**options: Any) -> Settings:
         rule = pydantic_rule(first["type"], first["msg"], _rules_of(field))
         raise ConfigError(f"{PREFIX}{field}: {rule}.") from None
     _check_binding(settings)
+    _check_audit(settings)
+    _check_issuer(settings)
+    if settings.key_for_pages and not settings.needs_key:
+        raise ConfigError(f"{PREFIX}KEY_FOR_PAGES needs {PREFIX}API_KEYS_FILE or {PREFIX}OIDC_ISSUER.")
     _check_storage(settings)
     _check_backend(settings)
     return settings
@@ -374,12 +418,46 @@ def _check_backend(settings: Settings) -> None:
         raise ConfigError(f"{PREFIX}LLM_API_KEY must be one line of printable characters.")
 
 
+def _check_audit(settings: Settings) -> None:
+    """The audit is kept apart from the data of tenants, and from the accounting."""
+    try:
+        proxies(settings.trusted_proxies)
+    except ValueError:
+        raise ConfigError(
+            f"{PREFIX}TRUSTED_PROXIES: write addresses or networks, such as 10.0.0.0/8, or unix."
+        ) from None
+    if settings.audit is None or settings.audit == "-":
+        return
+    path = Path(settings.audit).absolute()
+    if settings.accounting_export not in (None, "-") and path == Path(settings.accounting_export).absolute():
+        raise ConfigError(f"{PREFIX}AUDIT and {PREFIX}ACCOUNTING_EXPORT name one file. Name two.")
+    folder = settings.store.removeprefix("disk://") if settings.store.startswith("disk://") else None
+    if folder is not None and path.is_relative_to(Path(folder).absolute()):
+        raise ConfigError(f"{PREFIX}AUDIT is in the directory of the stored results. Name another place.")
+
+
+def _check_issuer(settings: Settings) -> None:
+    names = ("OIDC_AUDIENCE", "OIDC_TENANT_CLAIM", "OIDC_ROLE_CLAIM")
+    alone = [name for name in names if name.lower() in settings.model_fields_set]
+    if settings.oidc_issuer is None:
+        if alone:
+            raise ConfigError(f"{PREFIX}{alone[0]} is set without {PREFIX}OIDC_ISSUER.")
+        return
+    if not settings.oidc_audience:
+        raise ConfigError(f"{PREFIX}OIDC_AUDIENCE is not set: tokens for other services would be taken, too.")
+    parts = urlsplit(settings.oidc_issuer)
+    is_loopback = parts.scheme == "http" and parts.hostname in LOOPBACK_NAMES
+    if not parts.hostname or parts.username is not None or not (parts.scheme == "https" or is_loopback):
+        raise ConfigError(f"{PREFIX}OIDC_ISSUER must be an https URL without a user or password.")
+
+
 def _check_binding(settings: Settings) -> None:
     """Without keys anyone who can connect can read: so only those on this machine may."""
-    if settings.uds is None and settings.api_keys_file is None and settings.host not in LOOPBACK_NAMES:
+    if settings.uds is None and not settings.needs_key and settings.host not in LOOPBACK_NAMES:
         raise ConfigError(
-            f"{PREFIX}HOST is not a loopback address, and no {PREFIX}API_KEYS_FILE is set. Without keys only "
-            "127.0.0.1, ::1, localhost or a Unix socket may be bound."
+            f"{PREFIX}HOST is not a loopback address, and neither {PREFIX}API_KEYS_FILE nor "
+            f"{PREFIX}OIDC_ISSUER is set. Without keys only 127.0.0.1, ::1, localhost or a Unix socket may "
+            "be bound."
         )
     if any(name != "*" and re.search(r"[*/?#@\s]", name) for name in settings.allowed_hosts or ()):
         raise ConfigError(f"{PREFIX}ALLOWED_HOSTS: write names such as spillgate.example.com, or * for any.")

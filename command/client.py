@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from command import user_service
 from command.http1 import Address, Buffer, Connections, HttpAnswer, HttpRequest, address_of
 from domain import DEFAULT_URL
+from domain.doors import project_of
 from domain.errors import ConfigError
 
 ANSWER_SECONDS = 10.0
@@ -21,7 +22,7 @@ TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
 
 LARGE_BYTES = 1 << 20
-"""A larger result is sent as text in pieces, and cut if the service cannot take it."""
+"""A larger result is sent as text in pieces. Hooks cut it if the service cannot take it."""
 
 _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
@@ -156,10 +157,14 @@ def _query(fields: Mapping[str, str | bool]) -> str:
     return urlencode(texts, errors="replace")
 
 
-def shown_unstored(text: str) -> str:
-    """What a model gets of a large result that could not be stored."""
-    rest = len(text) - _CUT_CHARS
-    return f"{text[:_CUT_CHARS]}\n[{rest} characters not shown: the result was too large, and is not stored]"
+def shown_unstored(text: str) -> str | None:
+    """Head and tail of a result that could not be stored, for the model; None if it is short, and passes."""
+    end = _CUT_CHARS // 2
+    missing = len(text) - 2 * end
+    if missing <= 0:
+        return None
+    note = f"[{missing} characters not shown: the result was too large, and is not stored]"
+    return f"{text[:end]}\n{note}\n{text[-end:]}"
 
 
 def service_address() -> Address:
@@ -190,6 +195,14 @@ def api_key() -> str | None:
     if key and not (key.isascii() and key.isprintable()):
         raise ConfigError("SPILLGATE_KEY must be one line of printable ASCII characters.")
     return key or None
+
+
+def project_here() -> str | None:
+    """The project of a program that a client has started: the name of the folder that it works in."""
+    try:
+        return project_of(os.getcwd())
+    except OSError:
+        return None
 
 
 def session_in(handle: str) -> str | None:

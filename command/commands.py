@@ -13,6 +13,9 @@ class Command(NamedTuple):
 
 SERVICE, SHELL, LISTING = "app.cli.main", "command.shell", "command.listing"
 
+SETTING_UP = ("install", "uninstall", "status")
+"""The subcommands of `hook` that set an agent up: they are in command.hook_install."""
+
 COMMANDS = {
     "serve": Command("serve until stopped", SERVICE),
     "healthcheck": Command("exit 0 if a running service is ready, else 1", "command.healthcheck"),
@@ -25,7 +28,7 @@ COMMANDS = {
     "ask": Command("ask a question about a stored result", SHELL),
     "grep": Command("search the lines of a stored result", SHELL),
     "lines": Command("print lines of a stored result", SHELL),
-    "query": Command("evaluate a JMESPath expression over a stored result", SHELL),
+    "query": Command("query a stored result with SQL or JMESPath", SHELL),
     "ls": Command("list the stored results, newest first", LISTING),
     "cat": Command("write the bytes of a stored result", LISTING),
     "stats": Command("show by tool what was kept out of the context", LISTING),

@@ -6,6 +6,8 @@ the exit status 2 of wrong arguments means that the call is to be blocked.
 
 import json
 import os
+import shlex
+import shutil
 import stat
 import sys
 import time
@@ -26,9 +28,11 @@ from command.client import (
     result_request,
     shown_unstored,
 )
+from command.commands import SETTING_UP
 from command.user_service import state_folder
+from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, text_in
+from domain.hooks import CLIENTS, HookAnswer, HookCall, in_shell, project_in, text_in
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
@@ -73,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _unknown(client: str) -> int:
-    if sys.stdin is not None and not sys.stdin.isatty():
+    if sys.stdin is not None:
+        if sys.stdin.isatty():
+            return _mistyped(client)
         sys.stdin.buffer.read(MAX_PAYLOAD_BYTES)  # An agent may fail if its payload is not read.
     known = f"known are {', '.join(CLIENTS)}; a person can install, uninstall or see the status of one"
     log(f"{client[:20]!a} passed: no such client; {known}")
@@ -93,6 +99,19 @@ def _write(answer: HookAnswer) -> None:
     with suppress(OSError):
         while left:
             left = left[os.write(1, left) :]
+
+
+def _mistyped(word: str) -> int:
+    from difflib import get_close_matches  # Takes 3 ms, which no hook waits for.
+
+    near = get_close_matches(word, [*SETTING_UP, *CLIENTS], 1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    print(
+        f"spillgate hook: there is no subcommand or client {word[:20]!a}.{meant}\n"
+        f"Write {', '.join(SETTING_UP)} and a client, one of {', '.join(CLIENTS)}.",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def log(event: str) -> None:
@@ -131,10 +150,25 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
         raise Passed("the payload has a shape that this hook does not replace")
     if not call.is_governable:
         return {}, ""
+    call = call._replace(project=project_in(payload))
     shown = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
         raise Passed("the replacement is larger than a third of what the agent shows")
-    return ({}, "") if shown is None else (call.answer(shown), f"replaced a result of {call.tool!a}")
+    if shown is None:
+        return {}, ""
+    return call.answer(_in_shell_of_agent(shown)), f"replaced a result of {call.tool!a}"
+
+
+def _in_shell_of_agent(text: str) -> str:
+    """The message, with `spillgate ask` as the agent's shell has to call it: that may lack the directory of
+    the command in its PATH, and the address that the agent's settings give this hook."""
+    program, beside = "spillgate", os.path.join(os.path.dirname(sys.executable), "spillgate")
+    if shutil.which(program) is None and os.access(beside, os.X_OK):
+        program = shlex.quote(beside)
+    url = os.environ.get("SPILLGATE_URL") or DEFAULT_URL
+    if url.rstrip("/") != DEFAULT_URL:
+        program = f"env SPILLGATE_URL={shlex.quote(url)} {program}"
+    return in_shell(text, program)
 
 
 def _text(call: HookCall) -> str:
@@ -167,15 +201,20 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
                     # Some agents, or their models, count calls from 0 again and again.
                     call_id = digest
                 elif content.size > LARGE_BYTES:
-                    log(f"{client} cut a result: {error}")
-                    return shown_unstored(text)
+                    return _cut(client, text, error)
                 else:
                     raise
             except ServiceError as error:
                 if content.size <= LARGE_BYTES:
                     raise
-                log(f"{client} cut a result: {error}")
-                return shown_unstored(text)
+                return _cut(client, text, error)
+
+
+def _cut(client: str, text: str, error: ServiceError) -> str | None:
+    """What the model gets of a large result that is not stored; None if the agent shows little of it."""
+    cut = shown_unstored(text)
+    log(f"{client} {'passed' if cut is None else 'cut a result'}: {error} It is not stored.")
+    return cut
 
 
 def _service() -> ServiceClient:
@@ -193,6 +232,7 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
         "session_id": call.session_id,
         "tool_call_id": call_id,
         "door": client,
+        "project": call.project,
         "is_error": call.is_error,
         "tool_arguments": arguments,
     }

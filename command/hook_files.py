@@ -1,8 +1,10 @@
 """The settings files of coding agents, and what `spillgate hook install` writes into each."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from command.jsonc import Keys
 
@@ -32,8 +34,9 @@ class SettingsFile(NamedTuple):
 
 class Setup(NamedTuple):
     """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
-    neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY. `tools` is
-    the command that the client starts as its MCP server, (): it uses `url`. It starts the service, too."""
+    neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY. `shell`
+    is how the agent's shell calls the command, "" where that is in its PATH. `tools` is the command that the
+    client starts as its MCP server, and which starts the service; () for the server at `url`."""
 
     home: Path
     project: Path | None
@@ -41,6 +44,7 @@ class Setup(NamedTuple):
     command: str
     url: str | None
     has_key: bool
+    shell: str = ""
     tools: tuple[str, ...] = ()
 
     def folder(self, in_project: str, in_home: str, variable: str = "") -> Path:
@@ -76,7 +80,9 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "command": setup.run("claude-code"), "timeout": TIMEOUT_SECONDS}
     post: dict[str, Any] = run
     if setup.url is not None:
-        url = f"{setup.url}/hooks/claude-code"
+        url = f"{setup.url}/hooks/claude-code" + (
+            f"?{urlencode({'shell': setup.shell})}" if setup.shell else ""
+        )
         post = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS}
         if setup.has_key:
             post |= {
@@ -165,17 +171,18 @@ def _opencode(setup: Setup) -> list[SettingsFile]:
     # OpenCode reads both names: the one that is there.
     name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
     plugins = folder / ".opencode" if setup.project is not None else folder
-    return [_plugin("opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
+    return [_plugin(setup, "opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
 
 
 def _pi(setup: Setup) -> list[SettingsFile]:
     """The extension has the model's tools itself: pi needs no MCP server."""
-    return [_plugin("pi", setup.folder(".pi", ".pi/agent") / "extensions")]
+    return [_plugin(setup, "pi", setup.folder(".pi", ".pi/agent") / "extensions")]
 
 
-def _plugin(client: str, folder: Path) -> SettingsFile:
+def _plugin(setup: Setup, client: str, folder: Path) -> SettingsFile:
     name = f"{SERVER}.js"
     text = (PLUGINS / client / name).read_text(encoding="utf-8")
+    text = text.replace('const shell = ""', f"const shell = {json.dumps(setup.shell)}")
     return SettingsFile(folder / name, "whole", whole=text)
 
 

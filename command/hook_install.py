@@ -174,12 +174,22 @@ def _setup(in_project: bool, action: str) -> Setup:
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     path = os.path.abspath(path)
     command = shlex.quote(path)
+    shell = "spillgate" if _is_on_path() else command
     service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if service_url and url != DEFAULT_URL:
-        command = f"env SPILLGATE_URL={shlex.quote(service_url)} {command}"
+        reaching = f"env SPILLGATE_URL={shlex.quote(service_url)}"
+        command, shell = f"{reaching} {command}", f"{reaching} {shell}"
+    shell = "" if shell == "spillgate" else shell
     is_own = address == address_of(DEFAULT_URL) and user_service.may_start() and not has_key
     tools = (path, "mcp", "--tools") if is_own else ()
-    return Setup(Path.home(), None, os.environ, command, url, has_key, tools)
+    return Setup(Path.home(), None, os.environ, command, url, has_key, shell, tools)
+
+
+def _is_on_path() -> bool:
+    """Whether every shell finds the command: not by the environment that is active in this one."""
+    folder = os.path.dirname(sys.executable)
+    folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != folder]
+    return shutil.which("spillgate", path=os.pathsep.join(folders)) is not None
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:
@@ -282,7 +292,7 @@ def _is_own_hook(item: Any, client: str) -> bool:
         case {"hooks": [_, *_] as hooks}:
             return all(_is_own_hook(hook, client) for hook in hooks)
         case {"url": str(url)}:
-            return url.endswith(f"/hooks/{client}")
+            return url.partition("?")[0].endswith(f"/hooks/{client}")
         case {"command": str(command)} | {"bash": str(command)}:
             return "spillgate" in command and command.endswith(f" hook {client}")
     return False

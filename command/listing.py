@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from command.client import Refused, ServiceClient, ServiceError, ServiceRequest
+from command.client import ServiceClient, ServiceError, ServiceRequest
 from command.commands import COMMANDS
 from domain.errors import ConfigError
 
@@ -17,11 +17,10 @@ LAST = "@last"
 """In place of a handle: the newest result that is stored."""
 
 _PAGE = 100
-_GONE = (404, 410)
 
 
 class Stored(NamedTuple):
-    """A stored result, as its accounting entry has it. `stored_at` is milliseconds since 1970."""
+    """A stored result. `stored_at` is milliseconds since 1970."""
 
     handle: str
     stored_at: int
@@ -66,8 +65,8 @@ def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
     rows = [("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")]
     for stored, _ in zip(_stored(service, _session(options)), range(options.limit), strict=False):
         moment = datetime.fromtimestamp(stored.stored_at / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        command = stored.command if stored.command != stored.tool_name else ""
-        rows.append((moment, f"{stored.bytes:,}", stored.tool_name, _short(command), stored.handle))
+        size = f"{stored.bytes:,}"
+        rows.append((moment, size, stored.tool_name, _short(stored.command), stored.handle))
     if len(rows) == 1:
         print("Nothing is stored.")
     else:
@@ -102,31 +101,15 @@ def _session(options: argparse.Namespace) -> str | None:
 
 def _stored(service: ServiceClient, session: str | None) -> Iterator[Stored]:
     """Those that are still stored, newest first."""
-    fields = {"order": "newest", "type": "tool", "outcome": "store", "limit": str(_PAGE)}
-    if session:
-        fields["session_id"] = session
+    fields = {"limit": str(_PAGE)} | ({"session_id": session} if session else {})
     while True:
-        page = _fields(service, f"/accounting/entries?{urlencode(fields)}")
-        for entry in page["entries"]:
-            details = entry["details"]
-            handle = details["tool_output_handle"]
-            if handle and _is_stored(service, handle):
-                yield Stored(
-                    handle, entry["timestamp"], details["bytes"], entry["tool_name"], entry["command"]
-                )
+        page = _fields(service, f"/results?{urlencode(fields)}")
+        for one in page["results"]:
+            size = one["measure"]["bytes"]
+            yield Stored(one["handle"], one["stored_at"], size, one["tool_name"], one["command"])
         if page["next_cursor"] is None:
             return
         fields["cursor"] = page["next_cursor"]
-
-
-def _is_stored(service: ServiceClient, handle: str) -> bool:
-    try:
-        service.request(ServiceRequest("GET", f"/results/{quote(handle)}"))
-    except Refused as error:
-        if error.status in _GONE:
-            return False
-        raise
-    return True
 
 
 def _fields(service: ServiceClient, route: str) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from command.commands import COMMANDS, LISTING, SERVICE, SHELL
+from command.commands import COMMANDS, LISTING, SERVICE, SETTING_UP, SHELL
 from domain import __version__
 from domain.errors import ConfigError
 
-_SETS_A_HOOK_UP = ("install", "uninstall", "status", "-h", "--help")
+_SETS_A_HOOK_UP = (*SETTING_UP, "-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

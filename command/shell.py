@@ -14,7 +14,7 @@ from itertools import chain
 from typing import IO, cast
 from urllib.parse import urlencode
 
-from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, session_in
+from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, project_here, session_in
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
 from domain import DEFAULT_URL
@@ -191,6 +191,7 @@ def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     """None if the result passes. Raises ServiceError, ConfigError, OSError."""
     session = options.session or os.environ.get("SPILLGATE_SESSION")
     fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
+    fields |= {"project": project} if (project := project_here()) else {}
     headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
     route = f"/results?{urlencode(fields, errors='replace')}"
     with closing(ServiceClient.from_environment()) as service:

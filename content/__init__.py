@@ -4,4 +4,4 @@ MAX_PATTERN_CHARS = 1000
 """The longest pattern of a search."""
 
 MAX_EXPRESSION_CHARS = 4096
-"""The longest JMESPath expression."""
+"""The longest query."""

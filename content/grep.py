@@ -10,6 +10,7 @@ _SIDE_CHARS = 400
 _SIDE_BYTES = 4 * _SIDE_CHARS
 
 MAX_CONTEXT = 50
+_MOST_SPANS = 50
 _SLICE = 256 * 1024
 _BLOCK = 64 * 1024
 
@@ -165,6 +166,10 @@ class Grep:
         self._long = self._long_found = False
         self._head = b""
         self._searched = 0
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the first 50 matches in a line begin and end, in characters."""
+        return self._pattern.spans(text, _MOST_SPANS)
 
     def feed(self, chunk: bytes) -> None:
         for start in range(0, len(chunk), _SLICE):

@@ -1,53 +1,24 @@
-"""JMESPath over a value: the specified language, a few more functions, and clear errors."""
+"""JMESPath over a value: the specified language and clear errors."""
 
 import difflib
 import json
 import operator
 import re
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jmespath import exceptions, functions, parser, visitor
 
 from content import MAX_EXPRESSION_CHARS
-from domain.errors import InvalidField
+from content.relation import listed
+from domain.errors import BadQuery
 
-_MOST_KEYS = 30
+_KEYS_CHARS = 4000
 _KEY_CHARS = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+_SQL = "SELECT key, count(*) FROM data GROUP BY key"
 _HELP = "The language is explained at https://jmespath.org."
-
-
-class _Functions(functions.Functions):
-    @functions.signature({"types": ["array"]}, {"types": ["expref"]})
-    def _func_count_by(self, array: list[object], expref: Any) -> list[dict[str, object]]:
-        """Counts how often each value occurs, the most frequent first."""
-        values: dict[object, object] = {}
-        counts: dict[object, int] = {}
-        for item in array:
-            value = expref.visit(expref.expression, item)
-            key = _identity(value)
-            values.setdefault(key, value)
-            counts[key] = counts.get(key, 0) + 1
-        ordered = sorted(counts, key=lambda key: -counts[key])
-        return [{"value": values[key], "count": counts[key]} for key in ordered]
-
-    @functions.signature({"types": ["array"]})
-    def _func_unique(self, array: list[object]) -> list[object]:
-        """Each value once, in the order of first occurrence."""
-        values: dict[object, object] = {}
-        for value in array:
-            values.setdefault(_identity(value), value)
-        return list(values.values())
-
-
-def _identity(value: object) -> object:
-    """A key that is equal for equal JSON values. In JSON, true is not 1."""
-    if isinstance(value, bool | list | dict):
-        return (json.dumps(value, sort_keys=True),)
-    return value
 
 
 def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -83,7 +54,7 @@ class _Tracer(_Interpreter):
             if name in value:
                 self.present.add(name)
             elif name not in self.absent:
-                self.absent[name] = list(islice(value, _MOST_KEYS))
+                self.absent[name] = list(value)
         elif isinstance(value, list):
             self.asked_of_lists.add(name)
         return super().visit_field(node, value)
@@ -95,57 +66,64 @@ class Expression:
     __slots__ = ("_tree",)
 
     def __init__(self, expression: str) -> None:
-        """Raises InvalidField, which gives the place of the error without repeating the expression."""
+        """Raises BadQuery, which gives the place of the error without repeating the expression."""
         if len(expression) > MAX_EXPRESSION_CHARS:
-            raise InvalidField(f"The expression has more than {MAX_EXPRESSION_CHARS:,} characters.")
+            raise BadQuery(f"The expression has more than {MAX_EXPRESSION_CHARS:,} characters.")
         try:
             self._tree = parser.Parser().parse(expression).parsed
         except exceptions.ParseError as error:
-            raise InvalidField(f"{_place(error, expression)} {_HELP}") from None
+            raise BadQuery(f"{_place(error, expression)} {_HELP}") from None
         except exceptions.JMESPathError:
-            raise InvalidField(f"The expression is empty. {_HELP}") from None
+            raise BadQuery(f"The expression is empty. {_HELP}") from None
         except RecursionError:
-            raise InvalidField("The expression is nested too deeply.") from None
+            raise BadQuery("The expression is nested too deeply.") from None
 
     def evaluate(self, value: object) -> object:
-        """Raises InvalidField if the value has a type that the expression cannot take."""
-        options = visitor.Options(custom_functions=_Functions())
+        """Raises BadQuery if the value has a type that the expression cannot take."""
+        options = visitor.Options()
         try:
             return _Interpreter(options).visit(self._tree, value)
         except exceptions.ArityError as error:
-            raise InvalidField(
+            raise BadQuery(
                 f"{error.function_name}() takes {error.expected_arity} arguments, not {error.actual_arity}."
             ) from None
         except exceptions.JMESPathTypeError as error:
-            raise InvalidField(_wrong_type(error)) from None
+            raise BadQuery(_wrong_type(error)) from None
         except exceptions.UnknownFunctionError:
-            known = ", ".join(sorted(_Functions.FUNCTION_TABLE))
-            raise InvalidField(f"A function is not known. Known are: {known}.") from None
+            known = ", ".join(sorted(functions.Functions.FUNCTION_TABLE))
+            raise BadQuery(
+                f"A function is not known. Known are: {known}. SQL counts, groups and sorts: {_SQL}."
+            ) from None
         except RecursionError:
-            raise InvalidField("The expression, or what it makes, is nested too deeply.") from None
+            raise BadQuery("The expression, or what it makes, is nested too deeply.") from None
         except (TypeError, ValueError, ArithmeticError):
-            raise InvalidField(
+            raise BadQuery(
                 "A function or a slice cannot take a value that it gets here: numbers and strings cannot be "
                 "ordered together, a slice's step cannot be 0."
             ) from None
 
     def why_empty(self, value: object) -> str:
         """Why an expression that can be evaluated selects nothing: keys that no object has, or a list where
-        an object is expected; "" if neither is the cause."""
-        tracer = _Tracer(visitor.Options(custom_functions=_Functions()))
+        an object is expected; else the keys that there are, "" without any."""
+        tracer = _Tracer(visitor.Options())
         tracer.visit(self._tree, value)
         for name, keys in tracer.absent.items():
             if name not in tracer.present:
                 return _absent(name, keys)
         if names := sorted(tracer.asked_of_lists - tracer.present):
             return f"{_shown(names[0])} is asked of a list: put [] or [*] before it."
-        return ""
+        first = value[0] if isinstance(value, list) and value else value
+        return _keys_of(first) if isinstance(first, dict) and first else ""
 
 
 def _absent(name: str, keys: list[str]) -> str:
     near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
     nearest = f" The nearest is {_shown(near[0])}." if near else ""
-    return f"No object there has the key {_shown(name)}.{nearest} Keys: {', '.join(map(_shown, keys))}."
+    return f"No object there has the key {_shown(name)}.{nearest} {_keys_of(keys)}"
+
+
+def _keys_of(keys: Iterable[str]) -> str:
+    return f"Keys: {listed(map(_shown, keys), _KEYS_CHARS)}."
 
 
 def _shown(name: str) -> str:

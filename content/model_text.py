@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from content.grep import Match
 from content.lines import LinePage
+from content.match_view import Surroundings
 from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400
@@ -16,6 +17,15 @@ FOOTER_BYTES = 400
 LINE_ROOM = FOOTER_BYTES + 64
 """What a text of lines takes beside one line: the last line, the line's number and a mark that it is cut."""
 
+LONG_CHARS = 400
+"""A longer line is shown as its matches with `_SIDE` characters on each side."""
+
+KNOWN_CHARS = 100
+"""A shorter line that was shown before is shown again: that is as short as to say so."""
+
+_SIDE = 120
+_MOST_SPANS = 3
+_NO_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
 _CELL_CHARS = 200
 _MOST_COLUMNS = 40
 _INSIDE_WORD = 0.5
@@ -48,16 +58,34 @@ def lines_text(page: LinePage, first: int, max_bytes: int, onward: Callable[[int
     return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{go_on}]"
 
 
+Spans = Callable[[str], list[tuple[int, int]]]
+
+
+def _no_spans(text: str) -> list[tuple[int, int]]:
+    return []
+
+
 class Matches(NamedTuple):
     """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
     the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
-    the first match of all, as the caller counts: 0 or 1, None if it has no `offset`."""
+    the first match of all, as the caller counts: 0 or 1, None if it has no `offset`. `spans` finds the
+    matches in a text, `around` is what they are shown with. `is_known` tells whether the model was shown a
+    line before."""
 
     matches: Sequence[Match]
     total: int
     first: int = 1
     step: int = 1
     base: int | None = 1
+    spans: Spans = _no_spans
+    around: Mapping[int, Surroundings] = {}
+    is_known: Callable[[int, str], bool] = lambda number, text: False
+
+    @property
+    def is_record(self) -> bool:
+        """True if the first match is shown as a record."""
+        around = self.around.get(self.matches[0].line) if self.matches else None
+        return around is not None and bool(around.text)
 
 
 def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
@@ -67,19 +95,19 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
         offset = found.first - 1 + (found.base or 0)
         return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
-    shown = fitting_matches(found.matches, room)
+    shown = fitting_matches(found, room)
     said = [_place(found, shown), *notes]
     return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
-def matches_that_fit(matches: Sequence[Match], max_bytes: int) -> int:
+def matches_that_fit(found: Matches, max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
-    return fitting_matches(matches, room_of(max_bytes)).fitting
+    return fitting_matches(found, room_of(max_bytes)).fitting
 
 
-def fitting_matches(matches: Sequence[Match], max_bytes: int) -> Fitted:
+def fitting_matches(found: Matches, max_bytes: int) -> Fitted:
     """Matches and their context as in `grep_text`, as many as fit `max_bytes`."""
-    return fitting(_groups(matches, max_bytes), max_bytes)
+    return fitting(_groups(found, max_bytes), max_bytes)
 
 
 def room_of(max_bytes: int) -> int:
@@ -90,7 +118,7 @@ def room_of(max_bytes: int) -> int:
 def _place(found: Matches, shown: Fitted) -> str:
     total = found.total
     if shown.fitting == total:
-        return f"{count_of(total, 'matching line')}."
+        return "The only matching line." if total == 1 else f"All {total:,} matching lines."
     if found.step > 1:
         in_order = "" if found.base is None else f" In order: offset = {found.base}."
         return (
@@ -107,36 +135,100 @@ def _place(found: Matches, shown: Fitted) -> str:
     return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
 
 
-def _groups(matches: Sequence[Match], room: int) -> list[tuple[int, str]]:
+def _groups(found: Matches, room: int) -> list[tuple[int, str]]:
     """For each match its number here and its lines, without those that a match before has shown. The numbers
     of the lines tell where lines are left out; with context `--` does too. Context that does not fit `room`
     bytes with its match is left out, the farthest first."""
-    matches = [_narrowed(match, room) for match in matches]
+    matches = [_narrowed(match, room) for match in found.matches]
     groups: list[tuple[int, str]] = []
     known = {match.line: match for match in matches}
     last = 0
+    above: tuple[object, ...] = ((), "")
     for index, match in enumerate(matches):
+        around = found.around.get(match.line)
         lines = []
-        start = match.line - len(match.before)
-        around = [*match.before, match.text, *match.after]
-        for number, text in enumerate(around, start):
-            if number > last:
-                own = known.get(number)
-                lines.append(f"{number}{':' if own else '-'} {own.text if own else text}")
-        if lines and last and start > last + 1 and len(around) > 1:
+        if around and above != (around.header, around.columns):
+            above = around.header, around.columns
+            lines = _header(around, last, match.line - len(match.before))
+        if around and around.text:
+            start, end = around.first, around.last
+            if match.line > last:
+                lines.append(_numbered(match.line, ":", around.text, found))
+        else:
+            start, end = match.line - len(match.before), match.line + len(match.after)
+            lines += _lines_of(match, last, known, found)
+        has_context = end > start and not (around and around.text)
+        if lines and last and start > last + 1 and has_context:
             lines.insert(0, "--")
-        last = max(last, match.line + len(match.after))
+        last = max(last, end)
         groups.append((index, "\n".join(lines)))
     return groups
+
+
+def _lines_of(match: Match, last: int, known: Mapping[int, Match], found: Matches) -> list[str]:
+    """The lines after `last` of a match and its context; of blank lines in a row one."""
+    lines: list[str] = []
+    was_blank = True
+    start = match.line - len(match.before)
+    for number, text in enumerate([*match.before, match.text, *match.after], start):
+        own = known.get(number)
+        is_blank = not own and not text.strip()
+        if number > last and not (is_blank and was_blank):
+            if own:
+                lines.append(_numbered(number, ":", _excerpt(own, found.spans), found))
+            else:
+                lines.append(_numbered(number, "-", _head(text), found))
+        was_blank = is_blank
+    if was_blank and len(lines) > 1 and match.after:
+        lines.pop()
+    return lines
+
+
+def _numbered(number: int, mark: str, text: str, found: Matches) -> str:
+    text = text.translate(_NO_CONTROLS)
+    if len(text) >= KNOWN_CHARS and found.is_known(number, text):
+        return f"{number}{mark} [shown before]"
+    return f"{number}{mark} {text}"
+
+
+def _header(around: Surroundings, last: int, first: int) -> list[str]:
+    """The lines above a table's rows that were not shown yet."""
+    if around.columns:
+        return [f"[columns: {around.columns}]"]
+    return [f"{number}- {_head(text)}" for number, text in around.header if last < number < first]
+
+
+def _head(text: str) -> str:
+    return text if len(text) <= LONG_CHARS else text[: 2 * _SIDE] + " …"
+
+
+def _excerpt(match: Match, spans: Spans) -> str:
+    """A long line as its first matches with the text on each side of them."""
+    text = match.text
+    if len(text) <= LONG_CHARS:
+        return text
+    found = spans(text)
+    middle = len(text) // 2 if match.truncated else 0
+    shown: list[tuple[int, int]] = []
+    for start, end in found[:_MOST_SPANS] or [(middle, middle)]:
+        left, right = max(0, start - _SIDE), min(len(text), min(end, start + 2 * _SIDE) + _SIDE)
+        if shown and left <= shown[-1][1]:
+            shown[-1] = shown[-1][0], right
+        else:
+            shown.append((left, right))
+    parts = " … ".join(text[left:right] for left, right in shown)
+    begin = "… " if shown[0][0] > 0 or match.truncated else ""
+    more = f" (+{len(found) - _MOST_SPANS} in this line)" if len(found) > _MOST_SPANS else ""
+    return f"{begin}{parts}{' …' if shown[-1][1] < len(text) or match.truncated else ''}{more}"
 
 
 def _narrowed(match: Match, room: int) -> Match:
     """The match with as much of its context as fits."""
     before, after = list(match.before), list(match.after)
-    size = sum(len(text.encode()) + 12 for text in (*before, match.text, *after))
+    size = sum(min(len(text.encode()), 4 * LONG_CHARS) + 12 for text in (*before, match.text, *after))
     while size > room and (before or after):
         gone = before.pop(0) if len(before) >= len(after) else after.pop()
-        size -= len(gone.encode()) + 12
+        size -= min(len(gone.encode()), 4 * LONG_CHARS) + 12
     return replace(match, before=before, after=after)
 
 
@@ -162,19 +254,69 @@ def value_text(encoded: bytes) -> str:
     return encoded.decode()
 
 
+_LIMIT = re.compile(r"\blimit\s+(\d{1,9})(?:\s+offset\s+(\d{1,9}))?\s*;?\s*\Z", re.IGNORECASE)
+
+
+class Selection(NamedTuple):
+    """Rows that SQL selected, as JSON: those after the first `skipped` of `total`. `note` says where they are
+    in the data."""
+
+    sql: str
+    columns: Sequence[str]
+    rows: bytes
+    skipped: int
+    total: int
+    is_cut: bool
+    note: str
+
+
+def selection_text(found: Selection, max_bytes: int) -> str:
+    """The rows under the names of their columns; a single value alone. Then how many there are, and how the
+    query goes on."""
+    rows = json.loads(found.rows)
+    notes = []
+    if found.total == len(rows) == len(found.columns) == 1:
+        value = rows[0][0]
+        text = value if isinstance(value, str) else json.dumps(value)
+    else:
+        most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(found.columns)))
+        lines = [" | ".join(_cell(cell, most) for cell in row) for row in rows]
+        text = "\n".join((" | ".join(map(_line, found.columns)), *lines))
+        notes.append(_place_of_rows(found, len(rows)))
+    if found.is_cut and found.total == len(rows):
+        notes.append("Texts are cut: substr(column, 1, 1000) selects a part.")
+    if found.note:
+        notes.append(found.note)
+    return f"{text}\n[{' '.join(notes)}]" if notes else text
+
+
+def _place_of_rows(found: Selection, shown: int) -> str:
+    if shown == found.total:
+        return f"{count_of(found.total, 'row')}."
+    if not shown:
+        return f"{count_of(found.total, 'row')}: offset {found.skipped:,} is past the last."
+    last = found.skipped + shown
+    place = f"Rows {found.skipped + 1:,} to {last:,} of {found.total:,}."
+    if last == found.total:
+        return place
+    limit = _LIMIT.search(found.sql)
+    start = int(limit[2] or 0) if limit else 0
+    return f"{place} Go on with: LIMIT {found.total - last if limit else shown} OFFSET {start + last}"
+
+
 def _is_flat(row: dict[str, object], keys: Sequence[str]) -> bool:
     few_missing = 2 * len(row) >= len(keys)
     return few_missing and not any(isinstance(cell, dict | list) for cell in row.values())
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, most: int = _CELL_CHARS) -> str:
     if isinstance(value, str):
-        return _line(value)
+        return _line(value, most)
     return "" if value is None else json.dumps(value)
 
 
-def _line(text: str) -> str:
-    return clip(text.replace("|", "\\|"), _CELL_CHARS)
+def _line(text: str, most: int = _CELL_CHARS) -> str:
+    return clip(text.replace("|", "\\|"), most)
 
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:

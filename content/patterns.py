@@ -65,6 +65,20 @@ class Pattern:
         around `start` and `end`."""
         return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
 
+    def spans(self, line: str, most: int) -> list[tuple[int, int]]:
+        """Where the first `most` matches in a line begin and end, in characters, without empty ones."""
+        data, at = line.encode("utf-8", "replace"), 0
+        found: list[tuple[int, int]] = []
+        while len(found) < most and at <= len(data):
+            start, end = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            if start < 0:
+                break
+            if end > start:
+                first = len(data[:start].decode("utf-8", "ignore"))
+                found.append((first, first + len(data[start:end].decode("utf-8", "ignore"))))
+            at = end if end > start else start + 1
+        return found
+
     def count(self, block: bytes, start: int, end: int) -> int:
         """The number of matching lines. `start` is the start of a line, `end` the end of one. A run of
         matching lines takes one call if the pattern allows it, else 1.2 µs a line."""

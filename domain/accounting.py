@@ -28,17 +28,27 @@ class GroupBy(StrEnum):
     OUTCOME = "outcome"
     MODEL = "model"
     TYPE = "type"
+    MONTH = "month"
     DAY = "day"
     HOUR = "hour"
     MINUTE = "minute"
     STRATEGY = "strategy"
     TOOL_KIND = "tool_kind"
+    KEY = "key"
+    DOOR = "door"
 
 
 DAY_MS = 86_400_000
 PERIOD_MS = {GroupBy.DAY: DAY_MS, GroupBy.HOUR: 3_600_000, GroupBy.MINUTE: 60_000}
-PERIOD_FORMATS = {GroupBy.DAY: "%Y-%m-%d", GroupBy.HOUR: "%Y-%m-%dT%H:00Z", GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ"}
+PERIOD_FORMATS = {
+    GroupBy.MONTH: "%Y-%m",
+    GroupBy.DAY: "%Y-%m-%d",
+    GroupBy.HOUR: "%Y-%m-%dT%H:00Z",
+    GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ",
+}
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
+OF_ENTRY_ALONE = {GroupBy.KEY: "key", GroupBy.DOOR: "client"}
+"""The fields of an entry that no sums are kept by: a summary by them reads the entries."""
 
 
 @frozen_struct
@@ -74,12 +84,13 @@ _NO_DETAILS = EntryDetails()
 class AccountingEntry:
     """`timestamp` is Unix ms, `latency` ms. `tokens_saved` is negative for extractions, model calls and
     reading back: sums are net. `tokens` are those of a model call. The camelCase names are those of
-    ai-agent's accounting format.
+    ai-agent's accounting format. `key` is the name of the API key that the request came with.
 
-    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, and the `turn` of its usage report
-    or else of its session. Of a model call: `extract_id`, the id of the entry of its extraction. Of an
-    extraction: the `mode` asked for, the `strategy` used, `fallback_reason` where it fell back, and
-    `coverage`, the share of the data (0 to 1) that the answer rests on.
+    Of a tool entry: `tool_call_id` (or the Idempotency-Key), `tool_kind`, the `turn` of its usage report or
+    else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
+    `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
+    `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
+    the answer rests on.
     """
 
     id: str
@@ -113,6 +124,9 @@ class AccountingEntry:
     tokens: LlmTokens | None = None
     cost_usd: float = 0.0
     error: str | None = None
+    client: str | None = None
+    project: str | None = None
+    key: str | None = None
     details: EntryDetails = _NO_DETAILS
 
     @property

@@ -1,5 +1,6 @@
 """The client through which a result comes, and how its model calls our tools. Light: hooks import it."""
 
+import re
 from typing import NamedTuple
 
 
@@ -25,6 +26,15 @@ CLAUDE_CODE_CHARS = 30_000
 CODEX_BYTES = 40_000
 """Codex counts 10,000 tokens as four bytes each."""
 OPENCODE_BYTES = PI_BYTES = 50 << 10
+
+
+_PROJECT = re.compile(r"[^\x00-\x1f\x7f]{1,128}")
+
+
+def project_of(folder: str) -> str | None:
+    """The name of the folder that a client works in: the accounting has no more of its path."""
+    name = re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+    return name if _PROJECT.fullmatch(name) else None
 
 
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

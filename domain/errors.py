@@ -74,6 +74,18 @@ class InvalidPolicy(InvalidField):
     advice = "Correct the policy key that `detail` names. docs/settings.md lists the keys."
 
 
+class BadQuery(InvalidField):
+    """`near` is the part of the query that cannot be read. Only its author is shown it."""
+
+    code = "bad_query"
+    title = "Bad query"
+    advice = "Correct the query. It is SQL where it begins with SELECT or WITH, else JMESPath."
+
+    def __init__(self, detail: str = "", near: str = "") -> None:
+        super().__init__(detail)
+        self.near = near
+
+
 class NotQueryable(InvalidField):
     code = "not_queryable"
     title = "Not queryable"
@@ -117,6 +129,14 @@ class SessionNotFound(NotFound):
     code = "session_not_found"
     title = "Session not found"
     advice = "Check the id. PUT opens a session; a first result does too."
+
+
+class TenantNotFound(NotFound):
+    code = "tenant_not_found"
+    title = "Tenant not found"
+    advice = (
+        "Check the name. A tenant has a key, a table in the policy file, or something stored or accounted."
+    )
 
 
 class MethodNotAllowed(SpillgateError):
@@ -252,6 +272,14 @@ class Overloaded(SpillgateError):
     status = 503
     title = "Overloaded"
     advice = "Too much is open or in memory at this moment. Keep your copy and try again."
+    retryable = True
+
+
+class IssuerUnavailable(SpillgateError):
+    code = "issuer_unavailable"
+    status = 503
+    title = "Issuer of tokens unavailable"
+    advice = "The keys of the issuer of tokens are not known yet. Keep your copy and try again."
     retryable = True
 
 

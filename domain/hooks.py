@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door
+from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door, project_of
 
 HookAnswer = dict[str, Any]
 
@@ -23,7 +23,10 @@ OWN_TOOL = re.compile(
     r"(?:.*[^A-Za-z0-9])?tool_output(?:_grep|_lines|_query)?"
     r"|(?:mcp__(?:plugin_spillgate_)?spillgate__|mcp_spillgate_|spillgate[_-]).*"
 )
-_OWN_COMMAND = re.compile(r"\s*(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*")
+_OWN_COMMAND = re.compile(
+    r"\s*(?:env\s+SPILLGATE_URL=\S+\s+)?(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*"
+)
+_ASKS_BY_SHELL = re.compile(r"(?<![\w/.-])spillgate(?= (?:ask|grep|lines|query|cat) session-)")
 
 _SAVED_BY_COPILOT = re.compile(
     r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
@@ -56,7 +59,8 @@ class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
     `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it. `is_cut`
     is True if they are only a part, whether there is such a file or not. `structured` is what an agent shows
-    its model instead of the texts: it is the result if its JSON is more than twice as large as they are."""
+    its model instead of the texts: it is the result if its JSON is more than twice as large as they are.
+    `client` and `project` are for the accounting."""
 
     tool: str
     session: str
@@ -68,6 +72,8 @@ class HookCall(NamedTuple):
     spilled: str | None = None
     structured: dict[str, Any] | None = None
     is_cut: bool = False
+    client: str | None = None
+    project: str | None = None
 
     @property
     def is_governable(self) -> bool:
@@ -129,6 +135,19 @@ def session_of(session: str, payload: Any) -> str:
     """A subagent has a window of its own, and so a session of its own."""
     agent = text_in(payload, "agent_id")
     return session if agent is None else f"{session}.{agent}"
+
+
+def project_in(payload: Any) -> str | None:
+    """The project of the agent."""
+    match payload:
+        case {"workspace_roots": [str(root), *_]}:
+            return project_of(root)
+    return project_of(text_in(payload, "cwd") or "")
+
+
+def in_shell(text: str, program: str) -> str:
+    """The text, with the command that asks about a stored result as the agent's shell has to call it."""
+    return _ASKS_BY_SHELL.sub(lambda found: program, text)
 
 
 def text_in(value: Any, name: str) -> str | None:

@@ -166,6 +166,11 @@ class Charge:
         return given_name(self.entry.id) if is_kept and self.entry.details.tool_output_handle else None
 
 
+def asked_name(entry_id: str) -> str:
+    """The name of the finding that keeps the words of the question to which the entry is the answer."""
+    return f"asked:{entry_id}"
+
+
 def given_name(entry_id: str) -> str:
     """The name of the finding that keeps the text that the model was given with an entry."""
     return f"given:{entry_id}"
@@ -261,8 +266,11 @@ class Ledger(Backend, Protocol):
         afterwards; results before its `first_live_epoch` are to be deleted."""
         ...
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        """Sessions that are not ended, by id. Raises InvalidField for an unknown cursor."""
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        """Sessions that are not ended, by id, or those that were used last first. Raises InvalidField for an
+        unknown cursor and for one of the other order."""
         ...
 
     async def entries(

@@ -60,6 +60,8 @@ class ToolResult:
     policy: str | None = None
     door: Door | None = None
     truncated_total: int | None = None
+    client: str | None = None
+    project: str | None = None
 
 
 @frozen_struct

@@ -109,8 +109,10 @@ class LedgerAround(Ledger):
     async def end(self, key: SessionKey) -> Session | None:
         return await self._inner.end(key)
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        return await self._inner.sessions(tenant, limit, cursor)
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        return await self._inner.sessions(tenant, limit, cursor, newest_first=newest_first)
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False

@@ -23,7 +23,7 @@ _AT_A_TIME = 2
 _LARGE = 8 << 20
 SMALL_AT_A_TIME = 8
 
-_Key = tuple[str, str, str, tuple[ByteRange, ...]]
+_Key = tuple[str, str, str, str | None, tuple[ByteRange, ...]]
 
 
 class IndexCache:
@@ -47,10 +47,10 @@ class IndexCache:
         return self._large if size > _LARGE else self._small
 
     async def of(self, source: Source, text: Text) -> "PassageIndex":
-        """Returns the index of `text`, the bytes of the source. Concurrent calls for one source share one
-        build. Cancelling the call that builds stops the build."""
+        """Returns the index of `text`, the bytes of the source. Results with the same bytes share an index,
+        concurrent calls a build. Cancelling the call that builds stops the build."""
         stored = source.stored
-        key = (stored.tenant, str(stored.handle), stored.sha256, source.spans)
+        key = (stored.tenant, stored.sha256, stored.tool_name, source.path, source.spans)
         try:
             async with self._building.setdefault(key, anyio.Lock()):
                 kept = self._kept.pop(key, None)

@@ -36,6 +36,7 @@ STRATEGIES: dict[Mode, Strategy] = {
 }
 
 _SLICE = 1 << 20
+_OUTLINE_BYTES = 2000
 
 
 def runnable_modes(has_model: bool) -> tuple[Mode, ...]:
@@ -85,7 +86,7 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
 async def _outlined(original: Answer, task: Task) -> Answer:
     """Says what the data does hold: the model did not."""
     body = original.body.rstrip(" .:\n")
-    room = min(retrieve.OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
+    room = min(_OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
     lines = await run_sync(
         partial(
             outline,

@@ -1,11 +1,11 @@
-"""JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
+"""SQL and JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 import anyio
@@ -15,24 +15,26 @@ from msgspec import Raw, Struct
 
 from content.kind import Kind
 from content.text import cut_head, without_surrogates
-from domain.errors import InvalidField, NotQueryable, Overloaded, QueryTooCostly
+from domain.errors import BadQuery, InvalidField, NotQueryable, Overloaded, QueryTooCostly
 
 _encode = msgspec.json.Encoder().encode
 
 __all__ = ["Queries", "Query"]
 
 
-TOO_LARGE = "The query takes more memory than it has: the data, or what the expression makes, is too large."
+TOO_LARGE = "The query takes more memory than it has: the data, or what the query makes of it, is too large."
 
 
 class Slice(Struct, frozen=True):
-    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part."""
+    """`total` counts the items of an array, None for any other value. `truncated`: `result` is a part.
+    `columns` are those of rows that SQL selects."""
 
     result: Raw
     type: str
     total: int | None
     next_offset: int | None
     truncated: bool
+    columns: list[str] | None = None
 
 
 def slice_of(value: object, limit: int, offset: int, max_bytes: int) -> Slice:
@@ -69,17 +71,65 @@ def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slic
     )
 
 
+def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Query") -> Slice:
+    """Returns rows `offset` to before `offset + limit`, as many as fit, and counts all. Each is an object, or
+    an array if `query.has_arrays`. The texts of a row that is too large alone are cut. Raises QueryTooCostly
+    if it does not fit then either."""
+    held: list[bytes] = []
+    room, total, end = query.max_bytes - 2, 0, query.offset + query.limit
+    is_cut = False
+    for row in rows:
+        if query.offset <= total < end:
+            encoded = _row_json(columns, row, query)
+            if not held and len(encoded) > room:
+                encoded, is_cut = _row_json(columns, _cut_row(row, room), query), True
+                if len(encoded) > room:
+                    raise _too_large_row(len(encoded), query.max_bytes)
+            room -= len(encoded) + 1
+            if room >= -1:
+                held.append(encoded)
+            else:
+                end = total
+        total += 1
+    end = query.offset + len(held)
+    following = end if end < total and query.offset < total else None
+    result = Raw(b"[" + b",".join(held) + b"]")
+    return Slice(result, "array", total, following, is_cut or len(held) < total, columns)
+
+
+def _row_json(columns: list[str], row: Sequence[object], query: "Query") -> bytes:
+    return encoded_json(row if query.has_arrays else dict(zip(columns, row, strict=True)))
+
+
+def _cut_row(row: Sequence[object], room: int) -> list[object]:
+    """Half of the room is for the names of the columns, if they are shown, and for what is no text."""
+    share = room // (2 * len(row))
+    cells = []
+    for cell in row:
+        size = len(encoded_json(cell))
+        is_long = isinstance(cell, str) and size > share
+        cells.append(msgspec.json.decode(_string_head(str(cell), size, share)) if is_long else cell)
+    return cells
+
+
+def _too_large_row(size: int, max_bytes: int) -> QueryTooCostly:
+    return QueryTooCostly(
+        f"A row has {size:,} bytes, and an answer holds {max_bytes:,}. Select the columns that you need, "
+        "by name."
+    )
+
+
 def encoded_json(value: object) -> bytes:
-    """Encodes as JSON. Lone surrogates become U+FFFD, infinities null. Raises InvalidField for other
+    """Encodes as JSON. Lone surrogates become U+FFFD, infinities null. Raises BadQuery for other
     values."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
         return _encode(without_surrogates(value))
     except TypeError:
-        raise InvalidField("The value is an expression (&…), not data: give it to a function.") from None
+        raise BadQuery("The value is an expression (&…), not data: give it to a function.") from None
     except RecursionError:
-        raise InvalidField("The value is nested too deeply for an answer.") from None
+        raise BadQuery("The value is nested too deeply for an answer.") from None
 
 
 def _string_head(text: str, encoded_size: int, max_bytes: int) -> bytes:
@@ -110,7 +160,8 @@ def _too_large(what: str, size: int, max_bytes: int) -> QueryTooCostly:
 
 
 class Query(Struct, frozen=True):
-    """A JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON."""
+    """SQL or a JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON.
+    `has_arrays`: rows that SQL selects are arrays, not objects."""
 
     expression: str
     max_bytes: int
@@ -118,11 +169,12 @@ class Query(Struct, frozen=True):
     limit: int = 100
     offset: int = 0
     path: str | None = None
+    has_arrays: bool = False
 
 
-class Found(Struct, frozen=True, tag=True):
-    """What the data was read as, and the part of the expression's value that is answered. `hint` says why the
-    expression selects nothing, where keys are the cause."""
+class QueryAnswer(Struct, frozen=True, tag=True):
+    """What the data was read as, and the part of the query's value that is answered. `hint` says which keys
+    there are where the query selects nothing, and where the rows are in the data."""
 
     kind: Kind
     slice: Slice
@@ -130,10 +182,11 @@ class Found(Struct, frozen=True, tag=True):
 
 
 class RefusedQuery(Struct, frozen=True, tag=True):
-    """The code and the detail of an InvalidField or of one of its subclasses."""
+    """The code and the detail of an InvalidField or of one of its subclasses, and what a BadQuery is near."""
 
     code: str
     detail: str
+    near: str = ""
 
 
 Read = Callable[[], AsyncIterator[bytes]]
@@ -149,7 +202,9 @@ _OUT_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 _REFUSALS: dict[str, type[InvalidField]] = {
     kind.code: kind for kind in (InvalidField, NotQueryable, QueryTooCostly)
 }
-_decode: Callable[[bytes], Found | RefusedQuery] = msgspec.json.Decoder(Found | RefusedQuery).decode
+_decode: Callable[[bytes], QueryAnswer | RefusedQuery] = msgspec.json.Decoder(
+    QueryAnswer | RefusedQuery
+).decode
 
 
 class ProcessFailed(Exception):
@@ -163,10 +218,10 @@ class Queries:
         self._children = anyio.Semaphore(AT_A_TIME)
         self._slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
 
-    async def run(self, tenant: str, query: Query, size: int, read: Read) -> Found:
+    async def run(self, tenant: str, query: Query, size: int, read: Read) -> QueryAnswer:
         """Evaluates `query` over the `size` bytes that `read` yields.
 
-        Raises InvalidField, NotQueryable or QueryTooCostly where the expression or the data is at fault;
+        Raises BadQuery, NotQueryable or QueryTooCostly where the expression or the data is at fault;
         Overloaded after WAIT_SECONDS without a slot, or RUN_SECONDS in which the child got too little of the
         processor.
         """
@@ -198,7 +253,7 @@ class Queries:
             yield
 
 
-async def _run(query: Query, read: Read) -> Found:
+async def _run(query: Query, read: Read) -> QueryAnswer:
     command = (*_COMMAND, str(os.getpid()))
     process = await anyio.open_process(command, env=_environment(), stderr=subprocess.DEVNULL)
     async with process:
@@ -212,8 +267,8 @@ async def _run(query: Query, read: Read) -> Found:
                 process.kill()
     if code == -signal.SIGXCPU:
         raise QueryTooCostly(
-            "The query takes more time than it has: the data is large, or the expression does much with each "
-            "item. Filter first, and leave out functions within functions."
+            "The query takes more time than it has: the data is large, or the query does much with each row. "
+            "Filter first, and join or nest less."
         )
     if -code in _OUT_OF_MEMORY:
         raise QueryTooCostly(TOO_LARGE)
@@ -221,6 +276,8 @@ async def _run(query: Query, read: Read) -> Found:
         raise ProcessFailed(f"the child of a query ended with {code}")
     found = _decode(reply)
     if isinstance(found, RefusedQuery):
+        if found.code == BadQuery.code:
+            raise BadQuery(found.detail, found.near)
         raise _REFUSALS[found.code](found.detail)
     return found
 

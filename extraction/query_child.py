@@ -16,9 +16,11 @@ from collections.abc import Callable
 import msgspec
 
 from content.jmespath import Expression
+from content.kind import Kind
+from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
 from content.values import as_table, read_value
-from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries import TOO_LARGE, Found, Query, RefusedQuery, slice_of
+from domain.errors import BadQuery, InvalidField, QueryTooCostly
+from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
@@ -27,8 +29,13 @@ _NICER = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def answer(query: Query, read: Callable[[], bytes]) -> Found:
-    """Raises InvalidField, NotQueryable, QueryTooCostly, MemoryError."""
+def answer(query: Query, read: Callable[[], bytes]) -> QueryAnswer:
+    """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
+    if is_sql(query.expression):
+        kind, value = read_value(read(), query.tool_name, query.path)
+        return _selected(query, kind, value)
+    if is_other_statement(query.expression):
+        raise BadQuery(ONLY_READS)
     expression = Expression(query.expression)
     # The data has no name here, so that read_value can free it.
     kind, value = read_value(read(), query.tool_name, query.path)
@@ -39,7 +46,22 @@ def answer(query: Query, read: Callable[[], bytes]) -> Found:
     if rows is not value and _is_empty(result) and not _is_empty(found := expression.evaluate(value)):
         result = found
     hint = expression.why_empty(rows) if _is_empty(result) else ""
-    return Found(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
+    return QueryAnswer(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
+
+
+def _selected(query: Query, kind: Kind, value: object) -> QueryAnswer:
+    database = Database(value)
+    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    try:
+        columns, rows = database.select(query.expression)
+    except UnknownName as error:
+        return QueryAnswer(kind, rows_slice([], [], query), str(error))
+    found = rows_slice(columns, rows, query)
+    if found.total:
+        return QueryAnswer(kind, found, database.about_rows())
+    # What the query took is no reason to leave its hint out.
+    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    return QueryAnswer(kind, found, database.why_empty())
 
 
 def _is_empty(result: object) -> bool:
@@ -73,11 +95,13 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(query: Query) -> Found | RefusedQuery:
+def _reply(query: Query) -> QueryAnswer | RefusedQuery:
     try:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
+    except BadQuery as error:
+        return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
         return RefusedQuery(error.code, error.detail)
 

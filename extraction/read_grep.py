@@ -8,10 +8,10 @@ from functools import partial
 import anyio.to_thread
 import msgspec
 
-from content.grep import LINE_BYTES, Grep, GrepPage
+from content.grep import LINE_BYTES, Grep
 from content.greppable import Found, Scan, Scanner, needs_view
 from content.lines import Line, LinePage, LinePager
-from content.model_text import fitting, fitting_matches
+from content.model_text import Matches, fitting, fitting_matches
 from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
@@ -114,7 +114,9 @@ class ReadGrepTools:
         page = await self._scan(grep)
         if not page.matches:
             return "No line matches."
-        return self._fitted(partial(_matches_text, page))
+        return self._fitted(
+            partial(_matches_text, Matches(page.matches, page.total_matches, spans=grep.spans))
+        )
 
     async def _scan(self, scanner: Scanner[Found]) -> Found:
         """What the scanner finds in the source, or in its greppable view. Works in a thread, unless the
@@ -166,12 +168,10 @@ def _shown(line: Line) -> str:
     return line.text if whole else cut_head(data, LINE_BYTES).decode() + _CUT
 
 
-def _matches_text(page: GrepPage, room: int) -> tuple[str, str]:
-    matches = [replace(one, text=f"{one.text} …[cut]") if one.truncated else one for one in page.matches]
-    shown = fitting_matches(matches, room)
-    all_shown = shown.fitting == page.total_matches
-    more = "" if all_shown else f"; {shown.fitting} of them are shown: narrow the pattern"
-    return shown.text, f"[Matching lines: {page.total_matches}{more}.]"
+def _matches_text(found: Matches, room: int) -> tuple[str, str]:
+    shown = fitting_matches(found, room)
+    more = "" if shown.fitting == found.total else f"; {shown.fitting} of them are shown: narrow the pattern"
+    return shown.text, f"[Matching lines: {found.total}{more}.]"
 
 
 NEEDS_MODEL = True

@@ -11,6 +11,7 @@ from content.text import cut_head
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.index_cache import IndexCache
+from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 
@@ -101,7 +102,7 @@ class Task:
     `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
-    passages seldom exceeds."""
+    passages seldom exceeds. `shown_before`: what the model was shown of the result in earlier answers."""
 
     source: Source
     extract: str
@@ -114,6 +115,7 @@ class Task:
     ends: float = math.inf
     whole: bool = False
     usual_bytes: int = 2560
+    shown_before: Shown = NOTHING
     embedder: Asking | None = None
 
     @property

@@ -148,8 +148,9 @@ def _end_of_string(text: str, at: int) -> int:
 
 
 def parse(message: Buffer) -> Json:
-    """A message that is an object. NaN and Infinity, which some servers send, are read. Raises NOT_JSON."""
-    text = str(message, "utf-8")
+    """A message that is an object. NaN, Infinity and bytes that are not UTF-8, which some servers send, are
+    read. Raises NOT_JSON."""
+    text = str(message, "utf-8", "replace")
     start = _after_blank(text, 0)
     value = Json(text, start, _end_of(text, start))
     if not value.is_object or text[_end_of(text, start) :].strip():

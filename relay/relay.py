@@ -14,12 +14,12 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.client import (
-    LARGE_BYTES,
     TOOL_SECONDS,
     Refused,
     ServiceError,
     ServiceRequest,
     TextBody,
+    project_here,
     result_request,
     session_in,
     shown_unstored,
@@ -62,6 +62,7 @@ _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 _CALL_ID = "claudecode/toolUseId"
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
+_CLIENT = "io.modelcontextprotocol/clientInfo"
 _LISTENS = "toolsListChanged"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -133,20 +134,32 @@ def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     return any(data is not None and data.is_string and data.text in text for data in pictures)
 
 
+def _name_in(info: object) -> str | None:
+    """The name of a client or a server, if the accounting takes it."""
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE else None
+
+
 class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
-    def __init__(self, backend: GoverningService, session: str, offering: Offering) -> None:
+    def __init__(
+        self, backend: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
+    ) -> None:
+        """`say` gets a line about each result that could not be stored."""
         self._backend = backend
         self._offering = offering
         self.session = session
+        self._say = say
         self.has_stored = False
         self.namespace: str | None = None
         """The name of the MCP server, once it is known."""
+        self.client: str | None = None
+        """That of the client."""
+        self._project = project_here()
 
     def replacement(self, result: Json, call: AwaitedCall) -> str | None:
-        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises ServiceError,
-        NOT_JSON.
+        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
 
         Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
         what the text says: if it is more than twice as large."""
@@ -177,8 +190,8 @@ class ResultReplacer:
         return result.replaced(changes)
 
     def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
-        """The text that replaces this one; None if it passes. Raises ServiceError if the service takes no
-        small text; of a large one the model then gets a part."""
+        """The text that replaces this one; None if it passes. Of a large text that the service does not take,
+        the model gets head and tail."""
         fields: dict[str, Any] = {
             "session_id": self.session,
             "tool_name": call.tool,
@@ -186,15 +199,16 @@ class ResultReplacer:
             "is_error": is_error,
             "tool_arguments": call.arguments,
             "tool_namespace": self.namespace,
+            "client": self.client,
+            "project": self._project,
             "tool_prefix": self._offering.prefix or None,
         }
         try:
             return self._sent(content, fields)
         except ServiceError as error:
-            if content.size <= LARGE_BYTES:
-                raise
-            to_stderr(f"spillgate mcp: {error} The result is cut.\n".encode("utf-8", "replace"))
-            return shown_unstored(content.text)
+            cut = shown_unstored(content.text)
+            self._say(f"{error} The result {'is cut' if cut else 'passes unchanged'}. It is not stored.")
+            return cut
 
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         if self._offering.is_missing:
@@ -229,7 +243,7 @@ class Relay:
         self._offering = offering
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._replacer = ResultReplacer(backend, session, offering)
+        self._replacer = ResultReplacer(backend, session, offering, self._say)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | AwaitedCall] = {}
@@ -275,6 +289,8 @@ class Relay:
         request = id_of(message)
         if request is None:
             return True
+        client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
+        self._replacer.client = _name_in(client) or self._replacer.client
         if method == "tools/call":
             call = self._call(message)
             if call.tool not in TOOL_NAMES:
@@ -353,11 +369,7 @@ class Relay:
     def _governed(self, message: Json, call: AwaitedCall) -> str | None:
         """The response to a call, if another one; "" if it comes later: once the client, told that the tools
         have changed, has asked for them, or has had the time to."""
-        try:
-            changed = self._replacer.replacement(message.members["result"], call)
-        except ServiceError as error:
-            self._say(f"{error} The result passes unchanged. It is not stored.")
-            return None
+        changed = self._replacer.replacement(message.members["result"], call)
         if changed is None:
             return None
         response = message.replaced({"result": changed})
@@ -395,9 +407,7 @@ class Relay:
         """The server's name is the namespace of its tools in the accounting. Returns the result with tools
         that may change, for a client that then asks for them again."""
         info = message.inner("result", "serverInfo") or message.inner("result", "_meta", _SERVER)
-        name = info.get("name") if isinstance(info, dict) else None
-        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= _MOST_NAMESPACE:
-            self._replacer.namespace = name
+        self._replacer.namespace = _name_in(info) or self._replacer.namespace
         result = message.members["result"]
         capabilities = result.members.get("capabilities")
         tools = capabilities and capabilities.members.get("tools")

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from content.tokens import count_in_slices
 from domain.ports import Tokenizer
 from replay.literals import strings
 from replay.prices import Prices, prices_of
 from replay.runs import Call, Result, Run, Said, Turn
+from replay.sums import Sums
 
 CALL_TOKENS = 60
 """Output of a turn that asks a question."""
@@ -44,18 +46,12 @@ class Money:
 
 
 @dataclass(slots=True)
-class Volume:
+class Volume(Sums):
     """Tokens of all requests: written to the cache, or fresh; read from it; and output."""
 
     written: int = 0
     read: int = 0
     output: int = 0
-
-    def __iadd__(self, other: "Volume") -> "Volume":
-        self.written += other.written
-        self.read += other.read
-        self.output += other.output
-        return self
 
 
 @dataclass(slots=True)
@@ -90,7 +86,8 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
             counted_output += written
             entering.append(said)
         else:
-            entering.append(tokenizer.count(step.text))
+            # In slices: the tokens of all of a large result would take twice its bytes.
+            entering.append(count_in_slices(tokenizer, step.text))
         if isinstance(step, Turn) and step.usage is not None and step.usage.output:
             written = step.usage.output
         known = prices_of(model or (step.model if isinstance(step, Turn) else None) or usual)

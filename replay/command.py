@@ -83,12 +83,11 @@ def _summary(
     plans = capped_plans(caps)
     policy = load_policies(settings).policy("")
     candidates, varied = previewed_plans(policy), variants(policy)
-    others = [*candidates, *([one] for one in varied)]
-    replaying = Replaying(IN_FORCE, plans, options.model, options.show, others)
-    total = sum(map(size_of, found_files(options.paths, Notes())))
-    progress = Progress(total)
+    replaying = Replaying(IN_FORCE, plans, options.model, options.show, candidates, varied)
+    files = list(found_files(options.paths, notes))
+    progress = Progress(sum(map(size_of, files)))
     try:
-        figures, runs = replay_all(options.paths, settings, replaying, notes, options.format, progress)
+        figures, runs = replay_all(files, settings, replaying, notes, options.format, progress)
     finally:
         progress.close()
     if not runs:

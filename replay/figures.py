@@ -2,31 +2,14 @@
 
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 from replay.bill import Money, Offer, Volume
+from replay.sums import Sums
 
 LEAST_USES = 50
 """The fewest uses of which percentages are given."""
-
-
-class Sums:
-    """Adds up field by field."""
-
-    def __iadd__(self, other: Self) -> Self:
-        for one in fields(self):  # type: ignore[arg-type]
-            setattr(self, one.name, _sum(getattr(self, one.name), getattr(other, one.name)))
-        return self
-
-
-def _sum(one: Any, other: Any) -> Any:
-    if isinstance(one, dict) and not isinstance(one, Counter):
-        for key, value in other.items():
-            one[key] = _sum(one[key], value) if key in one else value
-        return one
-    one += other
-    return one
 
 
 @dataclass(slots=True)
@@ -44,7 +27,7 @@ class ToolFigures(Sums):
 class PolicyFigures(Sums):
     """What one policy did. `visible`, `one_call`, `findable` and `lost` are uses, without quotes;
     `quotes_broken` are quotes of files that the model no longer sees; `dearer` are runs that cost more than
-    as recorded."""
+    as recorded, counted in tokens and in dollars."""
 
     replaced: int = 0
     bytes_shown: int = 0
@@ -54,8 +37,8 @@ class PolicyFigures(Sums):
     lost: int = 0
     quotes_broken: int = 0
     follow_ups: int = 0
-    bills: dict[Offer, Money] = field(default_factory=lambda: {offer: Money() for offer in Offer})
-    dearer: dict[Offer, int] = field(default_factory=lambda: dict.fromkeys(Offer, 0))
+    bills: dict[Offer, Money] = field(default_factory=dict)
+    dearer: dict[Offer, Money] = field(default_factory=dict)
     tools: dict[str, ToolFigures] = field(default_factory=dict)
 
 

@@ -13,6 +13,8 @@ ADVISED_CAPS = (2048, 4096, 8192, 12_288, 20_480, 30_000)
 _PREVIEWS = ("about", "digest", "head-tail")
 
 IN_FORCE = Plan("policy in force")
+OURS = (IN_FORCE.label, "cap ", "with ")
+"""How the labels of policies begin, unlike those of baselines, which offer no tools."""
 
 
 _VARIANTS: tuple[tuple[str, str], ...] = (("preview", "digest"), ("repeat", "name"))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import msgspec
@@ -107,6 +108,30 @@ class _Memory(Generic[Found]):
         return found
 
 
+class _Body:
+    """The bytes of a stored result, in which several literals are looked for."""
+
+    def __init__(self, sha256: str, data: bytes) -> None:
+        self.sha256 = sha256
+        self._data = data
+
+    @cached_property
+    def _plain(self) -> str:
+        return plain(self._data.decode())
+
+    def holds(self, literal: str, *, is_quote: bool) -> bool:
+        if self._is_grepped(literal):
+            return True
+        return literal in without_line_numbers(self._plain) if is_quote else stands_in(literal, self._plain)
+
+    def _is_grepped(self, literal: str) -> bool:
+        if "\n" in literal or len(literal) > MAX_PATTERN_CHARS:
+            return False
+        grep = Grep(literal, literal=True, limit=1)
+        grep.feed(self._data)
+        return grep.finish().total_matches > 0
+
+
 class Product:
     """One runtime. What a run stored is deleted after it. The same result comes in many runs: it is governed
     once under each plan, and each question about it is asked once."""
@@ -114,12 +139,14 @@ class Product:
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
         self._sessions: dict[str, SessionKey] = {}
-        self._handles: dict[tuple[str, bytes], Handle] = {}
+        self._handles: dict[str, dict[bytes, Handle]] = {}
+        """By label of the plan, then by the digest of the subject."""
         self._number = self._calls = 0
         self._definitions: dict[str, int] = {}
         self._texts: _Memory[Text | None] = _Memory()
         self._answers: _Memory[Text] = _Memory()
         self._held: _Memory[bool] = _Memory()
+        self._body = _Body("", b"")
 
     def tokenizer(self, model: str | None) -> Tokenizer:
         return self._rt.known_models.tokenizer(model)
@@ -170,29 +197,29 @@ class Product:
     async def holds(self, subject: Subject, literal: str, plan: Plan, *, is_quote: bool) -> bool:
         """True if the stored bytes hold the literal: the product's grep finds it, or it stands there across
         escapes, lines or line numbers."""
-        key = (plan.label, subject.digest, literal)
+        stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
+        if stored is None:
+            return False
+        key = (stored.sha256, literal, is_quote)
         if key in self._held:
             return self._held[key]
-        stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
-        found = False
-        if stored is not None:
-            body = b"".join([chunk async for chunk in self._rt.store.read(stored)])
-            found = _grep_finds(literal, body)
-            if not found:
-                text = plain(body.decode())
-                found = literal in without_line_numbers(text) if is_quote else stands_in(literal, text)
-        return self._held.keep(key, found)
+        if self._body.sha256 != stored.sha256:
+            data = b"".join([chunk async for chunk in self._rt.store.read(stored)])
+            self._body = _Body(stored.sha256, data)
+        return self._held.keep(key, self._body.holds(literal, is_quote=is_quote))
 
     async def end_plan(self, plan: Plan) -> None:
         """Deletes what the run stored under the plan: no run has more than one or two copies in memory."""
+        self._handles.pop(plan.label, None)
         key = self._sessions.pop(plan.label, None)
-        if key is None:
-            return
-        ended = await self._rt.ledger.end(key)
-        if ended is not None:
+        ended = await self._rt.ledger.end(key) if key is not None else None
+        if key is not None and ended is not None:
             await self._rt.store.delete_session(key, ended.first_live_epoch)
+
+    async def end_run(self) -> None:
+        """Drops the indexes of what was deleted: all plans of a run share them."""
+        self._body = _Body("", b"")
         await self._rt.indexes.sweep(self._rt.store)
-        self._handles = {one: handle for one, handle in self._handles.items() if one[0] != plan.label}
 
     async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
         result = subject.result
@@ -206,7 +233,7 @@ class Product:
         )
         outcome = (await govern(given, result.text, self._rt)).outcome
         if outcome.handle is not None:
-            self._handles[plan.label, subject.digest] = outcome.handle
+            self._handles.setdefault(plan.label, {})[subject.digest] = outcome.handle
         return outcome
 
     def _next_call_id(self) -> str:
@@ -215,7 +242,7 @@ class Product:
 
     async def _handle(self, subject: Subject, plan: Plan) -> Handle:
         """That of this run: the text may be remembered from another."""
-        found = self._handles.get((plan.label, subject.digest))
+        found = self._handles.get(plan.label, {}).get(subject.digest)
         if found is None:
             found = (await self._govern(subject, plan)).handle
             assert found is not None
@@ -236,14 +263,6 @@ class Product:
             change = SessionChange(frozenset({"policy"}), policy=plan.policy)
             await self._rt.ledger.put_session(key, change)
         return key
-
-
-def _grep_finds(literal: str, body: bytes) -> bool:
-    if "\n" in literal or len(literal) > MAX_PATTERN_CHARS:
-        return False
-    grep = Grep(literal, literal=True, limit=1)
-    grep.feed(body)
-    return grep.finish().total_matches > 0
 
 
 def arguments_text(result: Result) -> str | None:

@@ -1,7 +1,7 @@
 """Replays one run under each policy and baseline: what would have been shown, asked, found and paid."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replay import baselines
 from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, Offer, Shown, Volume, bill, counted
@@ -30,6 +30,8 @@ Cutting = Callable[[str], baselines.Cut | None]
 
 WHOLE = "whole"
 
+_MORE = 1 + 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class _View:
@@ -51,6 +53,12 @@ class _Way:
     views: list[_View]
     definitions: int = 0
     last_results: int = 0
+    is_shown: bool = True
+    """False: only what it costs by tool is of interest, for the advice."""
+
+    @property
+    def first_stored(self) -> int | None:
+        return next((number for number, view in enumerate(self.views) if view.plan), None)
 
 
 @dataclass(slots=True)
@@ -63,7 +71,9 @@ class Replaying:
     model: str | None = None
     shows: bool = False
     candidates: Sequence[Sequence[Plan]] = ()
-    """For the advice: by preview, plans sorted by cap. And variants of the policy in force, each alone."""
+    """For the advice: by preview, plans sorted by cap."""
+    variants: Sequence[Plan] = ()
+    """The policy in force with one more key, each alone."""
 
 
 async def replay(run: Run, product: Product, replaying: Replaying) -> Figures:
@@ -106,12 +116,15 @@ class _OneRun:
             end.policies[way.label] = await self._judged(way, recorded)
         await self._product.end_plan(IN_A_FILE)
         replaying = self._replaying
-        for plans in ([replaying.in_force], replaying.plans, *replaying.candidates):
+        alone = ([plan] for plan in (replaying.in_force, *replaying.variants))
+        for plans in (*alone, replaying.plans, *replaying.candidates):
             passing = [False] * len(self._results)
             for plan in plans:
                 way = await self._planned(plan, passing)
+                way.is_shown = plans not in replaying.candidates
                 end.policies[way.label] = await self._judged(way, recorded)
                 await self._product.end_plan(plan)
+        await self._product.end_run()
         return found
 
     def _outcomes(self) -> Outcomes:
@@ -211,18 +224,28 @@ class _OneRun:
             for view, tokens in zip(way.views, self._result_tokens, strict=True)
         ]
         asked = await self._asked(way, tokens, found)
-        stored = next(
-            (number for number, view in enumerate(way.views) if view.plan and way.definitions), None
-        )
-        cleared = self._tokenizer.count(baselines.CLEARED)
-        shown = Shown(tokens, asked, stored, way.last_results, cleared)
-        for offer in Offer:
-            money, _ = bill(self._counted, shown, way.definitions, offer)
-            found.bills[offer] = money
-            found.dearer[offer] = int(money.relative > recorded.relative * (1 + 1e-9))
+        if way.is_shown:
+            cleared = self._tokenizer.count(baselines.CLEARED)
+            shown = Shown(tokens, asked, way.first_stored, way.last_results, cleared)
+            self._bill(way, shown, recorded, found)
         if way.last_results:
             found.replaced = max(0, len(self._results) - way.last_results)
         return found
+
+    def _bill(self, way: _Way, shown: Shown, recorded: Money, found: PolicyFigures) -> None:
+        """Where no tool is offered, all offers cost the same; a late one does so where nothing is stored."""
+        bills: dict[Offer, Money] = {}
+        for offer in (Offer.HOOK, Offer.LATE, Offer.ALWAYS):
+            is_offered = offer is Offer.ALWAYS or (offer is Offer.LATE and shown.first_stored is not None)
+            if offer is Offer.HOOK or (way.definitions and is_offered):
+                money, _ = bill(self._counted, shown, way.definitions, offer)
+            else:
+                money = bills[Offer.HOOK]
+            bills[offer] = money
+            found.bills[offer] = replace(money)
+            found.dearer[offer] = Money(
+                money.relative > recorded.relative * _MORE, money.dollars > recorded.dollars * _MORE
+            )
 
     def _charge(self, tool: ToolFigures, tokens: int, step: int) -> None:
         prices = self._counted.prices[step]
@@ -248,7 +271,8 @@ class _OneRun:
             for use in missing:
                 tool = found.tools.setdefault(self._results[use.result].tool, ToolFigures())
                 tool.quotes_broken += use.is_quote
-                await self._classify(way, use, answers, found)
+                if way.is_shown:
+                    await self._classify(way, use, answers, found)
             context = self._counted.prefix + sum(self._counted.entering[:step])
             context -= sum(one for at, one in saved.items() if at < step)
             self._charge_rounds(found, rounds, step, context, needed)

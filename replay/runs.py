@@ -62,14 +62,28 @@ class Result:
     whole: str | None = None
 
 
+def returned(
+    call: Call | None,
+    text: str,
+    tool: str = "tool",
+    *,
+    is_error: bool = False,
+    is_cut: bool = False,
+    whole: str | None = None,
+) -> Result:
+    """The result of a call; `tool` is its name where the call is not in the transcript."""
+    if call is None:
+        return Result("", tool, text, None, is_error, is_cut, whole)
+    return Result(call.id, call.tool, text, call.arguments, is_error, is_cut, whole)
+
+
 Step = Said | Turn | Result
 
 
 @dataclass(slots=True)
 class Run:
     """`client` is the name of a door of the product, "" if the transcript names none. `passed` is None if
-    the transcript does not say whether the run succeeded. `other_tokens` are those of definitions of tools in
-    the transcript."""
+    the transcript does not say whether the run succeeded."""
 
     format: str
     client: str = ""
@@ -86,6 +100,10 @@ class Run:
         return (step for step in self.steps if isinstance(step, Result))
 
     @property
+    def chars(self) -> int:
+        return sum(len(step.text) for step in self.steps)
+
+    @property
     def models(self) -> set[str]:
         return {turn.model for turn in self.turns if turn.model} or ({self.model} if self.model else set())
 
@@ -94,13 +112,14 @@ class Run:
 class Notes:
     """What was met beside the runs. `unknown` counts records of a kind that a reader does not know, by
     `format: kind`; `faults` counts files and lines that could not be read, by reason; `named` has a path for
-    each of the first of them."""
+    each of the first of them. `position`: bytes of the file in hand that were read from the disk."""
 
     unknown: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     named: dict[str, list[str]] = field(default_factory=dict)
     formats: Counter[str] = field(default_factory=Counter)
     files: int = 0
+    position: int = 0
 
     def fault(self, reason: str, path: str) -> None:
         self.faults[reason] += 1

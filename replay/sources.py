@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import itertools
 import json
 import os
 import sqlite3
 import stat
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
@@ -24,8 +24,8 @@ from replay.runs import Notes, Run
 MOST_DOCUMENT_BYTES = 256 << 20
 """A larger JSON document, or line of JSON lines, is left out."""
 
-MOST_RUN_CHARS = 256 << 20
-"""A run with more text than this is left out."""
+MOST_RUN_CHARS = 64 << 20
+"""A run with more text than this is left out: `retrieve` searches no larger result either."""
 
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".traj.gz")
 _DATABASE = "opencode.db"
@@ -35,7 +35,7 @@ NOT_A_TRANSCRIPT = "files of no known format"
 UNREADABLE = "files that cannot be read"
 NOT_JSON = "lines that are not JSON"
 CUT_LINE = "last lines that are incomplete"
-TOO_LARGE = "documents, lines or runs larger than 256 MB"
+TOO_LARGE = "documents or lines above 256 MB, or runs above 64 MB"
 EMPTY = "empty files"
 LINK_CYCLE = "links to a folder that was seen before"
 NO_RUN = "files without a turn of a model"
@@ -45,7 +45,7 @@ SINGULAR = {
     UNREADABLE: "file that cannot be read",
     NOT_JSON: "line that is not JSON",
     CUT_LINE: "last line that is incomplete",
-    TOO_LARGE: "document, line or run larger than 256 MB",
+    TOO_LARGE: "document or line above 256 MB, or run above 64 MB",
     EMPTY: "empty file",
     LINK_CYCLE: "link to a folder that was seen before",
     NO_RUN: "file without a turn of a model",
@@ -137,20 +137,21 @@ def runs_of(path: Path, notes: Notes, format_name: str | None = None) -> Iterato
 
 
 def _read(path: Path, records: Iterator[Any], notes: Notes, format_name: str | None) -> Iterator[Run]:
-    first = list(itertools.islice(records, LOOKED_AT))
-    if not first:
-        return
-    known = FORMATS[format_name] if format_name else recognised(first)
+    known, first = FORMATS.get(format_name or ""), deque[Any]()
+    while known is None and len(first) < LOOKED_AT and (record := next(records, _NO_MORE)) is not _NO_MORE:
+        first.append(record)
+        known = recognised(first)
     if known is None:
-        notes.fault(NOT_A_TRANSCRIPT, str(path))
+        if first:
+            notes.fault(NOT_A_TRANSCRIPT, str(path))
         return
     notes.files += 1
     some = False
-    for run in known.runs(itertools.chain(first, records), notes):
+    for run in known.runs(_chained(first, records), notes):
         if not any(run.turns):
             continue
         some = True
-        if _chars(run) > MOST_RUN_CHARS:
+        if run.chars > MOST_RUN_CHARS:
             notes.fault(TOO_LARGE, str(path))
             continue
         notes.formats[run.format] += 1
@@ -159,8 +160,11 @@ def _read(path: Path, records: Iterator[Any], notes: Notes, format_name: str | N
         notes.fault(NO_RUN, str(path))
 
 
-def _chars(run: Run) -> int:
-    return sum(len(step.text) for step in run.steps)
+def _chained(first: deque[Any], others: Iterator[Any]) -> Iterator[Any]:
+    """Holds none of the first for longer than it is needed."""
+    while first:
+        yield first.popleft()
+    yield from others
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -168,42 +172,42 @@ def _is_sqlite(path: Path) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
-def _opened(path: Path) -> IO[bytes]:
-    file = path.open("rb")
-    if file.read(2) == b"\x1f\x8b":
-        file.close()
-        return io.BufferedReader(gzip.open(path), _CHUNK)
-    file.seek(0)
-    return file
-
-
 def _records(path: Path, notes: Notes) -> Iterator[Any]:
     """Lines of JSON; or one document, if the first line alone is not JSON."""
-    with closing(_opened(path)) as file:
-        lines = _lines(file, path, notes)
-        first = next(lines, None)
-        if first is None:
-            notes.fault(EMPTY, str(path))
-            return
-        value = _value(first)
-        if value is not _NOT_JSON and not (isinstance(value, dict | list) or first.endswith(b"\n")):
-            notes.fault(NOT_A_TRANSCRIPT, str(path))
-            return
-        if value is _NOT_JSON:
-            yield from _document(first, file, path, notes)
-            return
-        yield value
-        for line in lines:
-            value = _value(line)
-            if value is not _NOT_JSON:
-                yield value
-            else:
-                notes.fault(NOT_JSON if line.endswith(b"\n") else CUT_LINE, str(path))
+    with path.open("rb") as raw:
+        is_compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        with io.BufferedReader(gzip.GzipFile(fileobj=raw), _CHUNK) if is_compressed else raw as file:
+            lines = _lines(file, raw, path, notes)
+            first = next(lines, None)
+            if first is None:
+                notes.fault(EMPTY, str(path))
+                return
+            value = _value(first)
+            if value is _NOT_JSON:
+                yield from _document(first, file, path, notes)
+                return
+            if not (isinstance(value, dict | list) or first.endswith(b"\n")):
+                notes.fault(NOT_A_TRANSCRIPT, str(path))
+                return
+            del first
+            yield value
+            yield from _values(lines, path, notes)
 
 
-def _lines(file: IO[bytes], path: Path, notes: Notes) -> Iterator[bytes]:
-    """Lines that are not blank; of a line that is too long nothing is held."""
+def _values(lines: Iterable[bytes], path: Path, notes: Notes) -> Iterator[Any]:
+    for line in lines:
+        value = _value(line)
+        if value is not _NOT_JSON:
+            yield value
+        else:
+            notes.fault(NOT_JSON if line.endswith(b"\n") else CUT_LINE, str(path))
+
+
+def _lines(file: IO[bytes], raw: IO[bytes], path: Path, notes: Notes) -> Iterator[bytes]:
+    """Lines that are not blank; of a line that is too long nothing is held. `raw` is the file on the disk."""
     while line := file.readline(MOST_DOCUMENT_BYTES):
+        notes.position = raw.tell()
         if len(line) == MOST_DOCUMENT_BYTES and not line.endswith(b"\n"):
             notes.fault(TOO_LARGE, str(path))
             while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
@@ -213,6 +217,7 @@ def _lines(file: IO[bytes], path: Path, notes: Notes) -> Iterator[bytes]:
 
 
 def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterator[Any]:
+    """One document; or lines of JSON after a first line that is none."""
     if first.lstrip()[:1] not in (b"{", b"["):
         notes.fault(NOT_A_TRANSCRIPT, str(path))
         return
@@ -221,22 +226,18 @@ def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterat
         notes.fault(TOO_LARGE, str(path))
         return
     value = _value(data)
-    if value is _NOT_JSON:
-        is_lines = b"\n" in data.strip()
-        if is_lines and any(_value(line) is not _NOT_JSON for line in data.splitlines()[1:50]):
-            for line in data.splitlines():
-                one = _value(line) if line.strip() else _NOT_JSON
-                if one is not _NOT_JSON:
-                    yield one
-                elif line.strip():
-                    notes.fault(NOT_JSON, str(path))
-            return
-        notes.fault(CUT_LINE if data.lstrip()[:1] in (b"{", b"[") else NOT_A_TRANSCRIPT, str(path))
+    if value is not _NOT_JSON:
+        del data
+        yield value
         return
-    yield value
+    lines = [line for line in data.splitlines(keepends=True) if line.strip()]
+    if any(_value(line) is not _NOT_JSON for line in lines[1:50]):
+        yield from _values(lines, path, notes)
+    else:
+        notes.fault(CUT_LINE, str(path))
 
 
-_NOT_JSON = object()
+_NOT_JSON, _NO_MORE = object(), object()
 
 
 def _value(line: bytes) -> Any:

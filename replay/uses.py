@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,6 +10,8 @@ from replay.literals import literals, plain, quotes, stands_in, strings, without
 from replay.runs import Result, Run, Said, Turn
 
 _WORD = re.compile(r"\w+")
+_NO_WORD = re.compile(r"\W")
+_PIECE_CHARS = 1 << 16
 _MOST_QUESTION_WORDS = 40
 _OWN_WORD = re.compile(r"[^\W_]{3,}")
 
@@ -38,17 +41,20 @@ class Uses:
 
 
 class _Seen:
-    """The texts that a model has seen, by word. A text's number is that of its result, or -1."""
+    """The texts that a model has seen, by those of their words that are `wanted`. A text's number is that of
+    its result, or -1."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: set[str]) -> None:
+        self._wanted = wanted
         self._texts: list[tuple[str, int]] = []
         self._by_word: dict[str, set[int]] = defaultdict(set)
 
     def add(self, text: str, result: int) -> None:
         number = len(self._texts)
         self._texts.append((text, result))
-        for word in set(_WORD.findall(text)):
-            self._by_word[word].add(number)
+        for piece in _pieces(text):
+            for word in self._wanted.intersection(_WORD.findall(piece)):
+                self._by_word[word].add(number)
 
     def results_with(self, literal: str) -> list[int]:
         """The results that hold the literal; empty if something else holds it too, or nothing does."""
@@ -66,9 +72,24 @@ class _Seen:
         return found
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces of about 64 Ki characters, whose words are in memory at a time. No word is cut."""
+    start = 0
+    while len(text) - start > _PIECE_CHARS:
+        end = _NO_WORD.search(text, start + _PIECE_CHARS)
+        if end is None:
+            break
+        yield text[start : end.start()]
+        start = end.start()
+    yield text[start:]
+
+
 def uses_of(run: Run) -> Uses:
     """Finds the uses of a run."""
-    found, seen, number, task = Uses(), _Seen(), 0, ""
+    actions = {step: _action(part) for step, part in enumerate(run.steps) if isinstance(part, Turn)}
+    named = {step: list(literals(action)) for step, action in actions.items()}
+    words = {word for found in named.values() for literal in found for word in _WORD.findall(literal)}
+    found, seen, number, task = Uses(), _Seen(words), 0, ""
     texts: list[_ResultText] = []
     for step, part in enumerate(run.steps):
         match part:
@@ -82,11 +103,8 @@ def uses_of(run: Run) -> Uses:
                 seen.add(text, number)
                 number += 1
             case Turn():
-                action = plain(
-                    "\n".join((part.text, *(one for call in part.calls for one in strings(call.arguments))))
-                )
-                used = []
-                for literal in literals(action) if number else ():
+                action, used = actions[step], []
+                for literal in named[step] if number else ():
                     results = seen.results_with(literal)
                     if len(results) == 1:
                         used.append(Use(step, results[0], literal))
@@ -96,6 +114,12 @@ def uses_of(run: Run) -> Uses:
                     found.questions[step] = question(action, task, [use.literal for use in used])
                 seen.add(action, -1)
     return found
+
+
+def _action(turn: Turn) -> str:
+    """What the model says, and the arguments of its calls."""
+    arguments = (one for call in turn.calls for one in strings(call.arguments))
+    return plain("\n".join((turn.text, *arguments)))
 
 
 class _ResultText:

@@ -14,13 +14,16 @@ from replay.figures import Figures
 from replay.product import Product, open_product
 from replay.replaying import Replaying, replay
 from replay.runs import Notes, Run
-from replay.sources import found_files, runs_of, size_of
+from replay.sources import runs_of, size_of
 
 _MOST_PROCESSES = 8
 _ALONE_BYTES = 1 << 20
 """Less than this is replayed by this process: another one takes a second to start."""
 
 _BATCH_CHARS = 1 << 19
+_WAITING_CHARS = 32 << 20
+"""More are not read ahead of the processes that replay them."""
+
 _RUNS_A_RUNTIME = 100
 """After so many runs the runtime, whose ledger keeps an entry for each result, is opened again."""
 
@@ -78,16 +81,16 @@ def _work(runs: list[Run]) -> Figures:
 
 
 def replay_all(
-    paths: list[Path],
+    files: list[Path],
     settings: Settings,
     replaying: Replaying,
     notes: Notes,
     format_name: str | None = None,
     watch: Watch = lambda runs, size: None,
 ) -> tuple[Figures, int]:
-    """The figures of all runs below the paths, and how many runs there are. A few batches of runs are in
-    memory at a time. Raises ConfigError."""
-    files = list(found_files(paths, notes))
+    """The figures of all runs of the files, and how many runs there are. A few batches of runs are in memory
+    at a time. Raises ConfigError."""
+    watch(0, 0)
     batches = _batches(files, notes, format_name, watch)
     if sum(map(size_of, files)) <= _ALONE_BYTES or (os.cpu_count() or 1) == 1:
         return _alone(batches, settings, replaying)
@@ -98,14 +101,16 @@ def _batches(files: list[Path], notes: Notes, format_name: str | None, watch: Wa
     """Runs with about 512 Ki characters together, or one run."""
     batch, chars, done, size = list[Run](), 0, 0, 0
     for path in files:
+        notes.position = 0
         for run in runs_of(path, notes, format_name):
             batch.append(run)
-            chars += sum(len(step.text) for step in run.steps)
+            chars += run.chars
+            del run
             if chars >= _BATCH_CHARS:
-                yield batch
                 done += len(batch)
+                yield batch
                 batch, chars = [], 0
-                watch(done, size)
+                watch(done, size + notes.position)
         size += size_of(path)
         watch(done, size)
     if batch:
@@ -131,15 +136,16 @@ def _pooled(batches: Iterator[list[Run]], settings: Settings, replaying: Replayi
     with ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), _start, (settings, replaying)
     ) as pool:
-        waiting: deque[Future[Figures]] = deque()
+        waiting: deque[tuple[Future[Figures], int]] = deque()
         try:
             for batch in batches:
-                waiting.append(pool.submit(_work, batch))
+                waiting.append((pool.submit(_work, batch), sum(run.chars for run in batch)))
                 runs += len(batch)
-                if len(waiting) > 2 * processes:
-                    figures += waiting.popleft().result()
+                del batch
+                while len(waiting) > 2 * processes or sum(chars for _, chars in waiting) > _WAITING_CHARS:
+                    figures += waiting.popleft()[0].result()
             while waiting:
-                figures += waiting.popleft().result()
+                figures += waiting.popleft()[0].result()
         except BaseException:
             with suppress(RuntimeError):
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -16,6 +16,7 @@ from domain.ports import Call, Charge, Clock, Draft, Entered, Load, Receipt, Ses
 from domain.quotas import LedgerUsage, Purged, QuotaOf, unbounded
 from domain.results import Durability, StoredResult, UsageReport
 from storage.base import cursors, session_rules
+from storage.base.newest_sessions import newest_page
 from storage.base.quota import Quota
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import GroupedSums, matches
@@ -297,10 +298,15 @@ class MemoryLedger(LedgerBase):
         self._forget_findings(record)
         return self._save(session_rules.ended(record.session, self._clock()))
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        after = "" if cursor is None else cursors.decode("sessions", cursor)
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
         sessions = [one.session for key, one in self._sessions.items() if key.tenant == tenant]
-        alive = [one for one in sessions if one.ended_at is None and one.key.session_id > after]
+        live = [one for one in sessions if one.ended_at is None]
+        if newest_first:
+            return newest_page(live, limit, cursor)
+        after = "" if cursor is None else cursors.decode("sessions", cursor)
+        alive = [one for one in live if one.key.session_id > after]
         alive.sort(key=lambda session: session.key)
         more = len(alive) > limit
         page = alive[:limit]

@@ -7,14 +7,14 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from app.api.answers import JSON, ResultOut
+from app.api.answers import JSON, ResultOut, prefers
 from app.api.problems import page, problem_of
 from app.api.result_request import ResultIn
 from app.api.routing import SESSION_ID, Router, RouteTable, errors_of, traits_of
@@ -196,8 +196,9 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     def errors() -> HTMLResponse:
         return HTMLResponse(page())
 
-    def root() -> RedirectResponse:
-        return RedirectResponse("/docs")
+    def root(request: Request) -> RedirectResponse:
+        page = "/ui" if prefers(request.headers.get("accept", ""), "text/html") else "/docs"
+        return RedirectResponse(page, headers={"Vary": "Accept"})
 
     async def openapi() -> JSONResponse:
         return JSONResponse(document())

@@ -108,6 +108,8 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
     door: DoorName | None = None
+    client: Label | None = None
+    project: Label | None = None
     tool_prefix: ToolPrefix | None = None
 
 
@@ -424,6 +426,8 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         context=None if sent.context is None else sent.context.report,
         policy=policy,
         door=_door(sent),
+        client=sent.client or sent.door,
+        project=sent.project,
     )
 
 

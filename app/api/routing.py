@@ -93,7 +93,12 @@ _EVERY_ROUTE: tuple[ErrorClass, ...] = (
     errors.InternalError,
     errors.Overloaded,
 )
-_NEEDS_KEY: tuple[ErrorClass, ...] = (errors.Unauthorized, errors.StoreUnavailable, errors.TooManyRequests)
+_NEEDS_KEY: tuple[ErrorClass, ...] = (
+    errors.Unauthorized,
+    errors.StoreUnavailable,
+    errors.IssuerUnavailable,
+    errors.TooManyRequests,
+)
 _WRITES: tuple[ErrorClass, ...] = (errors.Draining, errors.StoreFull, errors.TenantFull)
 _HANDLE: tuple[ErrorClass, ...] = (errors.ResultNotFound, errors.ResultExpired, errors.SessionEnded)
 
@@ -104,6 +109,8 @@ def errors_of(route: Route) -> list[ErrorClass]:
     kinds = {*_EVERY_ROUTE, *declared.raises}
     if not declared.is_open:
         kinds |= {*_NEEDS_KEY}
+    if KeyRole.ADMIN in declared.roles and isinstance(route, APIRoute) and _needs_tenant(route.dependant):
+        kinds.add(errors.TenantNotFound)
     if declared.writes:
         kinds |= {*_WRITES}
     if route.param_convertors:
@@ -112,6 +119,10 @@ def errors_of(route: Route) -> list[ErrorClass]:
     if "handle" in route.param_convertors:
         kinds |= {*_HANDLE}
     return sorted(kinds, key=lambda kind: (kind.status, kind.code))
+
+
+def _needs_tenant(dependant: Dependant) -> bool:
+    return any(one.call is _tenant or _needs_tenant(one) for one in dependant.dependencies)
 
 
 class RouteTable:
@@ -180,8 +191,20 @@ async def _runtime(request: Request) -> Runtime:
 
 
 async def _tenant(request: Request) -> str:
+    """Raises TenantNotFound for one that an operator's key names, and that nothing is known of."""
     tenant: str = request.scope["tenant"]
+    key = request.scope.get("key")
+    if key is not None and key.tenant != tenant:
+        await _check_known(request, tenant)
     return tenant
+
+
+async def _check_known(request: Request, tenant: str) -> None:
+    rt: Runtime = request.app.state.runtime
+    if request.app.state.keys.has_tenant(tenant) or tenant in rt.policies.named_tenants:
+        return
+    if all(use.tenant != tenant for use in await rt.readiness.tenant_uses()):
+        raise errors.TenantNotFound
 
 
 async def _every_tenant(request: Request) -> bool:

@@ -12,9 +12,12 @@ from typing import Any
 from app.cli.options import settings_of
 from app.cli.tables import table
 from app.edge.api_keys import load_keys
+from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
 from app.extracting.known_models import known_window, model_configs, model_terms
-from app.operations.export import check_target
+from app.operations.audit import SETTING as AUDIT
+from app.operations.export import SETTING as EXPORT
+from app.operations.line_writer import check_target
 from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
@@ -100,12 +103,15 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.api_keys_file is not None:
         for fault in load_keys(settings.api_keys_file).faults:
             raise ConfigError(f"{PREFIX}API_KEYS_FILE, {fault}")
+    open_credentials(settings)
     if settings.storage_key_file is not None:
         for fault in load_storage_keys(settings.storage_key_file).faults:
             raise ConfigError(f"{PREFIX}STORAGE_KEY_FILE, {fault}")
         check_sealing()
     if settings.accounting_export is not None:
-        check_target(settings.accounting_export)
+        check_target(settings.accounting_export, EXPORT)
+    if settings.audit is not None:
+        check_target(settings.audit, AUDIT)
     check_urls(settings.store, settings.ledger)
     if settings.uds is not None:
         check_path(settings.uds.absolute())

@@ -11,6 +11,7 @@ from app.cli.tables import table
 from app.edge.api_keys import (
     NAME,
     NAME_RULE,
+    SHOWN_DIGITS,
     ApiKey,
     digest_of,
     is_blank,
@@ -24,8 +25,6 @@ from domain.errors import ConfigError
 from domain.handles import is_tenant
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
-_SHOWN = 12
-"""Hexadecimal digits of a digest that `list` shows, and by which `revoke` and `rotate` find a key."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,7 +56,7 @@ def _run(path: Path, options: argparse.Namespace) -> int:
     elif options.action == "revoke":
         at, old = _found(lines, options.key, or_expired=True)
         _write(path, lines[:at] + lines[at + 1 :])
-        print(f"revoked: {old.tenant} {old.name or old.digest[:_SHOWN]}")
+        print(f"revoked: {old.tenant} {old.name or old.digest[:SHOWN_DIGITS]}")
     else:
         at, old = _found(lines, options.key)
         try:
@@ -120,7 +119,7 @@ def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int
         (number, key)
         for number, line in enumerate(lines)
         if (key := _parsed(line)) is not None
-        and (key.name == wanted or (len(wanted) >= _SHOWN and key.digest.startswith(wanted.lower())))
+        and (key.name == wanted or (len(wanted) >= SHOWN_DIGITS and key.digest.startswith(wanted.lower())))
     ]
     in_force = [one for one in named if not one[1].has_expired(now)]
     named = in_force or (named if or_expired else [])
@@ -145,7 +144,7 @@ def _table(lines: list[str]) -> str:
         if key.expires is not None:
             expires = f"{datetime.fromtimestamp(key.expires, UTC):%Y-%m-%d %H:%M}"
             expires += " (expired)" if key.has_expired(now) else ""
-        rows.append((str(number), key.tenant, key.role, key.name, key.digest[:_SHOWN], expires))
+        rows.append((str(number), key.tenant, key.role, key.name, key.digest[:SHOWN_DIGITS], expires))
     return table(rows, ("line", "tenant", "role", "name", "digest", "expires"))
 
 

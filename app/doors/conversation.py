@@ -111,6 +111,7 @@ class Conversation:
         if self._by_content:
             digest = await Texts(call.texts, rt.parsing).sha256()
             call = call._replace(call_id=digest[:DIGEST_CHARS])
+        call = call._replace(client="headroom" if self._by_content else "litellm")
         outcome = await govern_call(call, arguments_of(call), self._key.tenant, door(call.call_id), rt)
         return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
 

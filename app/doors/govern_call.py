@@ -26,6 +26,8 @@ async def govern_call(
         tool_arguments=arguments,
         is_error=call.is_error,
         door=door,
+        client=call.client,
+        project=call.project,
     )
     content = Texts(_result(call), rt.parsing)
     outcome = None

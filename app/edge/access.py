@@ -1,6 +1,7 @@
 """Admission: checks each request before any route sees it, and adds headers to each answer."""
 
 import asyncio
+import base64
 import itertools
 import logging
 import math
@@ -11,14 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
+from msgspec import structs
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable, Traits
-from app.edge.api_keys import ApiKeys, KeyRole
+from app.edge.api_keys import SHOWN_DIGITS, ApiKey, KeyRole
+from app.edge.credentials import Credentials
 from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
+from app.edge.wrong_keys import WrongKeys
+from app.operations.audit import NOT_ANSWERED, Audit, AuditLine, Touched, begin_touched
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
+from app.proxies import caller_address
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
@@ -40,8 +46,12 @@ _ONCE = frozenset(
     b"transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
+PROBES = frozenset({"/livez", "/readyz"})
+"""Open, also where pages need a key."""
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
+
+_BROWSER_ASKS = 'Basic realm="Spillgate: the password is an API key", charset="UTF-8"'
 
 Headers = dict[bytes, bytes]
 
@@ -101,20 +111,27 @@ class Access:
         *,
         settings: Settings,
         routes: RouteTable,
-        keys: ApiKeys | None,
+        keys: Credentials | None,
         draining: Callable[[], bool],
         metrics_port: Callable[[], int | None] = lambda: None,
         gate: BodyGate,
         refused: Refused = lambda error, method, path: None,
         count_request: Callable[[str], None] = lambda tenant: None,
+        audit: Callable[[], Audit | None] = lambda: None,
+        wrong_keys: WrongKeys | None = None,
     ) -> None:
         self._app = app
+        self._audit = audit
+        self._wrong_keys = wrong_keys or WrongKeys()
+        self._key_for_pages = settings.key_for_pages
+        self._proxies = settings.trusted_proxies
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
         self._is_any_origin = keys is not None and settings.hosts is None
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._keys = keys
+        self._has_issuer = keys is not None and keys.issuer is not None
         self._count_request = count_request
         self._draining = draining
         self._metrics_port = metrics_port
@@ -134,7 +151,10 @@ class Access:
         body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
         started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(headers, body))
+        touched = None if self._audit() is None else begin_touched()
         try:
+            if self._has_issuer and self._keys is not None and b"authorization" in headers:
+                await self._keys.prepare(token_of(headers))
             logged["tenant"] = self._admit(headers, scope, traits, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
@@ -158,6 +178,8 @@ class Access:
         finally:
             if access_log.isEnabledFor(self._access_level):
                 self._log(scope, body, perf_counter() - started)
+            if touched is not None:
+                self._write_audit(scope, body, touched)
             body.leave()
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
@@ -187,6 +209,41 @@ class Access:
     def _log(self, scope: Scope, body: RequestBody, seconds: float) -> None:
         route = self._routes.template(scope["path"])
         log_answered(self._access_level, scope["method"], route, body.status, seconds)
+
+    def _address(self, scope: Scope) -> str:
+        client = scope.get("client")
+        named = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        forwarded = b",".join(named).decode("latin-1")
+        return caller_address(client[0] if client else None, forwarded, self._proxies)
+
+    def _write_audit(self, scope: Scope, body: RequestBody, touched: Touched) -> None:
+        """A line for each result that the request made or read, else one."""
+        audit, path, status = self._audit(), scope["path"], body.status or NOT_ANSWERED
+        is_plain = path in METRICS_PATHS or self._routes.is_open(path)
+        if audit is None or (is_plain and status < BadRequest.status):
+            return
+        key: ApiKey | None = scope.get("key")
+        logged = scope["logged"]
+        line = AuditLine(
+            time=time.time_ns() // 1_000_000,
+            key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
+            key_tenant=key.tenant if key else None,
+            role=key.role.value if key else None,
+            tenant=touched.tenant or logged.get("tenant"),
+            session_id=logged.get("session_id"),
+            route=f"{scope['method']} {self._routes.template(path)}".strip(),
+            handle=None,
+            bytes=body.sent,
+            bytes_received=body.received,
+            status=status,
+            code=touched.code,
+            address=self._address(scope),
+            request_id=body.request_id.decode(),
+        )
+        for handle in touched.handles:
+            audit.write(structs.replace(line, handle=handle))
+        if not touched.handles:
+            audit.write(line)
 
     def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
@@ -230,14 +287,15 @@ class Access:
     def _tenant(self, headers: Headers, scope: Scope, traits: Traits) -> str:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
-        if self._routes.is_open(scope["path"]):
-            return DEFAULT_TENANT
+        path = scope["path"]
+        if self._routes.is_open(path):
+            if self._keys is None or not self._key_for_pages or path in PROBES:
+                return DEFAULT_TENANT
+            scope["is_page"] = True
+            return self._key(self._keys, page_token_of(headers), scope).tenant
         if self._keys is None:
             return self._within_rate(DEFAULT_TENANT, scope, traits)
-        key = self._keys.key_of(token_of(headers))
-        if key.name:
-            describe_request(key=key.name)
-        scope["role"], scope["tenant"] = key.role, key.tenant
+        key = self._key(self._keys, token_of(headers), scope)
         if key.role is KeyRole.AGENT:
             return self._within_rate(key.tenant, scope, traits)
         if key.role not in traits.roles:
@@ -247,6 +305,18 @@ class Access:
         if not is_tenant(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
+
+    def _key(self, keys: Credentials, token: str, scope: Scope) -> ApiKey:
+        """Raises Unauthorized and what else Credentials.key_of does."""
+        try:
+            key = keys.key_of(token)
+        except Unauthorized:
+            scope["is_wrong_key"] = True
+            raise
+        if key.name:
+            describe_request(key=key.name)
+        scope["key"], scope["role"], scope["tenant"] = key, key.role, key.tenant
+        return key
 
     def _within_rate(self, tenant: str, scope: Scope, traits: Traits) -> str:
         """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
@@ -261,9 +331,12 @@ class Access:
 
     async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]
-        describe_request(tenant=scope.get("tenant"))
+        describe_request(tenant=scope.get("tenant"), address=(address := self._address(scope)))
         self._refused(error, method, path)
-        answer = problem(error, self._routes.template(path), stored_of(method, path))
+        if scope.get("is_wrong_key"):
+            await self._wrong_keys.delay(address)
+        asks = {"WWW-Authenticate": _BROWSER_ASKS} if error.status == 401 and scope.get("is_page") else None
+        answer = problem(error, self._routes.template(path), stored_of(method, path), headers=asks)
         await answer(scope, body.receive, body.send)
 
 
@@ -276,6 +349,18 @@ def token_of(headers: Headers) -> str:
     if scheme.lower() != b"bearer":
         raise Unauthorized("Send an API key: `Authorization: Bearer <key>`.")
     return token.strip().decode("utf-8", "replace")
+
+
+def page_token_of(headers: Headers) -> str:
+    """The same for a page: the password that a browser asks for is the key. Raises Unauthorized."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"basic":
+        return token_of(headers)
+    try:
+        login = base64.b64decode(given.strip(), validate=True)
+    except ValueError:
+        raise Unauthorized from None
+    return login.partition(b":")[2].decode("utf-8", "replace")
 
 
 def _check_body(headers: Headers, body: RequestBody) -> None:

@@ -21,6 +21,9 @@ _SETTING = "SPILLGATE_API_KEYS_FILE"
 _LINE = re.compile(
     r"(?P<tenant>.+):(?P<digest>[0-9a-fA-F]{64})(?::(?P<role>[^:]*))?(?::(?P<name>[^:]*))?(?::(?P<expires>.*))?"
 )
+SHOWN_DIGITS = 12
+"""Hexadecimal digits of its digest that stand for a key without a name."""
+
 NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 NAME_RULE = "a name has at most 64 letters, digits and _.@-"
 

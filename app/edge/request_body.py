@@ -130,7 +130,6 @@ class RequestBody(Struct, eq=False):
     _gate: BodyGate
     _cap: BodyCap
     _values: int = 0
-    _read: int = 0
     _kept: int = 0
     _taken: int = 0
     _ended: bool = False
@@ -139,6 +138,10 @@ class RequestBody(Struct, eq=False):
     request_id: bytes = b""
     started: bool = False
     status: int = 0
+    received: int = 0
+    """Bytes of the body that were read."""
+    sent: int = 0
+    """Bytes of the answer's body."""
 
     async def receive(self) -> Message:
         """Raises BodyTooLarge, InvalidField, Overloaded, ClientDisconnected."""
@@ -156,8 +159,8 @@ class RequestBody(Struct, eq=False):
         return message
 
     def _count(self, size: int) -> None:
-        self._read += size
-        self.check_size(self._read)
+        self.received += size
+        self.check_size(self.received)
         self.hold(size)
 
     def check_size(self, size: int) -> None:
@@ -195,6 +198,7 @@ class RequestBody(Struct, eq=False):
                 await self._send_start()
             return
         body: bytes = message.get("body", b"")
+        self.sent += len(body)
         if len(body) <= FREE_BYTES and (self._ended or not self.has_body):
             if self._held_back is not None:
                 await self._send_start()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from app.operations.logs import log_extracted
+from app.operations.logs import described, log_extracted
 from app.operations.tracing import note_extracted, note_model_call, note_question
-from app.reading import Subject, entry_about, open_subject, path_of
+from app.reading import Subject, entry_about, keep_words, open_subject, path_of
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -20,6 +20,7 @@ from domain.ports import Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
 from extraction.prompts import NOTHING_FOUND
+from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task, frame_answer, frame_failure
 
@@ -57,12 +58,14 @@ class Extracted:
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
-    `needs_model`: past the tenant's quota of model spend the question is refused."""
+    `needs_model`: past the tenant's quota of model spend the question is refused. `shown_before`: what the
+    model was shown of the result in earlier answers."""
 
     ends: float
     require_complete: bool = False
     needs_model: bool = False
     watch: Watch = lambda step: None
+    shown_before: Shown = NOTHING
 
 
 async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
@@ -180,6 +183,7 @@ class _Extraction:
             ends=self._requires.ends,
             whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
+            shown_before=self._requires.shown_before,
         )
 
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
@@ -235,6 +239,8 @@ class _Extraction:
         return Extracted(text, answer, handle, "unknown", entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
+        if self._subject is not None:
+            keep_words(self._rt, self._subject.stored, extracted.entry.id, self._question.extract)
         self._rt.metrics.extracted(extracted.answer)
         note_extracted(extracted.answer, extracted.entry)
         self._rt.metrics.spent(extracted.entry.tokens_out)
@@ -266,6 +272,7 @@ class _Extraction:
                 mode=self._question.mode,
                 strategy=answer.strategy,
                 coverage=0.0,
+                key=described("key"),
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
 

@@ -1,6 +1,7 @@
 """What was decided about one result, and the charge and the accounting entry that follow from it."""
 
 from app.governing.body import MeasuredResult
+from app.operations.logs import described
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
@@ -60,6 +61,9 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
         tool_call_id=result.call_id,
         turn=session.turn if turn is None else turn,
         tool_kind=result.tool_kind,
+        client=result.client,
+        project=result.project,
+        key=described("key"),
         details=_details(decision, measured),
     )
     return Charge(

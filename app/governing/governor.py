@@ -10,6 +10,7 @@ from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing, candidate_outcomes
+from app.operations.audit import note_handle
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
 from app.runtime import Runtime
@@ -296,6 +297,8 @@ class _Governing:
             report_warning=self.report_warning,
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
         )
+        if outcome.handle is not None:
+            note_handle(outcome.handle)
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
         if self.rt.tracer is not None:
             note_governed(self.measured.result, outcome, entry.tokens_out)

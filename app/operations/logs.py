@@ -3,9 +3,7 @@
 import json
 import logging
 import os
-import queue
 import sys
-import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from app.files import write_all
+from app.operations.line_writer import LineOutput, LineWriter
 from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
 from domain.extraction import Answer, Mode
@@ -63,6 +62,12 @@ def describe_request(**fields: str | None) -> None:
         known.update((name, value) for name, value in fields.items() if value is not None)
 
 
+def described(name: str) -> str | None:
+    """A field of the request under way that is known by now."""
+    value: str | None = (_request.get() or {}).get(name)
+    return value
+
+
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of the record, then those of its request."""
     own: Mapping[str, Any] = getattr(record, "fields", None) or {}
@@ -107,75 +112,73 @@ class TextFormatter(logging.Formatter):
         return line
 
 
-class LineWriter(QueueHandler):
-    """Formats a record where it is logged, and writes its line in a thread of its own: a stderr that is not
-    read does not delay the service."""
+class LogHandler(QueueHandler):
+    """Formats a record where it is logged, and writes its line in a thread: a stderr that is not read does
+    not delay the service."""
 
-    # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
-    queue: "queue.SimpleQueue[str | threading.Event | None]"
+    queue: LineWriter[str]  # type: ignore[assignment]
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(queue.SimpleQueue())
-        self._stream = stream
-        # The interpreter waits at its end for the lock of a stream that is written to. A descriptor has none.
-        self._descriptor = _duplicate(stream)
-        self._overflowed = 0
-        self._failed = 0
-        threading.Thread(target=self._write_lines, name="log", daemon=True).start()
+        super().__init__(LineWriter[str]("log", _output(stream), _encoded, MOST_WAITING))  # type: ignore[arg-type]
 
     @property
     def dropped(self) -> int:
         """Lines that were not written."""
-        return self._overflowed + self._failed
+        return self.queue.dropped
 
     def prepare(self, record: logging.LogRecord) -> str:
         return f"{self.format(record)}\n"
 
-    def enqueue(self, line: str) -> None:  # type: ignore[override]
-        if self.queue.qsize() < MOST_WAITING:
-            self.queue.put(line)
-        else:
-            self._overflowed += 1
-
     def flush(self) -> None:
         """Returns when all lines are written, or after FLUSH_SECONDS."""
-        written = threading.Event()
-        self.queue.put(written)
-        written.wait(FLUSH_SECONDS)
+        self.queue.flush(FLUSH_SECONDS)
 
     def close(self) -> None:
         """Ends the thread once the lines are written."""
-        self.queue.put(None)
+        self.queue.end()
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Says nothing: the default prints the record, and whatever it was given."""
 
-    def _write_lines(self) -> None:
-        while (line := self.queue.get()) is not None:
-            if isinstance(line, threading.Event):
-                line.set()
-            elif self._descriptor is None:
-                self._stream.write(line)
-            else:
-                try:
-                    write_all(self._descriptor, line.encode(errors="backslashreplace"))
-                except OSError:
-                    self._failed += 1
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+
+def _encoded(line: str) -> bytes:
+    return line.encode(errors="backslashreplace")
 
 
-def _duplicate(stream: TextIO) -> int | None:
-    """None for a stream in memory."""
+class _Descriptor:
+    """The interpreter waits at its end for the lock of a stream that is written to. A descriptor has none."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, line: bytes) -> None:
+        write_all(self._descriptor, line)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _InMemory:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, line: bytes) -> None:
+        self._stream.write(line.decode())
+
+    def close(self) -> None:
+        """Leaves the stream open: others read it."""
+
+
+def _output(stream: TextIO) -> LineOutput:
     with suppress(OSError):
-        return os.dup(stream.fileno())
-    return None
+        return _Descriptor(os.dup(stream.fileno()))
+    return _InMemory(stream)
 
 
 def dropped_lines() -> int:
     """Lines that were not written since logging was configured last."""
-    return sum(handler.dropped for handler in logging.getLogger().handlers if isinstance(handler, LineWriter))
+    return sum(handler.dropped for handler in logging.getLogger().handlers if isinstance(handler, LogHandler))
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -216,12 +219,12 @@ def configure_logging(level: str, style: LogFormat = "auto", stream: TextIO | No
     terminal, else JSON. May be called again."""
     stream = stream or sys.stderr
     is_text = stream.isatty() if style == "auto" else style == "text"
-    handler = LineWriter(stream)
+    handler = LogHandler(stream)
     handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
     root = logging.getLogger()
     before, root.handlers[:] = root.handlers[:], [handler]
     for old in before:
-        if isinstance(old, LineWriter):
+        if isinstance(old, LogHandler):
             old.close()
     root.setLevel(level.upper())
     for name in _CHATTY:

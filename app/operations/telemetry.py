@@ -96,11 +96,15 @@ async def _timed(took: Callable[[float], None], operation: Awaitable[T]) -> T:
         took(perf_counter() - began)
 
 
-class _DroppedLines(Collector):
+class _Dropped(Collector):
+    """Lines that their writers could not write. `counts`: by metric its help and what counts them."""
+
+    def __init__(self, counts: Mapping[str, tuple[str, Callable[[], int]]]) -> None:
+        self._counts = counts
+
     def collect(self) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            "spillgate_log_lines_dropped", "Lines of the log that were not written.", dropped_lines()
-        )
+        for name, (what, count) in self._counts.items():
+            yield CounterMetricFamily(f"spillgate_{name}", what, count())
 
 
 @dataclass(slots=True)
@@ -138,9 +142,12 @@ class Metrics:
         self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
         self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
         self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
-        self.export_lost = counter("spillgate_export_lost", "Entries that could not be exported.").inc
-        """Called from any thread."""
-        registry.register(_DroppedLines())
+        self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
+            "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
+            "export_lost": ("Entries that could not be exported.", int),
+            "audit_dropped": ("Lines of the audit that were not written.", int),
+        }
+        registry.register(_Dropped(self._dropped))
         self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
         self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
         self._policy_stale = gauge(
@@ -255,6 +262,10 @@ class Metrics:
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
 
+    def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
+        """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""
+        self._dropped[name] = self._dropped[name][0], count
+
     def task_failed(self, name: str) -> None:
         """`name` is one of the supervised background tasks."""
         self._faults.labels(name).inc()
@@ -269,7 +280,7 @@ class Metrics:
         return self._operations.labels(backend, operation).observe
 
     def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
-        """`up`: store and ledger."""
+        """`up`: store, ledger, and the issuer of tokens if there is one."""
         self._ready.set(ready)
         self._down.set(down_seconds)
         for name, is_up in up.items():

@@ -19,6 +19,7 @@ from app.api.answers import JSON, cut_on_error, prefers
 from app.api.bodies import BodyOut
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import KeyRole
+from app.runtime import Runtime
 from domain.accounting import (
     MOST_GROUPS,
     PERIOD_MS,
@@ -33,7 +34,7 @@ from domain.accounting import (
     SummaryRow,
 )
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import InvalidField, ResultNotFound
+from domain.errors import Forbidden, InvalidField, ResultNotFound
 from domain.handles import NAME_PATTERN, parse_handle
 from domain.llm import LlmTokens
 
@@ -53,6 +54,10 @@ _TIME: dict[str, Any] = {
     ]
 }
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
+
+
+Entries = Callable[[EntryFilter, int, str | None], Awaitable[EntryPage]]
+"""A page of entries: at most so many, from the cursor on."""
 
 
 class SummaryFormat(StrEnum):
@@ -160,12 +165,22 @@ async def get_entries(
     request: Request,
     rt: InRuntime,
     chosen: Filter,
+    every_tenant: EveryTenant,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="100; an export has no limit.")] = None,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     order: Annotated[Order, Query(description="Which come first.")] = Order.OLDEST,
+    all_tenants: Annotated[
+        bool, Query(description="An admin's export of every tenant, one after the other.")
+    ] = False,
 ) -> Response | EntriesOut:
-    entries = partial(rt.ledger.entries, newest_first=order is Order.NEWEST)
+    entries: Entries = partial(rt.ledger.entries, newest_first=order is Order.NEWEST)
     accept = request.headers.get("accept", "")
+    if all_tenants:
+        if limit is not None or cursor is not None or not (prefers(accept, CSV) or prefers(accept, NDJSON)):
+            raise InvalidField(
+                f"`all_tenants` is for an export: Accept: {NDJSON} or {CSV}, without limit, cursor."
+            )
+        entries = _of_each(entries, await _tenants(request, rt, every_tenant))
     for media, lines in ((CSV, _csv), (NDJSON, _ndjson)):
         if prefers(accept, media):
             # The first page before the answer begins: a bad cursor is still a clean error.
@@ -178,8 +193,30 @@ async def get_entries(
     return Response(body, media_type=JSON)
 
 
+async def _tenants(request: Request, rt: Runtime, every_tenant: bool) -> list[str]:
+    """All that have entries. Raises Forbidden unless an admin asks, who names none."""
+    if not every_tenant and request.app.state.keys is not None:
+        raise Forbidden("`all_tenants` needs a key with the role `admin`, and no header Spillgate-Tenant.")
+    return [use.tenant for use in await rt.readiness.tenant_uses()]
+
+
+def _of_each(entries: Entries, tenants: list[str]) -> Entries:
+    """Pages of one tenant after the other. Their cursors begin with the place of the tenant."""
+
+    async def page(chosen: EntryFilter, limit: int, cursor: str | None) -> EntryPage:
+        place, _, inner = (cursor or "0").partition(" ")
+        number = int(place)
+        if number >= len(tenants):
+            return EntryPage([], None)
+        found = await entries(replace(chosen, tenant=tenants[number]), limit, inner or None)
+        after = f"{number} {found.next_cursor}" if found.next_cursor else f"{number + 1}"
+        return EntryPage(found.entries, after)
+
+    return page
+
+
 async def _pages(
-    entries: Callable[[EntryFilter, int, str | None], Awaitable[EntryPage]],
+    entries: Entries,
     chosen: EntryFilter,
     limit: int | None,
     page: EntryPage,

@@ -9,10 +9,11 @@ from fastapi import Depends, Request, Response
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
-from app.edge.api_keys import ApiKeys, KeyRole
+from app.edge.api_keys import KeyRole
+from app.edge.credentials import Credentials
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime
-from domain.errors import Draining, StorageError, StoreUnavailable, Unauthorized
+from domain.errors import Draining, Forbidden, IssuerUnavailable, StorageError, StoreUnavailable, Unauthorized
 
 router = Router(tags=["health"])
 
@@ -57,14 +58,14 @@ def _warnings(request: Request, rt: Runtime) -> list[str]:
     return [*rt.warnings, *tenants, *(keys.warnings if keys else ())]
 
 
-def _may_know(request: Request, keys: ApiKeys | None) -> Callable[[str], bool]:
+def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], bool]:
     """Says of which tenants the caller may learn the names: operators of all, an agent of its own. Without a
     file of keys there is one tenant."""
     if keys is None:
         return lambda tenant: True
     try:
-        key = keys.key_of(token_of(request.scope["by_name"]))
-    except Unauthorized:
+        key = request.scope.get("key") or keys.key_of(token_of(request.scope["by_name"]))
+    except (Unauthorized, Forbidden, IssuerUnavailable):
         return lambda tenant: False
     return lambda tenant: key.role is not KeyRole.AGENT or tenant == key.tenant
 
@@ -122,9 +123,12 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     with suppress(Draining, StorageError):
         await _ready(request, rt)
         ready = True
-    rt.metrics.is_ready(ready, rt.readiness.is_up, rt.readiness.down_seconds)
-    keys = request.app.state.keys
-    rt.metrics.key_faults.set(len(keys.warnings) if keys else 0)
+    keys: Credentials | None = request.app.state.keys
+    is_up = rt.readiness.is_up
+    if keys is not None and keys.issuer is not None:
+        is_up = {**is_up, "issuer": keys.issuer.keys.is_up}
+    rt.metrics.is_ready(ready, is_up, rt.readiness.down_seconds)
+    rt.metrics.key_faults.set(keys.key_faults if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Path, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
@@ -15,12 +15,20 @@ from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.errors import NotFound, SpillgateError
-from domain.hooks import CLIENTS, text_in
+from domain.hooks import CLIENTS, in_shell, project_in, text_in
 
 router = Router(tags=["hooks"])
 
 Client = Annotated[
     str, Path(description="The coding agent.", json_schema_extra={"enum": list(CLIENTS)}, examples=["codex"])
+]
+InShell = Annotated[
+    str,
+    Query(
+        max_length=512,
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        description="How the agent's shell calls `spillgate`, where that is not in its PATH.",
+    ),
 ]
 _ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
 
@@ -35,7 +43,9 @@ PASS: dict[str, Any] = {}
     openapi_extra=body_of({}, "The JSON of the agent's hook, as it comes.", required=False),
 )
 @Traits(carries_results=True, fails_open=True, span=GOVERN)
-async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Tenant) -> Response:
+async def post_hook(
+    client: Client, request: Request, rt: InRuntime, tenant: Tenant, shell: InShell = ""
+) -> Response:
     """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
     Only a request that is not admitted (401, 413) is answered with a problem."""
     if client not in CLIENTS:
@@ -45,14 +55,20 @@ async def post_hook(client: Client, request: Request, rt: InRuntime, tenant: Ten
         try:
             check_rate(request)
             body = await read_body(request.scope, request.receive)
-            answer = as_json(await hook_answer(client, body, tenant, rt, request.scope["request_body"].hold))
+            hold = request.scope["request_body"].hold
+            answer = as_json(await hook_answer(client, body, tenant, rt, hold, shell))
         except SpillgateError as error:
             request.app.refused(error, "POST", request.url.path)
     return Response(answer, media_type=JSON)
 
 
 async def hook_answer(
-    client: str, body: bytes | bytearray, tenant: str, rt: Runtime, hold: Callable[[int], None]
+    client: str,
+    body: bytes | bytearray,
+    tenant: str,
+    rt: Runtime,
+    hold: Callable[[int], None],
+    shell: str = "",
 ) -> dict[str, Any]:
     """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
     `hold`: see `RequestBody.hold`. Raises SpillgateError."""
@@ -72,5 +88,8 @@ async def hook_answer(
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
         return PASS
+    call = call._replace(client=client, project=project_in(payload))
     outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)
-    return PASS if outcome.text is None else call.answer(outcome.text)
+    if outcome.text is None:
+        return PASS
+    return call.answer(in_shell(outcome.text, shell) if shell else outcome.text)

@@ -67,6 +67,8 @@ _DESCRIBED = {
     "context": "The usage report: the tokens that are committed in the model's context. In a query, JSON.",
     "policy": "Policy keys for this result alone. In a query, JSON.",
     "door": "The client through which the result comes. The texts name our tools as it shows them.",
+    "client": "For the accounting: the program whose tools these are. Default: `door`.",
+    "project": "For the accounting: what the client works in, such as the name of its folder.",
     "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
     "content": "The result: a string, or a list of MCP content blocks.",
     "used_tokens": "`context.used_tokens`.",

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request, Response
@@ -13,15 +15,18 @@ from app.api.openapi import body_of, struct_of
 from app.api.result_request import UsageIn, policy_text, read_usage
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, check_json, session_key
 from app.edge.api_keys import KeyRole
+from app.reading import asked_words, command_of
 from app.runtime import Runtime
+from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
+from domain.decisions import OutcomeKind
 from domain.errors import (
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
     TooManySessions,
 )
-from domain.handles import DEFAULT_SESSION, SessionKey
+from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
 
 router = Router(tags=["sessions"])
 
@@ -55,9 +60,20 @@ class SessionIn(BodyIn):
     policy: dict[str, Any] | None = Field(None, description="Policy keys for the results of this session.")
 
 
+class LastCall(BodyOut):
+    """The newest result of a session: who sent it, and what the client works in. `command` is that of the
+    newest result that is stored: "" where none is, and for a key that reads no stored text."""
+
+    timestamp: int
+    tool_name: str
+    client: str | None
+    project: str | None
+    command: str
+
+
 class SessionOut(BodyOut):
     """Times are Unix milliseconds. `warnings` say how an unexpected usage report was applied, and that
-    nothing fits the window declared."""
+    nothing fits the window declared. `last_call` is null unless a list was asked for it."""
 
     session_id: str
     context_window: int | None
@@ -72,6 +88,27 @@ class SessionOut(BodyOut):
     last_used_at: int
     expires_at: int
     warnings: list[str]
+    last_call: LastCall | None
+
+
+class AskedOut(BodyOut):
+    """`question`: the words of a model's question. `entry_id` is the entry of its answer."""
+
+    entry_id: str
+    handle: str
+    question: str
+
+
+class QuestionsOut(BodyOut):
+    """Newest first."""
+
+    questions: list[AskedOut]
+    next_cursor: str | None
+
+
+class SessionOrder(StrEnum):
+    ID = "id"
+    NEWEST = "newest"
 
 
 _NOTHING_FITS = (
@@ -105,12 +142,17 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
 @router.get("/sessions/{session_id}", summary="Read a session")
 @Traits(roles=(KeyRole.ADMIN,), raises=(SessionNotFound, SessionEnded))
 async def get_session(rt: InRuntime, key: Key) -> SessionOut:
+    return await _shown(rt, await _live(rt, key))
+
+
+async def _live(rt: Runtime, key: SessionKey) -> Session:
+    """Raises SessionNotFound, SessionEnded."""
     session = await rt.ledger.session(key)
     if session is None:
         raise SessionNotFound("No session has this id. PUT opens one; a first result does too.")
     if session.ended_at is not None:
         raise SessionEnded
-    return await _shown(rt, session)
+    return session
 
 
 @router.delete(
@@ -134,13 +176,62 @@ async def delete_session(rt: InRuntime, key: Key) -> None:
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,
+    request: Request,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
+    order: Annotated[SessionOrder, Query(description="By id, or those used last first.")] = SessionOrder.ID,
+    last_call: Annotated[bool, Query(description="Answer with the last call of each.")] = False,
 ) -> SessionsOut:
-    page = await rt.ledger.sessions(tenant, limit, cursor)
+    page = await rt.ledger.sessions(tenant, limit, cursor, newest_first=order is SessionOrder.NEWEST)
     counts = await rt.store.count_results([session.key for session in page.sessions])
-    shown = [await _out(rt, *one) for one in zip(page.sessions, counts, strict=True)]
+    reads_text = request.scope.get("role") is not KeyRole.ADMIN
+    shown = []
+    for session, count in zip(page.sessions, counts, strict=True):
+        call = await _last_call(rt, session, reads_text and count > 0) if last_call else None
+        shown.append(await _out(rt, session, count, last_call=call))
     return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
+
+
+@router.get("/sessions/{session_id}/questions", summary="List what was asked about its results")
+@Traits(raises=(SessionNotFound, SessionEnded))
+async def list_questions(
+    rt: InRuntime,
+    key: Key,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Entries to look at.")] = 200,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> QuestionsOut:
+    session = await _live(rt, key)
+    of_session = EntryFilter(key.tenant, key.session_id, since=session.created_at)
+    page = await rt.ledger.entries(of_session, limit, cursor, newest_first=True)
+    asked = []
+    for entry in page.entries:
+        words, handle = await asked_words(rt, session.epoch, entry), entry.details.tool_output_handle
+        if words is not None and handle is not None:
+            asked.append(AskedOut(entry_id=entry.id, handle=handle, question=words))
+    return QuestionsOut(questions=asked, next_cursor=page.next_cursor)
+
+
+async def _last_call(rt: Runtime, session: Session, reads_text: bool) -> LastCall | None:
+    calls = EntryFilter(session.key.tenant, session.key.session_id, EntryType.TOOL, since=session.created_at)
+    newest = (await rt.ledger.entries(calls, 1, None, newest_first=True)).entries
+    if not newest:
+        return None
+    command = ""
+    if reads_text:
+        kept = replace(calls, outcome=OutcomeKind.STORE)
+        for entry in (await rt.ledger.entries(kept, 1, None, newest_first=True)).entries:
+            stored = await rt.store.find(
+                session.key.tenant, parse_handle(entry.details.tool_output_handle or "")
+            )
+            command = "" if stored is None else command_of(stored)
+    last = newest[0]
+    return LastCall(
+        timestamp=last.timestamp,
+        tool_name=last.tool_name,
+        client=last.client,
+        project=last.project,
+        command=command,
+    )
 
 
 @router.post(
@@ -161,7 +252,11 @@ async def _shown(rt: Runtime, session: Session, warnings: Sequence[str] = ()) ->
 
 
 async def _out(
-    rt: Runtime, session: Session, stored_results: int, warnings: Sequence[str] = ()
+    rt: Runtime,
+    session: Session,
+    stored_results: int,
+    warnings: Sequence[str] = (),
+    last_call: LastCall | None = None,
 ) -> SessionOut:
     model = await rt.known_models.of_session(session.model)
     return SessionOut(
@@ -178,4 +273,5 @@ async def _out(
         last_used_at=session.last_used_at,
         expires_at=session.last_used_at + rt.retention_ms,
         warnings=list(warnings),
+        last_call=last_call,
     )

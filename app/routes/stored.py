@@ -15,7 +15,18 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
-from app.reading import NO_VALUE, account_read, account_texts, given_text, look_up, path_of, scan
+from app.reading import (
+    NO_VALUE,
+    account_read,
+    account_texts,
+    asked_words,
+    command_of,
+    given_text,
+    look_up,
+    path_of,
+    query_text,
+    scan,
+)
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
@@ -23,7 +34,14 @@ from content.greppable import needs_view
 from content.lines import LinePage, LinePager
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
-from domain.errors import BadPattern, NotQueryable, QueryTooCostly, RangeNotSatisfiable, ResultNotFound
+from domain.errors import (
+    BadPattern,
+    BadQuery,
+    NotQueryable,
+    QueryTooCostly,
+    RangeNotSatisfiable,
+    ResultNotFound,
+)
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
 from extraction.queries import Query as DataQuery
@@ -35,6 +53,9 @@ ANSWER_BYTES = 1 << 18
 
 UNCAPPED_BYTES = 1 << 18
 """The longest answer if the policy sets no size cap."""
+
+_MOST_PAGES = 20
+"""The most pages of entries that one page of a list reads, of which nothing may be stored."""
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -52,7 +73,8 @@ class BodyView(StrEnum):
 
 
 class StoredOut(BodyOut):
-    """What is known of a stored result. Times are Unix milliseconds."""
+    """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
+    call by: the command, file, page or pattern in its arguments, else all of them."""
 
     handle: str
     session_id: str
@@ -65,6 +87,14 @@ class StoredOut(BodyOut):
     sha256: str
     stored_at: int
     expires_at: int
+    command: str
+
+
+class ListOut(BodyOut):
+    """Those that were stored last come first."""
+
+    results: list[StoredOut]
+    next_cursor: str | None
 
 
 class GrepOut(BodyOut):
@@ -72,6 +102,29 @@ class GrepOut(BodyOut):
     total_matches: int
     next_offset: int | None
     view: BodyView
+
+
+@router.get("/results", summary="List what is stored")
+@Traits(span=READ)
+async def list_stored(
+    rt: InRuntime,
+    tenant: Tenant,
+    session_id: Annotated[str | None, Query(description="Only those of this session.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> ListOut:
+    """Retention goes on: to be listed is no use of a result."""
+    wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
+    results: list[StoredOut] = []
+    for _ in range(_MOST_PAGES):
+        page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
+        handles = [entry.details.tool_output_handle for entry in page.entries]
+        found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
+        results += [_stored_out(stored) for stored in found if stored is not None]
+        cursor = page.next_cursor
+        if results or cursor is None:
+            break
+    return ListOut(results=results, next_cursor=cursor)
 
 
 @router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
@@ -131,7 +184,7 @@ async def get_grep(
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)
     if wants_text(request):
-        matches = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0)
+        matches = model_text.Matches(page.matches, page.total_matches, offset + 1, base=0, spans=grep.spans)
         return Response(model_text.grep_text(matches, ANSWER_BYTES), media_type=PLAIN)
     return GrepOut(
         matches=page.matches,
@@ -228,17 +281,19 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 
 def _stored_out(stored: StoredResult) -> StoredOut:
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id"}
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
+        command=command_of(stored),
         **{name: getattr(stored, name) for name in shared},
     )
 
 
 class QueryOut(BodyOut):
     """`total` and `next_offset` are those of an array; `truncated`: `result` is not all of the value. `hint`
-    says why nothing is selected, where keys are the cause, else ""."""
+    says which keys there are where nothing is selected, and where the rows of SQL are in the data, else "".
+    `columns` are those that SQL selects, null for JMESPath."""
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
@@ -247,10 +302,11 @@ class QueryOut(BodyOut):
     next_offset: int | None
     truncated: bool
     hint: str
+    columns: list[str] | None
 
 
 @router.get("/results/{handle:path}/query", summary="Query JSON, NDJSON, CSV or TSV", response_model=QueryOut)
-@Traits(span=READ, raises=(NotQueryable, QueryTooCostly))
+@Traits(span=READ, raises=(BadQuery, NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
     rt: InRuntime,
@@ -258,22 +314,27 @@ async def get_query(
     handle: HandlePath,
     expression: Annotated[
         str,
-        Query(min_length=1, max_length=MAX_EXPRESSION_CHARS, description="JMESPath, over all of the data."),
+        Query(
+            min_length=1,
+            max_length=MAX_EXPRESSION_CHARS,
+            description="SQL over the table `data` where it begins with SELECT or WITH, else JMESPath.",
+        ),
     ],
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
     offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
     accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
-    query = DataQuery(expression, await _cap(rt, stored), stored.tool_name, limit, offset, path_of(stored))
+    is_text = wants_text(request)
+    cap = await _cap(rt, stored)
+    query = DataQuery(expression, cap, stored.tool_name, limit, offset, path_of(stored), is_text)
     running = rt.queries.run(stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored))
     selected = await cancel_on_disconnect(request, running)
     if accounted:
         text = bytes(selected.slice.result).decode()
         await account_texts(rt, stored, [text], found_nothing=text in NO_VALUE)
-    if wants_text(request):
-        text = model_text.value_text(bytes(selected.slice.result))
-        return Response(f"{text}\n[{selected.hint}]" if selected.hint else text, media_type=PLAIN)
+    if is_text:
+        return Response(query_text(query, selected, cap), media_type=PLAIN)
     answer = {**msgspec.structs.asdict(selected.slice), "kind": selected.kind, "hint": selected.hint}
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
@@ -287,7 +348,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `text` is null where it was not kept."""
+    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    `text` are null where they were not kept."""
 
     entry_id: str
     type: EntryType
@@ -295,6 +357,7 @@ class Given(BodyOut):
     outcome: OutcomeKind | None
     strategy: str | None
     tokens: int
+    question: str | None
     text: str | None
 
 
@@ -311,6 +374,7 @@ async def get_given(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
+    texts: Annotated[bool, Query(description="false: `text` is null.")] = True,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> GivenOut:
@@ -325,7 +389,8 @@ async def get_given(
             outcome=entry.outcome,
             strategy=entry.strategy,
             tokens=entry.tokens_out,
-            text=await given_text(rt, stored, entry),
+            question=await asked_words(rt, stored.epoch, entry),
+            text=await given_text(rt, stored, entry) if texts else None,
         )
         for entry in page.entries
         if entry.type is not EntryType.LLM

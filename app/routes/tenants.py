@@ -9,6 +9,7 @@ from app.api.answers import JSON
 from app.api.bodies import BodyOut
 from app.api.routing import ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import KeyRole
+from app.operations.audit import note_tenant
 from app.operations.logs import log_deleted_tenant
 from domain.errors import InvalidField, StorageError
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
@@ -90,6 +91,7 @@ async def delete_tenant(
     stay: revoke its keys first. Safe to repeat."""
     if not is_tenant(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
+    note_tenant(tenant_id)
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
     deleted = DeletedOut(tenant=tenant_id, results=0, sessions=0, entries=0, complete=False)

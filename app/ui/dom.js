@@ -113,6 +113,9 @@ export function bar(share, label, kind = "") {
   return h("span", { class: "bar", role: "img", "aria-label": label }, fill);
 }
 
+/** A command, arguments or a question, in one line that its title shows whole. */
+export const words = (text, attributes = {}) => h("bdi", { class: "mono words", title: text, ...attributes }, foreign(text.replace(/\s+/g, " ").slice(0, 400)));
+
 export const toResult = (handle) => `#/results/${handle}`;
 export const toSession = (id) => `#/sessions/${encodeURIComponent(id)}`;
 
@@ -143,11 +146,12 @@ export function about(entry) {
 const tool = (entry) => (entry.details.tool_output_handle
   ? h("a", { href: toResult(entry.details.tool_output_handle) }, named(entry.tool_name)) : named(entry.tool_name));
 
-export function entriesTable(entries, { session = true } = {}) {
+/** `commands`: those of stored results, by handle. */
+export function entriesTable(entries, commands, { session = true } = {}) {
   const columns = [
     ["When", "text", (entry) => when(entry.timestamp)],
     ["What", "text", kindOf],
-    ["Tool", "text", tool],
+    ["Tool", "text", (entry) => [tool(entry), entry.type === "tool" && commands.get(entry.details.tool_output_handle) ? h("div", {}, words(commands.get(entry.details.tool_output_handle))) : null]],
     ["Session", "text", (entry) => h("a", { href: toSession(entry.session_id) }, named(entry.session_id))],
     ["Size", "number", (entry) => bytes(entry.details.bytes)],
     ["Kept out", "number", (entry) => h("span", { title: `${whole(entry.tokens_saved)} tokens`, class: entry.tokens_saved < 0 ? "minus" : "" }, short(entry.tokens_saved))],

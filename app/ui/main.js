@@ -83,6 +83,7 @@ async function read(page, work) {
   const [isFirst, began] = [page.refresh === null, performance.now()];
   page.isBusy = true;
   const error = await attempt(page, work);
+  if (error?.name !== "AbortError") setAway(error instanceof Away);
   page.isBusy = false;
   if (shown !== page) return;
   if (error === null) $("#read").replaceChildren(when(Date.now()));
@@ -156,6 +157,11 @@ function setPaused(value, event) {
   $("#live").setAttribute("aria-pressed", String(!paused));
   $("#live .word").textContent = paused ? "Paused" : "Live";
   again(event);
+}
+
+function setAway(isAway) {
+  $("#live").classList.toggle("away", isAway);
+  $("#live").title = isAway ? "The service does not answer" : "";
 }
 
 function setTheme(value) {

@@ -1,6 +1,6 @@
 // What was kept out of context, and what reading it back cost: sums, charts and the newest entries.
 
-import { get, keys, query } from "./api.js";
+import { get, keys, query, storedCommands } from "./api.js";
 import { loaded, periods, timeChart } from "./charts.js";
 import { bar, bytes, card, command, dollars, duration, entriesTable, h, named, outcomeMark, percent, plural, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
 
@@ -26,6 +26,7 @@ const GROUPS = [
   ["outcome", "By outcome", "Outcome"],
   ["trigger", "By trigger", "Trigger"],
 ];
+const NEWEST = 25;
 /** How old all below the chart but the newest entries may be, where nothing asks for more. */
 const DETAILS_MS = 60_000;
 /** The same where the window is looked at again. */
@@ -64,7 +65,7 @@ export async function show(root, { signal }) {
     figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
   };
-  let [chart, detailed] = [null, 0];
+  let [chart, detailed, commands] = [null, 0, new Map()];
   signal.addEventListener("abort", () => chart?.destroy());
   let isDrawn = false;
 
@@ -88,7 +89,7 @@ export async function show(root, { signal }) {
     const sum = (group, more = {}) => get("/accounting/summary", { ...selection, group_by: group, ...more }, { signal });
     const newest = (type) => get("/accounting/entries", { ...selection, type, order: "newest", limit: 1000 }, { signal });
     const [sums, recent] = await Promise.all([
-      sum(`${period},type`), get("/accounting/entries", { ...filter, order: "newest", limit: 25 }, { signal }), loaded]);
+      sum(`${period},type`), get("/accounting/entries", { ...filter, order: "newest", limit: NEWEST }, { signal }), loaded]);
     if (sums.total.entries === 0 && recent.entries.length === 0 && !Object.keys(filter).length) {
       empty(root);
       isDrawn = false;
@@ -102,8 +103,14 @@ export async function show(root, { signal }) {
     if (observed.some(Boolean)) lines.push(["Would have been saved (observe)", "warm", observed]);
     chart?.destroy();
     chart = timeChart(parts.chart, `Tokens kept out of context, net of reading back, by ${period}`, times, lines, step);
-    parts.recent.replaceChildren(entriesTable(recent.entries));
+    parts.recent.replaceChildren(entriesTable(recent.entries, commands));
     performance.mark("first-view");
+    if (recent.entries.some((one) => one.type === "tool" && one.details.tool_output_handle && !commands.has(one.details.tool_output_handle))) {
+      const found = await storedCommands({ limit: NEWEST }, { signal });
+      // What was deleted is not asked for again.
+      commands = new Map(recent.entries.map(({ details: { tool_output_handle: handle } }) => [handle, found.get(handle) ?? ""]));
+      parts.recent.replaceChildren(entriesTable(recent.entries, commands));
+    }
     if (until - detailed < (isWhole ? LOOKED_AT_MS : DETAILS_MS)) return;
     const [tools, kinds, questions, large] = await Promise.all([
       sum("tool_name,type"), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),

@@ -1,7 +1,7 @@
 // One stored result: its lines, its structure, questions to it, and what the model was given in its place.
 
 import { Problem, events, get, keys, query, request } from "./api.js";
-import { bytes, card, copyable, dollars, duration, foreign, h, named, outcomeMark, percent, plural, toSession, tokens, when, whole } from "./dom.js";
+import { bytes, card, copyable, dollars, duration, foreign, h, named, outcomeMark, percent, plural, toSession, tokens, when, whole, words } from "./dom.js";
 import { Lines, highlighter, marked } from "./lines.js";
 import { tablePanel, treePanel } from "./structure.js";
 
@@ -36,6 +36,7 @@ function heading(path, info) {
       h("span", { class: "grow" }), copyable(info.handle, "Copy handle"),
       h("button", { type: "button", onclick: () => download(path, info) }, "Download"),
       h("button", { type: "button", class: "danger", onclick: () => remove(path) }, "Delete")),
+    info.command ? h("p", { class: "call" }, words(info.command, { title: info.tool_arguments })) : "",
     h("dl", { class: "facts" },
       fact("Size", bytes(measure.bytes)), fact("Lines", whole(measure.lines)),
       fact("Tokens", `${measure.tokens_exact ? "" : "about "}${whole(measure.tokens)}`),
@@ -221,6 +222,7 @@ function givenCard(path, signal) {
     list.replaceChildren(...answer.given.map((one, index) => {
       const details = h("details", { "data-id": one.entry_id, open: open.has(one.entry_id) || (index === 0 && !open.size) },
         h("summary", {}, NAMES[one.type] ?? one.type, " · ", one.outcome ? outcomeMark(one.outcome) : (one.strategy ?? ""), " · ", tokens(one.tokens), " · ", when(one.timestamp)),
+        one.question === null ? null : h("p", { class: "mono" }, foreign(one.question)),
         one.text === null ? h("p", { class: "note" }, "The text was not kept.") : h("pre", { class: "text", tabindex: 0 }, foreign(one.text)));
       return details;
     }));

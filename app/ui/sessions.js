@@ -1,7 +1,7 @@
 // Sessions: their budgets, and the timeline of one, with what was asked of each result below it.
 
-import { get } from "./api.js";
-import { about, bytes, card, command, foreign, h, kindOf, named, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
+import { askedWords, get, storedCommands } from "./api.js";
+import { about, bytes, card, command, foreign, h, kindOf, named, short, table, tokens, toResult, toSession, when, whole, words } from "./dom.js";
 
 const PAGE = 200;
 
@@ -17,6 +17,11 @@ function budgetBar(budget) {
 
 const remaining = (budget) => (budget.exhausted ? h("span", { class: "state bad" }, "exhausted") : budget.enforced ? `${short(budget.remaining_tokens)} left` : h("span", { class: "muted" }, "not enforced"));
 
+const called = ({ last_call: call }, name) => (call?.[name] ? named(call[name]) : "");
+
+/** The command of the newest stored result: of one that passed no argument is kept, and its tool is all that is known. */
+const lastCommand = ({ last_call: call }) => (call?.command ? words(call.command) : called({ last_call: call }, "tool_name"));
+
 export const list = {
   async show(root, { signal }) {
     const rows = h("div");
@@ -26,8 +31,9 @@ export const list = {
       const sessions = [];
       let cursor = null;
       do {
-        const page = await get("/sessions", { limit: Math.min(PAGE, shown - sessions.length), cursor }, { signal });
-        sessions.push(...page.sessions);
+        const page = await get("/sessions", { order: "newest", last_call: true, limit: Math.min(PAGE, shown - sessions.length), cursor }, { signal });
+        // One that was used between two pages is on both.
+        sessions.push(...page.sessions.filter((session) => !sessions.some((other) => other.session_id === session.session_id)));
         cursor = page.next_cursor;
       } while (cursor && sessions.length < shown);
       if (!sessions.length) {
@@ -37,13 +43,13 @@ export const list = {
       }
       rows.replaceChildren(table("Sessions", [
         ["Session", "text", (one) => h("a", { href: toSession(one.session_id) }, named(one.session_id))],
+        ["Last used", "text", (one) => when(one.last_used_at)],
+        ["Client", "text", (one) => called(one, "client")],
+        ["Project", "text", (one) => called(one, "project")],
+        ["Last command", "text", lastCommand],
+        ["Stored", "number", (one) => whole(one.stored_results)],
         ["Budget", "share", (one) => budgetBar(one.budget)],
         ["", "number", (one) => remaining(one.budget)],
-        ["Window", "number", (one) => short(one.budget.limit_tokens)],
-        ["Model", "text", (one) => (one.model ? named(one.model) : "")],
-        ["Turn", "number", (one) => one.turn ?? ""],
-        ["Stored", "number", (one) => whole(one.stored_results)],
-        ["Last used", "text", (one) => when(one.last_used_at)],
       ], sessions), cursor ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "More sessions")) : "");
     }
     await refresh();
@@ -59,13 +65,15 @@ export const one = {
     root.append(h("div", { class: "head" }, h("h1", {}, named(id))), top, card("Calls, newest first", line));
     async function refresh() {
       const path = `/sessions/${encodeURIComponent(id)}`;
-      const [session, page] = await Promise.all([
+      const [session, page, commands, asked] = await Promise.all([
         get(path, {}, { signal }).catch((error) => { if (error.status === 410 || error.status === 404) return error; throw error; }),
         newest(id, shown, signal),
+        storedCommands({ session_id: id, limit: PAGE }, { signal }),
+        askedWords(id, { signal }),
       ]);
       if (session instanceof Error && !page.entries.length) throw session;
       top.replaceChildren(session instanceof Error ? h("p", { class: "warning" }, session.message) : facts(session));
-      line.replaceChildren(timeline(page.entries), page.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "Earlier calls")) : "");
+      line.replaceChildren(timeline(page.entries, (entry) => (entry.type === "tool" ? commands.get(entry.details.tool_output_handle) : asked.get(entry.id))), page.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += PAGE; refresh(); } }, "Earlier calls")) : "");
     }
     await refresh();
     return refresh;
@@ -93,8 +101,9 @@ function facts(session) {
     session.policy ? h("p", { class: "mono" }, "Policy: ", foreign(JSON.stringify(session.policy))) : "");
 }
 
-/** Extractions, model calls and reads stand below the result that they are about. */
-function timeline(entries) {
+/** Extractions, model calls and reads stand below the result that they are about. `told`: the command of a result's
+ *  call, or the words of a question. */
+function timeline(entries, told) {
   if (!entries.length) return h("p", { class: "none" }, "No call was accounted.");
   const below = new Map();
   const results = new Set(entries.filter((entry) => entry.type === "tool").map((entry) => entry.details.tool_output_handle).filter(Boolean));
@@ -107,15 +116,16 @@ function timeline(entries) {
   return h("ol", { class: "timeline" }, heads.map((entry) => {
     const handle = entry.details.tool_output_handle;
     const questions = entry.type === "tool" ? below.get(handle) ?? [] : [];
-    return h("li", {}, item(entry), questions.length ? h("ul", {}, questions.map((other) => h("li", {}, item(other)))) : "");
+    return h("li", {}, item(entry, told(entry)), questions.length ? h("ul", {}, questions.map((other) => h("li", {}, item(other, told(other))))) : "");
   }));
 }
 
-function item(entry) {
+function item(entry, told) {
   const handle = entry.details.tool_output_handle;
   const name = entry.type === "tool" ? named(entry.tool_name) : "";
   return h("span", { class: "row" }, when(entry.timestamp), kindOf(entry), handle && entry.type === "tool" ? h("a", { href: toResult(handle) }, name) : name,
     h("span", { class: "muted" }, [bytes(entry.details.bytes), `${short(entry.tokens_out)} tokens read`, entry.turn === null ? "" : `turn ${entry.turn}`, entry.tokens_saved > 0 ? `${short(entry.tokens_saved)} kept out` : ""].filter(Boolean).join(" · ")),
-    h("span", { class: "muted" }, about(entry)));
+    h("span", { class: "muted" }, about(entry)),
+    told ? words(told) : "");
 }
 

@@ -88,7 +88,7 @@ export async function tablePanel(path, info, signal) {
   if (info.measure.bytes > MOST_QUERY_BYTES) {
     return h("p", { class: "none" }, `Queries read at most ${bytes(MOST_QUERY_BYTES)}; this has ${bytes(info.measure.bytes)}.`);
   }
-  const expression = h("input", { class: "wide mono", name: "expression", placeholder: "JMESPath, e.g. [?status == 'failed'].{id: id, why: error}", "aria-label": "Query", autocomplete: "off", spellcheck: "false" });
+  const expression = h("input", { class: "wide mono", name: "expression", placeholder: "SELECT status, count(*) FROM data GROUP BY status, or JMESPath", "aria-label": "Query", autocomplete: "off", spellcheck: "false" });
   const out = h("div");
   const form = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); run(0); } }, expression, h("button", { type: "submit" }, "Query"));
   async function run(offset) {
@@ -112,7 +112,7 @@ function answer(page, offset, run) {
   if (page.type === "array") {
     const last = offset + page.result.length;
     const pageButton = (name, to, on) => h("button", { type: "button", disabled: !on, onclick: () => run(to) }, name);
-    parts.push(h("div", { class: "bars" }, h("span", { class: "note grow" }, page.total ? `Items ${whole(offset + 1)} to ${whole(last)} of ${whole(page.total)} (${page.kind})` : "No items"),
+    parts.push(h("div", { class: "bars" }, h("span", { class: "note grow" }, page.total ? `${page.columns ? "Rows" : "Items"} ${whole(offset + 1)} to ${whole(last)} of ${whole(page.total)} (${page.kind})` : "No items"),
       pageButton("Previous", Math.max(0, offset - PAGE), offset > 0), pageButton("Next", page.next_offset ?? 0, page.next_offset !== null)));
     parts.push(rowsOf(page.result, offset));
   } else {

@@ -5,13 +5,23 @@ from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, found_in_slices
 from content.formats.format import Format, Mark, Sample, Shape, by_row
+from content.formats.log import times_ascend
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 
-_CHANGES = re.compile(rb"\s*+(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )")
+# After the message of a commit too, as `git show` prints it.
+_CHANGES = re.compile(
+    rb"\s*+(?:commit [0-9a-f]{7,64}\b(?>(?:[^\n]*+\n(?!diff )){1,99})[^\n]*+\n(?=diff ))?"
+    rb"(?:diff --git |Index: \S|--- [^\n]{1,300}\n\+\+\+ )"
+)
 _FILE = re.compile(
     rb"^(?:diff --git [^\n]{1,300} b/([^\n]{1,300})|\+\+\+ (?:b/)?([^\n\t]{1,300}))", re.MULTILINE
+)
+# They begin with a long literal, which is looked for much faster than a beginning of a line.
+_GIT_HEAD, _PLAIN_HEAD = (
+    re.compile(rb"\ndiff --git ([^\n]{1,600})"),
+    re.compile(rb"\n\+\+\+ ([^\n\t]{1,300})"),
 )
 _HUNK = re.compile(rb"\n(?=@@ |diff --git |Index: )")
 
@@ -28,8 +38,12 @@ class Diff(Format):
         counts = []
         if source.is_whole:
             data = b"\n" + source.data
-            counts.append(count_of(data.count(b"\ndiff --git ") or data.count(b"\n+++ "), "file"))
+            files = _GIT_HEAD.findall(data) or _PLAIN_HEAD.findall(data)
+            counts.append(count_of(len(set(files)), "file"))
         return Shape("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
+
+    def is_ascending(self, source: Source) -> bool | None:
+        return times_ascend(source)
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return by_row(source.data, {name: (at, name) for at, name in _files(source.data)}.values())

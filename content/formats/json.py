@@ -18,7 +18,7 @@ from content.formats.format import Format, Passage, Place, Sample, Shape, Whole,
 from content.formats.log import STAMP
 from content.kind import Kind
 from content.source import Source
-from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, clip, count_of
+from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, clip, count_of, without_surrogates
 from domain.errors import NotQueryable
 
 _JSON = re.compile(rb'[\[{]\s*(?:["\[\]{}\d-]|true|false|null|\Z)')
@@ -689,7 +689,7 @@ def _rows(items: list[Any]) -> list[str]:
     """The keys of the first of a list of objects."""
     if not items or not isinstance(items[0], dict) or not all(isinstance(item, dict) for item in items):
         return []
-    return _names({key: Raw(msgspec.json.encode(item)) for key, item in items[0].items()})
+    return _names(msgspec.json.decode(msgspec.json.encode(without_surrogates(items[0])), type=dict[str, Raw]))
 
 
 def _counted(data: bytes) -> list[tuple[str, str]]:

@@ -110,7 +110,7 @@ _SIGNS = {
         r"import \(\s*$",
         r"func (?:\(\w+ [*\w.\[\]]+\) )?\w+\(.*\{\s*$",
         r"type \w+ (?:struct|interface) ?\{",
-        r"\s*\w+(?:, \w+)* := ",
+        r"\s+\w+(?:, \w+)* := ",
     ),
     Language.RUST: (
         r"use (?:\w+::)+",

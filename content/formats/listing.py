@@ -9,7 +9,8 @@ from content.source import Source
 _PERMISSIONS = re.compile(rb"[-dlbcps][-rwxsStT]{9}[ .+@]")
 _ENTRY = re.compile(b"\n" + _PERMISSIONS.pattern)
 _PATH = re.compile(
-    rb"\s*+[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+)\s*+\Z|[\w@+-]{1,80}+\.\w{1,8}+\s*+\Z"
+    rb"\s*+(?:[A-Za-z]:)?[\w@~.+-]{0,100}+(?>(?:[/\\][\w@.+ -]{0,100}+)+):?\s*+\Z"
+    rb"|[\w@+-]{1,80}+\.(?=\w{0,7}[A-Za-z])\w{1,8}+\s*+\Z"
 )
 _FIRST_LINES = 24
 

@@ -14,7 +14,7 @@ from content.source import Source
 _TIMES = (
     (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d", "YmdHMS"),
     (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d", "YmdHM"),
-    (rb"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d", "dmYHMS"),
+    (rb"\d\d/[A-Z][a-z]{2}/\d{4}[: ]\d\d:\d\d:\d\d", "dmYHMS"),
     (rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}", "mdHMSY"),
     (rb"[A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d", "mdHMS"),
     (rb"\d\d-\d\d \d\d:\d\d:\d\d", "mdHMS"),
@@ -38,7 +38,7 @@ STAMP = re.compile(
     rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
     rb"|<\d{1,3}>|[IWEF]\d{4} \d\d:\d\d|(?:time|ts|level)=\S|\[?(?:%b)\b)"
-    rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:" % _WORDS
+    rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}[: ]" % _WORDS
 )
 # Lines without a time, such as a stack trace, belong to the event above them.
 EVENT = re.compile(
@@ -80,7 +80,7 @@ _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or b
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
 # The second line of an access log: it has statuses, and no levels.
-_ACCESS = re.compile(rb"\n\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}:")
+_ACCESS = re.compile(rb"\n\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}[: ]")
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
 _MOST = 12
 

@@ -45,9 +45,9 @@ _OPENING_ROW, _CLOSING_ROW = re.compile(rb"<tr\b", re.IGNORECASE), re.compile(rb
 _TABLE = re.compile(rb"<(/?)table\b", re.IGNORECASE)
 _ROW = re.compile(rb"<tr\b[^<>]{0,300}>", re.IGNORECASE)
 _ROW_BYTES = 4000
-_END_OF_CELL = re.compile(rb"</t[hd]\s*>", re.IGNORECASE)
+END_OF_CELL = re.compile(rb"</t[hd]\s*>", re.IGNORECASE)
 _TABLE_BYTES = 256 << 10
-_TAGS_BETWEEN = re.compile(
+TAGS_BETWEEN = re.compile(
     rb"</?(?:h[1-6]|p|div|section|article|table|tr|td|th|ul|ol|li|pre|form|br|main|header|nav|body)\b[^<>]{0,300}>",
     re.IGNORECASE,
 )
@@ -86,7 +86,7 @@ class Html(Format):
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = within(passage, *_table_row(data, passage.start, passage.end))
         if has_sentences:
-            start, end = within(passage, *sentences(data, start, end, _TAGS_BETWEEN))
+            start, end = within(passage, *sentences(data, start, end, TAGS_BETWEEN))
         return Whole(start, end, passage.path, columns=_heads_of_cells(data, start))
 
 
@@ -154,4 +154,4 @@ def _heads_of_cells(data: bytes, start: int) -> str:
     cells = data[row.end() : closing.start()]
     if b"<th" not in cells.lower():
         return ""
-    return clipped_columns(TAG.sub(b" ", _END_OF_CELL.sub(b" | ", cells)).strip().removesuffix(b"|"))
+    return clipped_columns(TAG.sub(b" ", END_OF_CELL.sub(b" | ", cells)).strip().removesuffix(b"|"))

@@ -33,7 +33,7 @@ _HEADS = re.compile(rb"#{1,6} \S|```")
 _SETTING = re.compile(
     rb"\s*(?:- )?[\w.\-/$()\"']{1,80}\s*(?:[:?+]?=|:(?:\s|\Z))|\s*\[[^\]]*\]\s*\Z|\t\S"
     rb"|(?:FROM|RUN|COPY|ADD|ENV|ARG|CMD|ENTRYPOINT|WORKDIR|EXPOSE|USER|LABEL|VOLUME|export|include) "
-    rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]* \S+\s*\Z"
+    rb"|\s*[\w-]+ [^;{]*[;{]\s*\Z|\s*[})\]]|\s*[A-Za-z][\w-]*[ \t]+\S+\s*\Z"
 )
 _FIRST = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 
@@ -62,7 +62,9 @@ def is_markdown(sample: Sample) -> bool:
     levels = heading_levels(sample)
     rest = [line for line in lines if not line.lstrip().startswith(b"#")]
     settings = sum(map(bool, map(_SETTING.match, rest)))
-    return len(levels) > 2 or 0 in levels or not rest or settings < 0.5 * len(rest)
+    # Nothing but lines of one level is a long comment.
+    is_comment = not rest and len(levels) == 1 and len(lines) > 3
+    return len(levels) > 2 or 0 in levels or (not is_comment and settings <= 0.5 * len(rest))
 
 
 def heading_levels(sample: Sample) -> set[int]:

@@ -14,7 +14,7 @@ _ROW_LISTS = ("cells", "values", "data", "rows")
 _NAME_LISTS = ("columns", "headers", "fields", "header")
 _ADDRESS = re.compile(r"(?:[^!]{1,80}!)?\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
 # A list of lists, or an object of lists.
-_BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+:\s*+\[(?!\s*+[{\[]))')
+_BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"\s*+:\s*+\[(?!\s*+[{\[]))')
 # Addresses as keys or as members of cells; lists under one of the names of rows.
 _HOLDS = re.compile(
     rb'"(?:(?:address|cell|coordinate|ref)"\s*+:\s*+"(?:[^!"]{1,80}!)?\$?[A-Z]{1,3}\$?\d'

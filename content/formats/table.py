@@ -26,7 +26,10 @@ _CODE = re.compile(
 # Messages of compilers, lines of code and sentences have commas too.
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|[:.]\Z|\(\d+,|\);")
 RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
+_GAPPED_RULE = re.compile(rb"(?:-{2,}|={2,})(?: +(?:-{2,}|={2,}))+\s*\Z")
 _WORDS = re.compile(rb"\S+")
+# `1K-blocks` is the name of a column, `12K` is not.
+_NO_NAME = re.compile(rb"\d(?!\S*[A-Za-z]{4})")
 _ROWS = 8
 _LEAST_ROWS = 3
 _LEAST_COLUMNS = 3
@@ -45,13 +48,14 @@ _FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
 
 class Dialect(NamedTuple):
     """How rows are cells. `mark` separates them; "|" stands around them too, "" is white space under
-    `header`. `first` is the number of lines up to the end of the header and its rule, 0 without a header of
-    words."""
+    `header`. `spans` are where in the header the names of such columns are. `first` is the number of lines up
+    to the end of the header and its rule, 0 without a header of words."""
 
     mark: bytes
     first: int = 1
     header: bytes = b""
-    rows: tuple[bytes, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+    is_ruled: bool = False
 
     @property
     def name(self) -> str:
@@ -70,6 +74,8 @@ def dialect_of(head: bytes) -> Dialect | None:
     lines = list(filter(bytes.strip, every))
     if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
         return Dialect(mark)
+    if ruled := _ruled(every):
+        return ruled
     if len(lines) < 2 or _CODE.match(lines[0]) or _MEMBER in lines[0]:
         return None
     if mark := _separator(lines):
@@ -142,15 +148,25 @@ def _columns(every: list[bytes]) -> Dialect | None:
         fits = sum(row.count(b"|") == bars or RULE.match(row) is not None for row in every_row)
         return Dialect(b"|", above, header) if fits >= 0.9 * len(every_row) else None
     if b"  " in header.strip() and all(is_over(header, row) for row in rows):
-        return Dialect(b"", above, header, tuple(rows))
+        return Dialect(b"", above, header, tuple(columns_over(header, rows)))
     return None
+
+
+def _ruled(every: list[bytes]) -> Dialect | None:
+    """A table with a rule below its header that has a gap between any two columns."""
+    if len(every) <= _LEAST_ROWS or not _GAPPED_RULE.match(every[1]):
+        return None
+    starts = [one.start() for one in _WORDS.finditer(every[1])]
+    spans = tuple(pairwise([*starts, max(len(every[0]), len(every[1]))]))
+    is_under = all(every[0][at - 1 : at].isspace() for at in starts[1:])
+    return Dialect(b"", 2, every[0], spans, is_ruled=True) if is_under and every[0].strip() else None
 
 
 def is_over(header: bytes, row: bytes) -> bool:
     """True if most words of the header begin or end where words of the row do, and none is a word of the row
     or begins with a digit."""
     words = list(_WORDS.finditer(header))
-    if len(words) < _LEAST_COLUMNS or any(word[0][:1].isdigit() for word in words):
+    if len(words) < _LEAST_COLUMNS or any(_NO_NAME.match(word[0]) for word in words):
         return False
     cells = list(_WORDS.finditer(row))
     starts, ends = {cell.start() for cell in cells}, {cell.end() for cell in cells}
@@ -269,18 +285,12 @@ class Table(Format):
 
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
-        dialect = dialect_of(data[:8192])
-        if dialect is None or not dialect.first:
-            return Whole(start, end, passage.path)
-        above = 0
-        for _ in range(
-            dialect.first + (len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0)
-        ):
-            above = data.find(b"\n", above, _HEAD) + 1
+        above = header_end(data)
         if not 0 < above <= start:
             return Whole(start, end, passage.path)
         if above > _HEADER_BYTES:
-            return Whole(start, end, passage.path, columns=clipped_columns(data[:above]))
+            names = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
+            return Whole(start, end, passage.path, columns=clipped_columns(names))
         return Whole(start, end, passage.path, (0, above))
 
     def value(self, source: Source) -> list["Row"]:
@@ -291,6 +301,29 @@ class Table(Format):
         from content.formats.log import times_ascend
 
         return times_ascend(source)
+
+
+def header_end(data: bytes) -> int:
+    """Where the lines that name the columns end; 0 without a header."""
+    dialect = dialect_of(data[:_SNIFFED])
+    if dialect is None or not _has_names(data[:_SNIFFED]):
+        return 0
+    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0
+    above = 0
+    for _ in range(dialect.first + blank):
+        above = data.find(b"\n", above, _HEAD) + 1
+        if not above:
+            return 0
+    return above
+
+
+@lru_cache(maxsize=8)
+def _has_names(head: bytes) -> bool:
+    dialect = dialect_of(head)
+    if dialect is None or dialect.mark not in _MARKS or b"\n" not in head.lstrip(b"\r\n"):
+        return dialect is not None and dialect.first > 0
+    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    return bool(rows) and is_header(rows[0], rows[1:])
 
 
 def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
@@ -311,8 +344,7 @@ def _names_of(dialect: Dialect) -> list[str]:
     if dialect.mark == b"|":
         cells = dialect.header.strip().strip(b"|").split(b"|")
     else:
-        spans = columns_over(dialect.header, dialect.rows)
-        cells = [dialect.header[start:end] for start, end in spans]
+        cells = [dialect.header[start:end].strip() for start, end in dialect.spans]
     return [clip(cell) for cell in cells]
 
 
@@ -325,10 +357,13 @@ def _count(source: Source, dialect: Dialect, names: int) -> int | None:
             return source.lines - names
         if not source.is_whole:
             return None
+        has_quotes = data.count(b'"') % 2 == 0
         # Lines with an odd number of quotes keep one.
-        if not has_blanks and b'"' not in data.translate(None, _NO_QUOTES).replace(b'""', b""):
+        if not has_blanks and not (
+            has_quotes and b'"' in data.translate(None, _NO_QUOTES).replace(b'""', b"")
+        ):
             return source.lines - names
-        return filled_lines(data, has_quotes=data.count(b'"') % 2 == 0) - names
+        return filled_lines(data, has_quotes=has_quotes) - names
     lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
     ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))
     footer = bool(ends) and _FOOTER.match(ends[-1]) is not None
@@ -407,7 +442,7 @@ def rows_of(rows: Sequence[Sequence[str]], *, has_header: bool) -> list[Row]:
 
 def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
     """The cells of the rows below the header."""
-    spans = columns_over(dialect.header, dialect.rows) if not dialect.mark else []
+    spans = dialect.spans
     starts = [0, *(len(dialect.header[:start].decode("utf-8", "ignore")) for start, _ in spans[1:])]
     for line in text.split("\n")[dialect.first :]:
         bare = line.strip()
@@ -416,8 +451,8 @@ def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
         if dialect.mark:
             yield [cell.strip() for cell in bare.removeprefix("|").removesuffix("|").split("|")]
             continue
-        cells = _GAP.split(bare)
-        if len(cells) != len(spans):
+        cells = [] if dialect.is_ruled else _GAP.split(bare)
+        if len(cells) != len(spans) and not dialect.is_ruled:
             cells = bare.split(None, len(spans) - 1)
         if len(cells) != len(spans):
             cells = [line[start:end].strip() for start, end in pairwise([*starts, len(line)])]
@@ -481,7 +516,8 @@ def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
                     seen.add(column)
                 else:
                     possible.remove(column)
-    return [column in possible & seen for column in range(width)]
+    numeric = possible & seen
+    return [column in numeric for column in range(width)]
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:

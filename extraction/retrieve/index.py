@@ -8,12 +8,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import anyio
 
 from content.formats.binary import readable
 from content.formats.format import Passage
+from content.formats.table import header_end
 from content.kind import Kind
 from content.passages import split
 from content.source import Source
@@ -134,6 +136,8 @@ class PassageIndex:
         self._db.execute("COMMIT")
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         self._size = int(pages) * _PAGE + sum(_ROW + len(one.path) for one in self.passages)
+        self.header_end = header_end(text.data) if self.kind is Kind.CSV else 0
+        """Where the header of a table at the beginning ends, 0 without one."""
         self.vectors = Vectors()
         """The vectors of the passages that were embedded, by their numbers."""
 
@@ -147,13 +151,21 @@ class PassageIndex:
 
     def _rows(self, text: Source, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
         is_text = self.kind is not Kind.BINARY
+        path = parted = ""
         for number, passage in enumerate(split(text)):
             if number % _STOP_EVERY == 0 and stop.is_set():
                 raise Stopped
             self.passages.append(passage)
             piece = text.data[passage.start : passage.end]
             body = (piece if is_text else readable(piece)).decode("utf-8", "replace")
-            yield number, searchable(body), searchable(passage.path)
+            if passage.path != path:
+                path, parted = passage.path, searchable(passage.path)
+            yield number, searchable(body), parted
+
+    @cached_property
+    def is_chinese(self) -> bool:
+        """True if it holds a Chinese character, which Japanese has too."""
+        return bool(self.words_from("\u4e00", "\ua000", 1))
 
     def at(self, offset: int) -> int:
         """The number of the passage that holds this byte."""
@@ -169,18 +181,21 @@ class PassageIndex:
         """The number of the last or first passage that holds all of the words; None if none does."""
         if not words:
             return None
-        matched = " AND ".join(map(_quoted, words))
-        found = self._db.execute(_ENDS[is_last], (matched,)).fetchone()
+        found = self._db.execute(_ENDS[is_last], (_all(words),)).fetchone()
         return None if found is None else int(found[0])
 
-    def count(self, phrase: str) -> int:
-        """The number of passages that hold the phrase."""
-        (count,) = self._db.execute(_COUNT, (_quoted(phrase),)).fetchone()
+    def count(self, *phrases: str) -> int:
+        """The number of passages that hold all of the phrases."""
+        (count,) = self._db.execute(_COUNT, (_all(phrases),)).fetchone()
         return int(count)
 
     def words_from(self, first: str, last: str, most: int) -> list[str]:
         """At most `most` indexed words from `first` to before `last`. English endings are cut off."""
         return [word for (word,) in self._db.execute(_WORDS, (first, last, most))]
+
+
+def _all(phrases: Iterable[str]) -> str:
+    return " AND ".join(map(_quoted, phrases))
 
 
 def _quoted(phrase: str) -> str:
@@ -222,6 +237,11 @@ def pieces(word: str) -> Iterator[str]:
             yield from (first + second for first, second in pairwise(part))
         elif part:
             yield part
+
+
+def is_pair(word: str) -> bool:
+    """True for what `pieces` made of a run of characters."""
+    return len(word) == 2 and _RUN.fullmatch(word) is not None
 
 
 def _decoded(codes: re.Match[str]) -> str:

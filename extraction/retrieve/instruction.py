@@ -78,6 +78,14 @@ dimensions size
 runtime clock wall elapsed duration
 language lang locale
 currency usd eur gbp
+overwrite overwrites shred wipe
+compress compressed gzip xz bzip2 zstd zip
+download curl wget fetch
+checksum hash sha256 md5 digest
+schedule scheduled cron crontab timer
+editor vi vim nano emacs
+browser chrome chromium firefox safari lynx
+database postgres postgresql mysql mariadb sqlite redis mongodb
 """
 _BY_WORD: dict[str, list[str]] = {}
 for _line in _GROUPS.strip().splitlines():
@@ -115,9 +123,9 @@ _MONTH = re.compile(
 
 # Stop words of a question.
 _ASKING_WORDS = """
-a about all also am an and any are as at be been being both but by can could did do does each else exact
-exactly extract find for from gave get give had happen happened happens has have her here him his how i if
-in into is it its itself just list located look made many me more most much must my no nor not of on one
+a about all also am an and any are as at be been being both but by can cannot could did do does each else
+exact exactly extract find for from gave get give had happen happened happens has have her here him his how
+i if in into is it its itself just list located look made many me more most much must my no nor not of on one
 only or other our out please provide quote report return say says shall she should show shows since so some
 such tell than that the their them then there these they this those to too under up upon us was we went were
 what when where whether which while who whom whose why will with within would wrong you your
@@ -167,6 +175,16 @@ erste ersten erster letzte letzten letzter neueste neuesten älteste
 primer primera primero último última ultimo ultima premier première dernier dernière
 """
 _OF_ORDER = frozenset(_ORDER_WORDS.split())
+
+# Words for one of the things that are in an order.
+_LIST_WORDS = "commit commits event events message messages request requests release releases"
+_OF_LISTS = frozenset(_LIST_WORDS.split())
+
+# A question about the data as a whole, which its beginning describes.
+_WHOLE = re.compile(
+    r"\b(?:this|dies(?:e[rs]?|em|en)?|ce(?:tte|t)?|est[ea]) (?!is\b|was\b|one\b)\w|这[个份篇]|この|이 ",
+    re.IGNORECASE,
+)
 
 # A question about what went wrong. Programs report that with the words below.
 _TROUBLE = re.compile(
@@ -220,7 +238,8 @@ class ParsedInstruction:
     """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
     `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
     instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
-    `about_first` and `about_last`: what stands at the beginning or at the end of the data; `about_oldest` and
+    `about_first` and `about_last`: what stands at the beginning or at the end of the data; `about_whole`: the
+    data itself, as in "this document"; `about_oldest` and
     `about_newest`: which of several things is the first or the last in their order."""
 
     text: str
@@ -233,6 +252,7 @@ class ParsedInstruction:
     about_extent: bool
     about_first: bool
     about_last: bool
+    about_whole: bool
     about_oldest: bool
     about_newest: bool
 
@@ -240,11 +260,13 @@ class ParsedInstruction:
     def ordered_words(self) -> tuple[str, ...]:
         """The words that name what is ordered, in lower case."""
         words = dict.fromkeys(word.lower() for word in self.words)
-        return tuple(word for word in words if word not in _OF_ORDER and self.needs(word))
+        return tuple(word for word in words if word not in _OF_ORDER | _OF_EXTENT | _OF_LISTS)
 
     def needs(self, word: str) -> bool:
         """False for a lower-case word that need not occur in the data: the name of a unit, such as `rows`;
-        in a question about the extent also `file` or `size`."""
+        in a question about the extent also `file` or `size`, in one about an order `latest` or `first`."""
+        if (self.about_oldest or self.about_newest) and word in _OF_ORDER:
+            return False
         return word not in (_OF_EXTENT if self.about_extent else _UNITS)
 
 
@@ -276,14 +298,26 @@ def parse(instruction: str) -> ParsedInstruction:
         about_extent=_EXTENT.search(instruction[:_MOST_CHARS]) is not None,
         about_first=_FIRST.search(text) is not None,
         about_last=_LAST.search(text) is not None,
+        about_whole=_WHOLE.search(text) is not None,
         about_oldest=_OLDEST.search(text) is not None,
         about_newest=_NEWEST.search(text) is not None,
     )
 
 
+# The same of Chinese, Japanese and Korean, and particles between words.
+_ASKING_CHARACTERS = re.compile(
+    "什么|甚麼|怎么样?|怎样|如何|多少|哪些|哪个|哪里|哪|是否|为什么|请问|有没有|[吗呢的了是]"
+    "|(?:です|ます|でした|ました)か?|でしょうか|とは|何|どの|どれ|どこ|いつ|いくつ|いくら|なぜ"
+    "|(?<=[\u30a1-\u30ff\u4e00-\u9fffA-Za-z0-9])[はをがにでのとも](?![\u3041-\u3096])"
+    "|무엇|얼마나|어떤|언제|어디|입니까|습니까|합니까|인가요|하나요"
+)
+
+
 def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
     """Words in order, split at stop words."""
     runs: list[list[str]] = [[]]
+    if not text.isascii():
+        text = _ASKING_CHARACTERS.sub(" ", text)
     for found in _WORD.findall(text):
         for part in found.split("|"):
             bare = part.strip(_TRIM)

@@ -3,24 +3,31 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
+from itertools import islice
 
 from content.formats.format import Passage
 from content.formats.markup import TAG
 from content.formats.unseen import is_seen
 from content.kind import Kind
-from extraction.retrieve.index import Likeness, PassageIndex
+from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
+from extraction.retrieve.pinyin import spellings
 
 # Weights, measured on questions about recorded results: see the table in `bench/measured.md`. Half or twice a
 # weight changes one answer in a hundred.
 _PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.35, 2.0
+_INSTEAD = 0.3
 _NEIGHBOURS = ((1, 0.3), (2, 0.15))
-_ONE_LINE, _VALUE = 1.0, 0.3
+_ONE_LINE, _VALUE, _HEAD = 1.0, 0.3, 1.0
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
+
+# Shares of the best score. A passage leads if no other has more than _LEAD. What is below the other shares is
+# not shown: of a weak match less falls below, of passages with fewer words than a sure one more.
+_LEAD, _NEAR_BEST, _NEAR_WEAK, _NEAR_FEWER = 0.7, 0.7, 0.5, 0.8
 
 # Of the fusion of two orders. 60 is usual for long lists; here few passages are shown, and a passage that one
 # order alone puts first has to be among them.
@@ -47,8 +54,16 @@ class Hit:
 
     passage: Passage
     score: float
-    words: int
-    """The number of different words of the instruction that it holds."""
+    held: frozenset[str]
+    """The words of the instruction that it holds, one for all forms and synonyms of a word."""
+    exact: frozenset[str] = frozenset()
+    """The quoted texts, identifiers and numbers of the instruction that it holds as they are written."""
+    is_labelled: bool = False
+    """A line of it begins with such a word and the sign of a value, as in `total: 12`."""
+
+    @property
+    def words(self) -> int:
+        return len(self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +78,58 @@ class Ranked:
     """The best passage was found by its meaning, which stands out from that of all others."""
 
     @property
+    def leads(self) -> bool:
+        """True if the best passage is worth clearly more than any other."""
+        return len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score
+
+    @property
     def is_weak(self) -> bool:
-        """True if the best passage holds at most half of the words, and was not found by its meaning."""
+        """True if the best passage holds at most half of the words, does not lead, and was not found by its
+        meaning."""
         few_words = self.words > 1 and 2 * self.hits[0].words <= self.words if self.hits else False
-        return few_words and not self.is_by_meaning
+        return few_words and not self.is_by_meaning and not self.leads
+
+    @property
+    def worth_showing(self) -> list[Hit]:
+        """The hits up to where their worth falls sharply."""
+        if not self.hits:
+            return []
+        best, *others = self.hits
+        least = (_NEAR_WEAK if self.is_weak else _NEAR_BEST) * best.score
+        is_sure = 2 * best.words > self.words
+        worth = [
+            hit
+            for hit in others
+            if hit.score >= (_NEAR_FEWER * best.score if is_sure and hit.held < best.held else least)
+        ]
+        if 2 * best.words <= self.words and not best.is_labelled:
+            worth = [*(hit for hit in others if hit.is_labelled)][:1] + worth
+        return [best, *worth, *self._others_exact(worth)]
+
+    def _others_exact(self, worth: list[Hit]) -> list[Hit]:
+        """For each exact text that neither the best passage nor these hold the best that holds it."""
+        held = self.hits[0].exact.union(*(hit.exact for hit in worth))
+        found = []
+        for hit in self.hits:
+            if not hit.exact <= held:
+                found.append(hit)
+                held |= hit.exact
+        return found
+
+    def beside(self, passages: Sequence[Passage]) -> list[Passage]:
+        """The nearest of `passages`, around the best one, for each word that it does not hold."""
+        best = self.hits[0]
+        held = best.held
+        near = sorted(
+            (hit for hit in self.hits if hit.passage in passages),
+            key=lambda hit: abs(hit.passage.start - best.passage.start),
+        )
+        found = []
+        for hit in near:
+            if not hit.held <= held:
+                found.append(hit.passage)
+                held |= hit.held
+        return found
 
 
 def rank(
@@ -90,6 +153,7 @@ def rank(
         (instruction.phrases, _PHRASE),
         (instruction.exact, _EXACT),
         (instruction.alternatives, _ALTERNATIVE),
+        ([other for other in synonyms(absent) if index.count(other)], _INSTEAD),
         ([found for founds in near.values() for found in founds], _SIMILAR),
     ):
         for number, score in index.rank(phrases, _POOL).items():
@@ -97,15 +161,33 @@ def rank(
     for number, score in _matching(index, instruction, data):
         scores[number] += score
     _spread(scores, len(index.passages))
-    asked = {word: stem(word) for word in instruction.words if instruction.needs(word.lower())}
-    instead = synonyms(word for word in instruction.words if word not in counts)
-    counts |= {other: count for other in instead if (count := index.count(other))}
-    stands_for = asked | {found: stem(word) for word, founds in near.items() for found in founds}
+    # The names of a table's columns are shown above its rows.
+    header = data[: index.header_end].decode("utf-8", "replace").lower()
+    asked = _concepts(
+        word for word in instruction.words if instruction.needs(word.lower()) and stem(word) not in header
+    )
+    for word in _across_words(instruction.words, counts):
+        asked.pop(word, None)
+        near.pop(word, None)
+    stands_for = asked | {found: asked[word] for word, founds in near.items() for found in founds}
+    instead = set()
+    for word in [word for word in instruction.words if word not in counts]:
+        for other in synonyms([word]):
+            if count := index.count(other):
+                instead.add(word)
+                counts[other] = count
+                if word in asked:
+                    stands_for.setdefault(other, asked[word])
     look = _look(index, data, instruction, counts, stands_for)
+    if instruction.about_whole and 0 in scores:
+        scores[0] *= 1 + _HEAD
+    for number in [one for one in scores if index.passages[one].end <= index.header_end]:
+        # The header of a table is shown above its rows.
+        del scores[number]
     hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
-    known = {word.lower() for word in counts}
-    missing = (word.lower() for word in absent if not near[word])
+    known = {word.lower() for word in counts} | {word.lower() for word, found in near.items() if found}
+    missing = (word.lower() for word in absent if near.get(word) == () and word not in instead)
     ranked = Ranked(
         _varied(hits, data),
         tuple(dict.fromkeys(word for word in missing if word not in known)),
@@ -115,6 +197,28 @@ def rank(
         return ranked
     like = _seen([look(number, 0.0) for number in likeness.near], data, index.kind)
     return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
+
+
+def _concepts(words: Iterable[str]) -> dict[str, str]:
+    """For each word the first of the words that mean the same: its forms and its synonyms."""
+    concepts: dict[str, str] = {}
+    first_of: dict[str, str] = {}
+    for word in words:
+        same = next((concepts[other] for other in synonyms([word]) if other in concepts), word.lower())
+        concepts[word] = first_of.setdefault(stem(word), same)
+    return concepts
+
+
+def _across_words(words: Sequence[str], present: Collection[str]) -> list[str]:
+    """The pairs of characters that the data does not hold beside one that it holds, in a script without
+    spaces: they are the end of one word and the beginning of the next."""
+    ends = {word[-1] for word in present if is_pair(word)}
+    begins = {word[0] for word in present if is_pair(word)}
+    return [
+        word
+        for word in words
+        if is_pair(word) and word not in present and (word[0] in ends or word[1] in begins)
+    ]
 
 
 def _spelled(index: PassageIndex, word: str) -> list[str]:
@@ -172,6 +276,7 @@ def _look(
     it, and by a value of the kind that the instruction asks for. `stands_for` names the word of the
     instruction that a counted word stands for, if it needs one."""
     total, value, is_page = len(index.passages), instruction.value, index.kind is Kind.HTML
+    is_text = index.kind is Kind.TEXT
     words: list[tuple[_Form, str]] = [
         ((*_forms(word), math.log(1 + total / count)), stands_for.get(word, ""))
         for word, count in counts.items()
@@ -179,14 +284,15 @@ def _look(
 
     def hit(number: int, score: float) -> Hit:
         passage = index.passages[number]
-        piece = data[passage.start : passage.end]
+        piece = data[max(passage.start, index.header_end) : passage.end]
         text = (TAG.sub(b" ", piece) if is_page else piece).decode("utf-8", "replace").lower()
         held = [(word, asked) for word, asked in words if word[0] in text]
         present = [word for word, _ in held]
         score += _ONE_LINE * max(_worth(line, present) for line in text.split("\n"))
         if value is not None and value.search(text):
             score *= 1 + _VALUE
-        return Hit(passage, score, len({asked for word, asked in held if asked and word[1].search(text)}))
+        asked_words = frozenset(asked for word, asked in held if asked and word[1].search(text))
+        return Hit(passage, score, asked_words, is_labelled=is_text and _is_labelled(text, held))
 
     return hit
 
@@ -199,6 +305,11 @@ def _worth(line: str, words: list[_Form]) -> float:
         if bare in line and form.search(line)
     )
     return found / (1 + len(line) / _LINE_BYTES)
+
+
+def _is_labelled(text: str, held: list[tuple[_Form, str]]) -> bool:
+    labels = [word[2] for word, asked in held if asked]
+    return any(label.match(line.lstrip()) for line in text.split("\n") for label in labels)
 
 
 def stem(word: str) -> str:
@@ -232,13 +343,16 @@ def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) ->
         return hits
     exact = {one: _as_written(one) for one in instruction.exact}
     texts = (data[hit.passage.start : hit.passage.end].decode("utf-8", "replace") for hit in hits)
-    held = [frozenset(one for one, pattern in exact.items() if pattern.search(text)) for text in texts]
-    every = frozenset[str]().union(*held)
-    least = len(every) if every in held else 1
-    holding = [hit for hit, found in zip(hits, held, strict=True) if len(found) >= least]
+    hits = [
+        replace(hit, exact=frozenset(one for one, pattern in exact.items() if pattern.search(text)))
+        for hit, text in zip(hits, texts, strict=True)
+    ]
+    every = frozenset[str]().union(*(hit.exact for hit in hits))
+    least = len(every) if any(hit.exact == every for hit in hits) else 1
+    holding = [hit for hit in hits if len(hit.exact) >= least]
     words = max(hit.words for hit in holding)
     best = max(holding, key=lambda hit: hit.score)
-    kept = [hit for hit, found in zip(hits, held, strict=True) if len(found) >= least or hit.words > words]
+    kept = [hit for hit in hits if len(hit.exact) >= least or hit.words > words]
     beside = (
         hit for hit in hits if best.passage.start == hit.passage.end or hit.passage.start == best.passage.end
     )
@@ -298,7 +412,9 @@ _LAST = "\U0010ffff"
 
 
 def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
-    """At most eight words or phrases that the data holds."""
+    """At most eight words or phrases that the data holds: of a name in Chinese data its characters."""
+    if word[:1].isupper() and word.isascii() and index.is_chinese:
+        return tuple(islice((one for one in spellings(word) if index.count(one)), _MOST))
     word = word.lower()
     if len(word) < _SHORTEST or not word.isalpha():
         return ()

@@ -1,26 +1,30 @@
 """The strategy: ranks the passages of the data and shows the best; data that fits is shown whole."""
 
+import re
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import takewhile
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 
 from content.describe import extent, outline
 from content.formats.binary import File, opaque, readable, readable_runs
-from content.formats.format import Passage, Whole
+from content.formats.format import Passage
 from content.kind import Kind
 from content.natural_language import language_of_text, may_be_in
-from content.passages import whole
 from content.source import Source as Text
-from content.text import cut_head, cut_tail, decode_part
+from content.text import count_of, cut_head, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
-from extraction.retrieve.index import Likeness, PassageIndex
+from extraction.retrieve.excerpts import Excerpts
+from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank, stem
+from extraction.retrieve.suggested_query import suggested_query
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -30,16 +34,25 @@ MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
 
 _MOST_ABSENT = 12
+_FEW_PAIRS = 4
 _ABSENT_BYTES = 300
 _EXTENT_BYTES = 400
-OUTLINE_BYTES = 2000
+NOTHING_BYTES = 1100
+"""The most bytes of a body that says that nothing was found."""
+
+OUTLINE_BYTES = 500
 OUTLINED = 256 * 1024
-_SAMPLE_BYTES = 1000
+_SAMPLE_BYTES = 300
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
+_TAIL_BYTES = 400
+
+# Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
+_CLEAR, _UNCLEAR = 0.25, 0.6
 _HEADER_BYTES = 1000
-_BEGINS = "\nIt begins:\n"
-_ENDS = "\nIt ends:\n"
+_BESIDE = 5
+_RUNNING = (Kind.TEXT, Kind.CODE, Kind.LOG)
+_DATE = re.compile(rb"\b(?:19|20)\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?")
 _READABLE = "Mostly binary: readable parts only."
 _READABLE_BEGIN = "\nThe readable parts begin:\n"
 
@@ -81,10 +94,16 @@ def _whole(task: Task, text: Text) -> Answer:
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    if parse(task.extract).about_extent:
-        with_extent = f"{_extent(task.source, text)}\n\n{body}"
-        body = with_extent if len(with_extent.encode()) <= task.max_bytes else body
+    instruction = parse(task.extract)
+    head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
+    for more in (head, _named_query(text, instruction)):
+        body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
+
+
+def _named_query(text: Text, instruction: ParsedInstruction) -> str:
+    query = suggested_query(text, instruction)
+    return f"[To answer from all rows, query: {query}]\n" if query else ""
 
 
 def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
@@ -93,73 +112,129 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     data = text.data
     instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
+    named = _named_query(text, instruction)
     if other := _ask_in(instruction, ranked, data):
-        return _complete(other, total, max_bytes)
-    if not ranked.hits:
-        return _complete(_without_hits(source, text, instruction, ranked, max_bytes), total, max_bytes)
-    head = f"[{_weakness(ranked, instruction, data)}]\n" if ranked.is_weak else ""
+        return _complete(named + other, total, max_bytes)
+    end = _at_end(index, instruction, text, ranked)
+    chosen = _chosen(index, instruction, ranked, end, text.format.kind)
+    if not chosen.first:
+        room = min(NOTHING_BYTES, max_bytes) - len(named.encode())
+        return _complete(named + _without_hits(source, text, instruction, ranked, room), total, max_bytes)
+    is_weak = ranked.is_weak and end is None
+    head = named + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
         head += f"[{_extent(source, text)}]\n"
-    tail = _tail(total, ranked)
-    fixed = len(head.encode()) + len(tail.encode()) + _NOTE_BYTES
-    # Most of the data fits: where the words do not help, the model may find it.
-    is_shown = ranked.is_weak and 4 * len(data) <= 5 * max_bytes
-    room = (max_bytes if is_shown else min(task.usual_bytes, max_bytes)) - fixed
-    # Where no passage is sure to answer, more of them help more than more of one.
-    excerpts = Excerpts(source, text, room, has_sentences=not ranked.is_weak)
-    passages = _in_turn(index, instruction, ranked, text)
-    for passage in passages:
-        excerpts.add(passage)
+    fixed = len(head.encode()) + min(_TAIL_BYTES, max_bytes // 4) + _NOTE_BYTES
+    most = min(task.usual_bytes, max_bytes) - fixed
+    # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
+    excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
+    aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
+    shown = list(takewhile(excerpts.add, chosen.first))
+    others = chosen.others if shown else ()
+    shown += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
     if excerpts.is_empty:
         excerpts = Excerpts(source, text, max_bytes - fixed)
-        excerpts.add(passages[0])
+        shown = chosen.first[:1]
+        excerpts.add(shown[0])
     if excerpts.is_empty:
-        return _too_little_room(data, passages[0], total, max_bytes)
-    first = next((hit for hit in ranked.hits if hit.passage == passages[0]), None)
-    note = f"{first.words if first else 0} of {ranked.words} words"
-    if ranked.is_by_meaning and first is ranked.hits[0]:
-        note += ", by meaning"
-    return _complete(head + excerpts.text(note) + tail, total, max_bytes)
+        return _too_little_room(data, chosen.first[0], total, max_bytes)
+    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
+    body = head + excerpts.text(_note(ranked, shown[0])) + tail
+    return _complete(body, total, max_bytes)
 
 
-def _in_turn(
-    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, text: Text
-) -> list[Passage]:
-    """Best first; before it the oldest or newest of what is asked for, in data whose order is known. The end
-    or the beginning of the data, where it is asked for, comes before a weak match and after any other. After
-    a weak match the beginning too: it says what the data is."""
-    passages = [hit.passage for hit in ranked.hits]
-    after_best = not ranked.is_weak
-    if instruction.about_first:
-        passages.insert(after_best, index.passages[0])
-    if instruction.about_last:
-        passages.insert(after_best, index.passages[-1])
-    if ranked.is_weak:
-        passages.insert(1, index.passages[0])
-    if (number := _at_end(index, instruction, text)) is not None:
-        passages.insert(0, index.passages[number])
-    return list(dict.fromkeys(passages))
+def _note(ranked: Ranked, first: Passage) -> str:
+    hit = next((hit for hit in ranked.hits if hit.passage == first), None)
+    note = f"{hit.words} of {ranked.words} words" if hit else ""
+    return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
 
 
-def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text) -> int | None:
-    """The passage with the oldest or newest of what is asked for; None where the data has no known order."""
-    if instruction.about_oldest == instruction.about_newest:
+class _Chosen(NamedTuple):
+    """The first passages are shown as far as there is room; the others while the answer is short."""
+
+    first: list[Passage]
+    others: Sequence[Passage] = ()
+
+
+def _chosen(
+    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: "_End | None", kind: Kind
+) -> _Chosen:
+    """`end` is the oldest or newest of what is asked for: it is shown alone unless the best passage holds
+    more words. The end or the beginning of the data, where it is asked for, comes before a weak match and
+    after any other."""
+    if end is not None:
+        best = ranked.hits[0] if ranked.hits else None
+        more = [best.passage] if best and best.words > max(len(end.words), 1) else []
+        return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
+    if not ranked.hits and ranked.absent:
+        return _Chosen([])
+    worth = [hit.passage for hit in ranked.worth_showing]
+    first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
+    ends = [index.passages[0]] if instruction.about_first else []
+    ends += [index.passages[-1]] if instruction.about_last else []
+    if worth and ranked.leads:
+        # "Start" and "end" may be no places of the data.
+        ends = []
+    first = [*ends, *first] if ranked.is_weak else [*first, *ends]
+    return _Chosen(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
+
+
+def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -> Sequence[Passage]:
+    """What stands in the record of the best passage and is asked for too. Below a name in running text may
+    stand what is asked about it."""
+    at = index.at(best.start)
+    if kind in (Kind.JSON, Kind.NDJSON):
+        return ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
+    if kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
+        return index.passages[at + 1 : at + 2]
+    return ()
+
+
+class _End(NamedTuple):
+    """The number of the passage with the oldest or newest of what holds the words."""
+
+    number: int
+    words: Sequence[str]
+
+
+def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked) -> _End | None:
+    """None where none is asked for, or the data has no known order."""
+    if instruction.about_oldest == instruction.about_newest or (ranked.absent and not ranked.hits):
         return None
     is_ascending = text.format.is_ascending(text)
     if is_ascending is None:
-        return None
+        return _by_date(index, text, ranked, is_newest=instruction.about_newest)
     is_last = instruction.about_newest == is_ascending
     words = [word for word in instruction.ordered_words if index.count(word)]
     if text.format.kind is Kind.CSV:
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
         words = [word for word in words if stem(word) not in header]
-    found = index.at_end(words, is_last=is_last)
-    if found is None and len(words) < 2:
-        return len(index.passages) - 1 if is_last else 0
-    return found
+    if not words:
+        return _End(len(index.passages) - 1 if is_last else 0, ())
+    best = {hit.held for hit in ranked.hits if hit.words == ranked.hits[0].words}
+    for wanted in ([words], [sorted(held) for held in best]):
+        ends = [(index.at_end(held, is_last=is_last), held) for held in wanted]
+        found = [_End(number, held) for number, held in ends if number is not None]
+        if found:
+            return max(found) if is_last else min(found)
+    return None
+
+
+def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> _End | None:
+    """The passage with the latest or earliest date of those that hold as many words as the best one."""
+    best = [hit for hit in ranked.hits if hit.words == ranked.hits[0].words]
+    dated = [
+        (max(dates) if is_newest else min(dates), hit.passage.start, sorted(hit.held))
+        for hit in best
+        if (dates := _DATE.findall(text.data[hit.passage.start : hit.passage.end]))
+    ]
+    if len(dated) < 2 or 2 * len(dated) < len(best):
+        return None
+    _, start, held = max(dated) if is_newest else min(dated)
+    return _End(index.at(start), held)
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
@@ -198,16 +273,39 @@ def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
     return f"The data is mostly {language}: ask in {language}."
 
 
-def _tail(total: int, ranked: Ranked) -> str:
-    absent = f" Not in the data: {_listed(ranked.absent)}." if ranked.absent else ""
-    return (
-        f"[Best first, out of {total:,} passages.{absent} For more: ask in other words, or read the lines "
-        "around a place.]"
-    )
+def _tail(index: PassageIndex, ranked: Ranked, shown: list[Passage]) -> str:
+    """How many of the passages with the words of the first one are shown, and which words are in none."""
+    total = f"out of {len(index.passages):,}"
+    held = next((hit.held for hit in ranked.hits if hit.passage == shown[0]), frozenset[str]())
+    is_sure = ranked.leads or 2 * len(held) > ranked.words
+    having = index.count(*held) if held and is_sure else 0
+    together = sum(hit.passage in shown and hit.held >= held for hit in ranked.hits)
+    is_all = 0 < having <= together
+    if is_all:
+        which = "The only passage" if having == 1 else f"All {having} passages"
+        said = [f"{which} with {_listed(sorted(held))}, {total}."]
+    elif having:
+        said = [f"{together:,} of {having:,} passages with {_listed(sorted(held))}, {total}."]
+    else:
+        said = [f"Best first, {total}."]
+    if ranked.absent:
+        said.append(f"Not in the data: {_listed(ranked.absent)}.")
+    if not (is_all or ranked.leads):
+        said.append("For more: ask in other words, or read the lines around a place.")
+    return f"[{' '.join(said)}]"
 
 
-def _listed(words: tuple[str, ...]) -> str:
-    return ", ".join(words[:_MOST_ABSENT])
+def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _End) -> str:
+    which = "newest" if instruction.about_newest else "oldest"
+    if not end.words:
+        return f"[The {which} of all.]"
+    return f"[The {which} of {count_of(index.count(*end.words), 'passage')} with {_listed(end.words)}.]"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Pairs of characters are counted: they are parts of words."""
+    pairs = sum(map(is_pair, words))
+    return f"{len(words)} of the words" if pairs > _FEW_PAIRS else ", ".join(words[:_MOST_ABSENT])
 
 
 def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> Answer:
@@ -219,30 +317,20 @@ def _too_little_room(data: bytes, best: Passage, total: int, max_bytes: int) -> 
 def _without_hits(
     source: Source, text: Text, instruction: ParsedInstruction, ranked: Ranked, max_bytes: int
 ) -> str:
-    """The extent, the outline and the beginning of the data. They answer a question about the extent.
-    Otherwise nothing was found, and they help to ask again. Data hardly longer than the cap is shown for the
-    most part."""
-    data = text.data
+    """What the data is, in at most NOTHING_BYTES. That answers a question about the extent. Otherwise nothing
+    was found, and it helps to ask again."""
     said = [] if instruction.about_extent and not ranked.absent else [NOTHING_FOUND]
     if ranked.absent:
         said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
-    if other := _other_language(instruction, data):
+    if other := _other_language(instruction, text.data):
         said.append(other)
     said.append(_extent(source, text))
     if binary := _binary(text):
-        sample = decode_part(cut_head(readable(data[:OUTLINED]), _SAMPLE_BYTES))
-        return "\n".join((*said, binary)) + (_READABLE_BEGIN + sample if sample else "")
-    said += filter(None, [_outline(text, min(OUTLINE_BYTES, max_bytes // 2))])
-    shown = "\n".join(said)
-    room = max(0, max_bytes - len(shown.encode()) - len(_BEGINS) - len(_ENDS))
-    if len(data) > 2 * max_bytes:
-        room = min(room, _SAMPLE_BYTES)
-    if instruction.about_last:
-        half = room // 2
-        return (
-            f"{shown}{_BEGINS}{decode_part(cut_head(data, half))}{_ENDS}{decode_part(cut_tail(data, half))}"
-        )
-    return shown + _BEGINS + decode_part(cut_head(data, room))
+        sample = decode_part(cut_head(readable(text.data[:OUTLINED]), _SAMPLE_BYTES))
+        said.append(binary + (_READABLE_BEGIN + sample if sample else ""))
+    else:
+        said += filter(None, [_outline(text, min(OUTLINE_BYTES, max_bytes // 2))])
+    return decode_part(cut_head("\n".join(said).encode(), max_bytes))
 
 
 def _outline(text: Text, most: int) -> str:
@@ -291,115 +379,3 @@ def _unreadable(source: Source, found: File, max_bytes: int) -> Answer:
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
     return cap_answer(_in_part(source, answer, 0.0), max_bytes)
-
-
-_NEWLINE = ord("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class _Excerpt:
-    """Bytes `start` to before `end`, from line `line` on (1-based). `first` is the part it begins with."""
-
-    start: int
-    end: int
-    line: int
-    first: Whole
-
-    def joins(self, other: "_Excerpt") -> bool:
-        if self.first.path == other.first.path and (self.end == other.start or other.end == self.start):
-            return True
-        return self.start < other.end and other.start < self.end
-
-
-class Excerpts:
-    """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
-    path, becomes a part of it. Of binary data only the readable runs are shown."""
-
-    def __init__(self, source: Source, text: Text, max_bytes: int, has_sentences: bool = True) -> None:
-        """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
-        prose is shown with the sentences around it."""
-        self._source = source
-        self._text = text
-        self._data = text.data
-        self._max_bytes = max_bytes
-        self._has_sentences = has_sentences
-        self._is_text = text.format.kind is not Kind.BINARY
-        self._excerpts: list[_Excerpt] = []
-        self._left = max_bytes
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._excerpts
-
-    def add(self, passage: Passage) -> None:
-        """Adds the passage with what belongs to it; alone where there is no room for that; not at all where
-        there is no room for it either."""
-        known = sum(
-            max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
-        )
-        is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
-        if is_blank or passage.end - passage.start - known > self._left:
-            return
-        alone = Whole(passage.start, passage.end, passage.path)
-        for shown in (whole(self._text, passage, has_sentences=self._has_sentences), alone):
-            excerpts = self._with(passage, shown)
-            size = sum(len(part.encode()) for part in self._parts(excerpts, ""))
-            if size <= self._max_bytes:
-                self._excerpts, self._left = excerpts, self._max_bytes - size
-                return
-
-    def text(self, note: str) -> str:
-        """The `note` stands beside the first place."""
-        return "".join(self._parts(self._excerpts, note))
-
-    def _with(self, passage: Passage, shown: Whole) -> list[_Excerpt]:
-        line = passage.line - self._data.count(b"\n", shown.start, passage.start)
-        added = _Excerpt(shown.start, shown.end, line, shown)
-        joined = [one for one in self._excerpts if one.joins(added)]
-        if not joined:
-            return [*self._excerpts, added]
-        parts = [*joined, added]
-        first = min(parts, key=lambda one: one.start)
-        all_of_it = _Excerpt(first.start, max(one.end for one in parts), first.line, first.first)
-        return [all_of_it if one is joined[0] else one for one in self._excerpts if one not in joined[1:]]
-
-    def _parts(self, excerpts: list[_Excerpt], note: str) -> Iterator[str]:
-        headers = set()
-        for one in excerpts:
-            first = one.first
-            columns = f"columns: {first.columns}" if first.columns else ""
-            yield f"[{' · '.join(filter(None, (self._place(one), first.path, columns, note)))}]\n"
-            if first.header and first.header not in headers:
-                headers.add(first.header)
-                yield decode_part(self._shown(*first.header))
-            piece = self._shown(one.start, one.end)
-            body = decode_part(piece if self._is_text else readable(piece))
-            yield body if body.endswith("\n") else body + "\n"
-            note = ""
-
-    def _shown(self, start: int, end: int) -> bytes:
-        """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""
-        if not self._text.is_verbatim:
-            return self._data[start:end]
-        first, last = self._text.stored_span(start, end)
-        return self._text.stored[first:last]
-
-    def _place(self, excerpt: _Excerpt) -> str:
-        """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
-        data, source, text = self._data, self._source, self._text
-        spans = source.located(*text.stored_span(excerpt.start, excerpt.end))
-        in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
-        if source.size < source.stored.measure.bytes:
-            return in_bytes
-        if text.is_verbatim:
-            first = excerpt.line + text.stored_line(0) - 1
-            last = first + data.count(b"\n", excerpt.start, excerpt.end - 1)
-        else:
-            first, last = text.line(excerpt.start), text.line(excerpt.end - 1)
-        lines = f"line {first}" if first == last else f"lines {first}-{last}"
-        if header := excerpt.first.header:
-            above = data.count(b"\n", header[0], excerpt.start)
-            lines += f" under line {first - above}"
-        begins = excerpt.start == 0 or data[excerpt.start - 1] == _NEWLINE
-        is_whole = begins and (excerpt.end == len(data) or data[excerpt.end - 1] == _NEWLINE)
-        return lines if is_whole else f"{lines}, {in_bytes}"

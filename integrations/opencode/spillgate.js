@@ -7,6 +7,8 @@ import { join } from "node:path"
 
 const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
+const shell = "" // how a shell calls `spillgate`, where that is not in its PATH: `spillgate hook install` writes it
+const hook = `/hooks/opencode${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const mostBytes = 256 * 1024 * 1024
 const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
@@ -45,8 +47,8 @@ async function replace(input, output) {
   const sent = isBuiltIn
     ? { output: await wholeOutput(output) }
     : { content: output.content, isError: output.isError }
-  const body = JSON.stringify({ input, output: sent })
-  const answer = await fetch(`${base}/hooks/opencode`, {
+  const body = JSON.stringify({ input, output: sent, cwd: process.cwd() })
+  const answer = await fetch(`${base}${hook}`, {
     method: "POST",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,

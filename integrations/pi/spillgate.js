@@ -7,6 +7,8 @@ import { join } from "node:path"
 
 const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
+const shell = "" // how a shell calls `spillgate`, where that is not in its PATH: `spillgate hook install` writes it
+const hook = `/hooks/pi${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 130_000 // milliseconds
 const mostBytes = 256 * 1024 * 1024
@@ -83,7 +85,7 @@ export default function (pi) {
       if (event.details?.fullOutputPath && !pays(shown)) return undefined
       const sessionId = ctx.sessionManager.getSessionId()
       const sent = { sessionId, toolName, toolCallId, input, isError, content: await wholeContent(event) }
-      const { content } = await ask("/hooks/pi", sent, patience)
+      const { content } = await ask(hook, { ...sent, cwd: process.cwd() }, patience)
       if (!content) return undefined
       await offerTools(sessionId).catch(() => {})
       return { content }

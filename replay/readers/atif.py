@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, name_in, text_of
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "atif"
 
@@ -24,7 +24,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
             continue
         agent = record.get("agent")
         agent = agent if isinstance(agent, dict) else {}
-        run = Run(NAME, client=_client(agent.get("name")), model=_text(agent.get("model_name")))
+        run = Run(NAME, client=_client(agent.get("name")), model=name_in(agent.get("model_name")))
         if tools := agent.get("tool_definitions"):
             run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
         for step in record["steps"]:
@@ -42,8 +42,8 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
         case {"source": "system" | "user"}:
             run.steps.append(Said(text_of(step.get("message"))))
         case {"source": "agent"}:
-            turn = Turn(text_of(step.get("message")), model=_text(step.get("model_name")))
-            turn.thinking = _text(step.get("reasoning_content")) or ""
+            turn = Turn(text_of(step.get("message")), model=name_in(step.get("model_name")))
+            turn.thinking = name_in(step.get("reasoning_content")) or ""
             turn.usage = _usage(step.get("metrics"))
             calls = step.get("tool_calls")
             for call in calls if isinstance(calls, list) else ():
@@ -64,19 +64,12 @@ def _add_results(run: Run, turn: Turn, observation: Any) -> None:
         if isinstance(result, dict):
             at = turn.calls[number] if number < len(turn.calls) else None
             call = calls.get(str(result.get("source_call_id")), at)
-            text = text_of(result.get("content"))
-            tool = call.tool if call else "tool"
-            run.steps.append(Result(call.id if call else "", tool, text, call.arguments if call else None))
+            run.steps.append(returned(call, text_of(result.get("content"))))
 
 
 def _usage(metrics: Any) -> Usage | None:
     match metrics:
         case {"prompt_tokens": int(total), "completion_tokens": int(output)}:
-            cached = metrics.get("cached_tokens")
-            cached = cached if isinstance(cached, int) else 0
+            (cached,) = counts(metrics, "cached_tokens")
             return Usage(total - cached, 0, cached, output)
     return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

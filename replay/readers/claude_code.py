@@ -1,21 +1,19 @@
 """Claude Code's JSONL: a session, and one file for each of its subagents."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import text_of, usage_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn
+from replay.runs import Call, Notes, Run, Said, Turn, returned
 
 NAME = "claude-code"
 
-_TALK = ("user", "assistant")
-_SILENT = re.compile(
-    "ai-title|last-prompt|mode|permission-mode|file-history-snapshot|queue-|operation|summary"
-    "|progress|started|result|custom-title|agent-name|tag|pr-|link|bridge-session"
-    "|worktree-state|api-request|api-request-blob|api-|request-shape|atis-latch|cost-state"
-    "|tools-used"
-)
+_SILENT = frozenset([
+    "ai-title", "last-prompt", "mode", "permission-mode", "file-history-snapshot", "queue-operation",
+    "summary", "progress", "started", "result", "custom-title", "agent-name", "tag", "pr-link",
+    "bridge-session", "worktree-state", "api-request", "api-request-blob", "api-request-shape",
+    "atis-latch", "cost-state", "tools-used",
+])  # fmt: skip
 """Records that the model is not shown."""
 
 _CUT_SIGNS = ("<persisted-output>", "Output too large", "... [truncated", "Output has been saved to")
@@ -25,7 +23,7 @@ def recognises(records: Sequence[Any]) -> bool:
     return any(
         isinstance(one, dict)
         and "sessionId" in one
-        and ("parentUuid" in one or _SILENT.fullmatch(str(one.get("type"))))
+        and ("parentUuid" in one or str(one.get("type")) in _SILENT)
         and "projectHash" not in one
         for one in records
     )
@@ -77,10 +75,10 @@ class _Reading:
         elif kind == "user" and isinstance(message, dict):
             self._add_user(record, message)
         elif kind == "attachment":
-            self._add_attachment(record.get("attachment"))
+            self._add_attachment(record.get("rendered"), record.get("attachment"))
         elif kind == "system":
             pass
-        elif not _SILENT.fullmatch(str(kind)):
+        elif str(kind) not in _SILENT:
             notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
 
     def _add_answer(self, message: dict[str, Any]) -> None:
@@ -117,32 +115,29 @@ class _Reading:
         call = self._calls.get(str(block.get("tool_use_id")))
         text = text_of(block.get("content"))
         is_cut = any(sign in text[:400] for sign in _CUT_SIGNS)
-        self.run.steps.append(
-            Result(
-                call.id if call else "",
-                call.tool if call else "tool",
-                text,
-                call.arguments if call else None,
-                is_error=block.get("is_error") is True,
-                is_cut=is_cut,
-                whole=_whole(record.get("toolUseResult"), text) if is_cut else None,
-            )
-        )
+        is_error = block.get("is_error") is True
+        whole = _whole(record.get("toolUseResult"), text) if is_cut else None
+        self.run.steps.append(returned(call, text, is_error=is_error, is_cut=is_cut, whole=whole))
 
-    def _add_attachment(self, attachment: Any) -> None:
-        """What the client adds to the context by itself."""
-        match attachment:
-            case {"type": "hook_success" | "command_permissions" | "queued_command"}:
+    def _add_attachment(self, rendered: Any, attachment: Any) -> None:
+        """What the client adds to the context by itself: `rendered` in newer versions."""
+        match rendered, attachment:
+            case [*messages], _:
+                texts = [text_of(one.get("content")) for one in messages if isinstance(one, dict)]
+                self.run.steps.append(Said("\n".join(texts)))
+            case _, {"type": "hook_success" | "command_permissions" | "queued_command"}:
                 pass
-            case {"content": str(text)}:
+            case _, {"content": str(text)}:
                 self.run.steps.append(Said(text))
-            case {"addedLines": [*lines]}:
+            case _, {"addedLines": [*lines]}:
                 self.run.steps.append(Said(text_of(lines)))
 
 
 def _whole(response: Any, shown: str) -> str | None:
     """The whole output, where the record has it beside what the model was shown."""
     match response:
+        case {"persistedOutputSize": int(size), "stdout": str(out)} if size > len(out.encode()):
+            return None
         case {"stdout": str(out), "stderr": str(err)}:
             whole = out + err
         case {"file": {"content": str(whole)}}:

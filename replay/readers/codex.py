@@ -1,16 +1,18 @@
 """Codex's rollouts: JSON lines of session data, items of the conversation, and events."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import parsed, text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, name_in, parsed, text_of
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "codex"
 
 _WRAPPERS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _SILENT = frozenset({"session_meta", "turn_context", "ghost_snapshot", "world_state", "token_usage_record"})
 _CUT_SIGNS = ("tokens truncated…", "chars truncated…", "[... omitted", "Total output lines:")
+_SHELLS = frozenset({"exec_command", "shell", "shell_command", "local_shell", "container.exec"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _CALLS |= {"web_search_call": "action", "tool_search_call": "arguments"}
 _OUTPUTS = (
@@ -62,6 +64,7 @@ class _Reading:
         self.run = Run(NAME, client=NAME)
         self.model = model
         self._calls: dict[str, Call] = {}
+        self._whole: dict[str, str] = {}
         self._turn: Turn | None = None
 
     def add(self, kind: str, payload: dict[str, Any], notes: Notes) -> None:
@@ -72,8 +75,7 @@ class _Reading:
                 if isinstance(text, str) and text:
                     self.run.steps.append(Said(text))
             case "turn_context":
-                model = payload.get("model")
-                self.model = model if isinstance(model, str) else self.model
+                self.model = name_in(payload.get("model")) or self.model
             case "response_item":
                 self.add_item(payload, notes)
             case "event_msg":
@@ -90,7 +92,7 @@ class _Reading:
             turn.thinking += text_of(item.get("content")) or text_of(item.get("summary"))
         elif kind in _CALLS:
             call_id = str(item.get("call_id") or item.get("id"))
-            tool = str(item.get("name") or kind.removesuffix("_call"))
+            tool = _tool(item.get("name") or kind.removesuffix("_call"), item.get("namespace"))
             call = self._calls[call_id] = Call(call_id, tool, parsed(item.get(_CALLS[kind])))
             self._open_turn().calls.append(call)
         elif kind in _OUTPUTS:
@@ -113,28 +115,34 @@ class _Reading:
             self.run.steps.append(Said(text))
 
     def _add_result(self, item: dict[str, Any]) -> None:
-        call = self._calls.get(str(item.get("call_id")))
-        text = _output(item.get("output"))
+        call_id = str(item.get("call_id"))
+        call = self._calls.get(call_id)
+        found = item.get("tools") if item.get("type") == "tool_search_output" else item.get("output")
+        text = _output(found)
+        is_cut = any(sign in text for sign in _CUT_SIGNS)
         self._turn = None
-        self.run.steps.append(
-            Result(
-                call.id if call else "",
-                call.tool if call else "tool",
-                text,
-                call.arguments if call else None,
-                is_cut=any(sign in text for sign in _CUT_SIGNS),
-            )
-        )
+        whole = self._whole.get(call_id) if is_cut else None
+        self.run.steps.append(returned(call, text, is_cut=is_cut, whole=whole))
 
     def _add_event(self, payload: dict[str, Any]) -> None:
-        """The usage of a request is reported after its items, and before the next request."""
+        """The usage of a request is reported after its items, and before the next request. The whole of an
+        MCP tool's result is reported before what the model is shown of it."""
         match payload:
             case {"type": "token_count", "info": {"last_token_usage": {"input_tokens": int(total)} as used}}:
-                cached, output = used.get("cached_input_tokens"), used.get("output_tokens")
-                cached = cached if isinstance(cached, int) else 0
+                names = ("cache_write_input_tokens", "cached_input_tokens", "output_tokens")
+                written, cached, output = counts(used, *names)
                 turn = next((one for one in reversed(self.run.steps) if isinstance(one, Turn)), None)
                 if turn is not None and turn.usage is None:
-                    turn.usage = Usage(total - cached, 0, cached, output if isinstance(output, int) else 0)
+                    turn.usage = Usage(total - written - cached, written, cached, output)
+            case {"item": {"type": "McpToolCall", "id": str(call_id), "result": {"content": content}}}:
+                self._whole[call_id] = text_of(content)
+
+
+def _tool(name: Any, server: Any) -> str:
+    """The name that the hooks of Codex give the tool."""
+    if str(name) in _SHELLS:
+        return "Bash"
+    return f"{server}__{name}" if isinstance(server, str) and server else str(name)
 
 
 def _output(output: Any) -> str:
@@ -143,5 +151,5 @@ def _output(output: Any) -> str:
         case {"output": str(text)} | {"content": str(text)} | str(text):
             return text
         case {"content": list(blocks)} | list(blocks):
-            return text_of(blocks)
+            return text_of(blocks) or (json.dumps(blocks, ensure_ascii=False) if blocks else "")
     return ""

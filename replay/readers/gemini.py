@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, name_in, text_of
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "gemini"
 
@@ -57,10 +57,7 @@ def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
             # What a tool returned, which stands beside the call too.
             pass
         case "gemini":
-            model = message.get("model")
-            turn = Turn(
-                text, model=model if isinstance(model, str) else None, usage=_usage(message.get("tokens"))
-            )
+            turn = Turn(text, model=name_in(message.get("model")), usage=_usage(message.get("tokens")))
             turn.thinking = "\n".join(
                 str(one.get("description")) for one in _objects(message.get("thoughts"))
             )
@@ -85,16 +82,11 @@ def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:
                 text = next((one for one in response.values() if isinstance(one, str)), "")
                 is_cut = any(sign in text for sign in _CUT_SIGNS)
                 is_error = call.get("status") == "error"
-                run.steps.append(Result(made.id, made.tool, text, made.arguments, is_error, is_cut))
+                run.steps.append(returned(made, text, is_error=is_error, is_cut=is_cut))
 
 
 def _usage(tokens: Any) -> Usage | None:
     if not isinstance(tokens, dict):
         return None
-
-    def number(name: str) -> int:
-        value = tokens.get(name)
-        return value if isinstance(value, int) else 0
-
-    fresh = number("input") + number("tool") - number("cached")
-    return Usage(fresh, 0, number("cached"), number("output") + number("thoughts"))
+    fresh, tool, cached, output, thoughts = counts(tokens, "input", "tool", "cached", "output", "thoughts")
+    return Usage(fresh + tool - cached, 0, cached, output + thoughts)

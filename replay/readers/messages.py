@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "messages"
 
@@ -57,7 +57,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
 def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None = None) -> Run:
     """`about` is the object around the messages."""
     about = about or {}
-    run = Run(NAME, passed=_passed(about), model=_text(about.get("model")))
+    run = Run(NAME, passed=_passed(about), model=name_in(about.get("model")))
     if system := text_of(about.get("system")):
         run.steps.append(Said(system))
     if tools := about.get("tools"):
@@ -82,8 +82,7 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             run.steps.append(_turn(message, calls))
         case "tool" | "function":
             call = calls.get(str(message.get("tool_call_id")))
-            tool = call.tool if call else str(message.get("name") or "tool")
-            run.steps.append(_result(call, tool, text_of(content)))
+            run.steps.append(returned(call, text_of(content), str(message.get("name") or "tool")))
         case _:
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 
@@ -92,19 +91,14 @@ def _add_user(run: Run, content: Any, calls: dict[str, Call]) -> None:
     for block in content if isinstance(content, list) else [content]:
         if isinstance(block, dict) and block.get("type") == "tool_result":
             call = calls.get(str(block.get("tool_use_id")))
-            result = _result(call, call.tool if call else "tool", text_of(block.get("content")))
-            result.is_error = block.get("is_error") is True
-            run.steps.append(result)
+            is_error = block.get("is_error") is True
+            run.steps.append(returned(call, text_of(block.get("content")), is_error=is_error))
         elif text := text_of(block if isinstance(block, str) else [block]):
             run.steps.append(Said(text))
 
 
-def _result(call: Call | None, tool: str, text: str) -> Result:
-    return Result(call.id if call else "", tool, text, call.arguments if call else None)
-
-
 def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
-    turn = Turn(model=_text(message.get("model")), usage=usage_of(message.get("usage")))
+    turn = Turn(model=name_in(message.get("model")), usage=usage_of(message.get("usage")))
     turn.text = text_of(message.get("content"))
     turn.thinking = str(message.get("reasoning_content") or message.get("reasoning") or "")
     content = message.get("content")
@@ -157,27 +151,24 @@ def usage_of(usage: Any) -> Usage | None:
     """Usage as OpenAI or Anthropic report it."""
     if not isinstance(usage, dict):
         return None
-
-    def number(name: str) -> int:
-        value = usage.get(name)
-        return value if isinstance(value, int) else 0
-
     if "prompt_tokens" in usage:
-        details = usage.get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-        cached = cached if isinstance(cached, int) else 0
-        return Usage(number("prompt_tokens") - cached, 0, cached, number("completion_tokens"))
+        total, output = counts(usage, "prompt_tokens", "completion_tokens")
+        (cached,) = counts(usage.get("prompt_tokens_details"), "cached_tokens")
+        return Usage(total - cached, 0, cached, output)
     if "input_tokens" in usage:
-        return Usage(
-            number("input_tokens"),
-            number("cache_creation_input_tokens"),
-            number("cache_read_input_tokens"),
-            number("output_tokens"),
-        )
+        names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+        return Usage(*counts(usage, *names))
     return None
 
 
-def _text(value: Any) -> str | None:
+def counts(value: Any, *names: str) -> list[int]:
+    """The whole numbers of these names; 0 for one that is missing."""
+    found = [value.get(name) for name in names] if isinstance(value, dict) else [None] * len(names)
+    return [one if isinstance(one, int) else 0 for one in found]
+
+
+def name_in(value: Any) -> str | None:
+    """The text, None for an empty one and for anything else."""
     return value if isinstance(value, str) and value else None
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import kind_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, kind_of, name_in
+from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage, returned
 
 NAME = "opencode"
 
@@ -45,7 +45,6 @@ def _runs(messages: Sequence[Any], notes: Notes) -> Iterator[Run]:
 
 def _add(run: Run, role: str, info: dict[str, Any], parts: Sequence[Any], notes: Notes) -> None:
     """Each step of an answer, from one `step-start` to the next, is a request of its own."""
-    model = info.get("modelID")
     turn: Turn | None = None
     results: list[Result] = []
 
@@ -64,7 +63,7 @@ def _add(run: Run, role: str, info: dict[str, Any], parts: Sequence[Any], notes:
             case {"type": "text", "text": str(text)} if role != "assistant":
                 run.steps.append(Said(text))
             case {"type": "text" | "reasoning" | "tool" | "step-finish"} if role == "assistant":
-                turn = turn or Turn(model=model if isinstance(model, str) else None)
+                turn = turn or Turn(model=name_in(info.get("modelID")))
                 _add_part(turn, results, part)
             case {"type": str(kind)} if kind in _SILENT or role != "assistant":
                 pass
@@ -85,20 +84,13 @@ def _add_part(turn: Turn, results: list[Result], part: dict[str, Any]) -> None:
             call = Call(str(part.get("callID")), tool, state.get("input"))
             turn.calls.append(call)
             output, error, about = state.get("output"), state.get("error"), state.get("metadata")
-            returned = output if isinstance(output, str) else error
-            if isinstance(returned, str):
+            shown = output if isinstance(output, str) else error
+            if isinstance(shown, str):
                 is_cut = isinstance(about, dict) and about.get("truncated") is True
-                results.append(
-                    Result(call.id, tool, returned, call.arguments, is_error=output is None, is_cut=is_cut)
-                )
+                results.append(returned(call, shown, is_error=output is None, is_cut=is_cut))
 
 
 def _usage(tokens: dict[str, Any]) -> Usage:
-    cache = tokens.get("cache")
-    cache = cache if isinstance(cache, dict) else {}
-
-    def number(value: Any) -> int:
-        return value if isinstance(value, int) else 0
-
-    output = number(tokens.get("output")) + number(tokens.get("reasoning"))
-    return Usage(number(tokens.get("input")), number(cache.get("write")), number(cache.get("read")), output)
+    fresh, output, reasoning = counts(tokens, "input", "output", "reasoning")
+    written, read = counts(tokens.get("cache"), "write", "read")
+    return Usage(fresh, written, read, output + reasoning)

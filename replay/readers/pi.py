@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import kind_of, text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage
+from replay.readers.messages import counts, kind_of, name_in, text_of
+from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "pi"
 
@@ -48,16 +48,9 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
         case "toolResult":
             call = calls.get(str(message.get("toolCallId")))
             details = message.get("details")
-            run.steps.append(
-                Result(
-                    call.id if call else "",
-                    str(message.get("toolName") or "tool"),
-                    text_of(content),
-                    call.arguments if call else None,
-                    is_error=message.get("isError") is True,
-                    is_cut=isinstance(details, dict) and bool(details.get("truncation")),
-                )
-            )
+            is_cut = isinstance(details, dict) and bool(details.get("truncation"))
+            tool, is_error = str(message.get("toolName") or "tool"), message.get("isError") is True
+            run.steps.append(returned(call, text_of(content), tool, is_error=is_error, is_cut=is_cut))
         case "bashExecution":
             run.steps.append(Said(f"{message.get('command')}\n{message.get('output')}"))
         case role:
@@ -65,8 +58,7 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
 
 
 def _turn(message: dict[str, Any], content: Any, calls: dict[str, Call]) -> Turn:
-    model = message.get("model")
-    turn = Turn(model=model if isinstance(model, str) else None)
+    turn = Turn(model=name_in(message.get("model")))
     for block in content if isinstance(content, list) else []:
         match block:
             case {"type": "text", "text": str(text)}:
@@ -78,6 +70,5 @@ def _turn(message: dict[str, Any], content: Any, calls: dict[str, Call]) -> Turn
                 turn.calls.append(call)
     usage = message.get("usage")
     if isinstance(usage, dict) and usage.get("totalTokens"):
-        names = ("input", "cacheWrite", "cacheRead", "output")
-        turn.usage = Usage(*(value if isinstance(value := usage.get(name), int) else 0 for name in names))
+        turn.usage = Usage(*counts(usage, "input", "cacheWrite", "cacheRead", "output"))
     return turn

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import parsed, text_of
-from replay.runs import Call, Notes, Result, Run, Said, Turn
+from replay.runs import Call, Notes, Run, Said, Turn, returned
 
 NAME = "swe-agent"
 
@@ -47,7 +47,7 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
             run.steps.append(Turn(text_of(message.get("content")), list(pending)))
         elif role in ("user", "tool") and pending:
             call = pending.pop(0)
-            run.steps.append(Result(call.id, call.tool, text_of(message.get("content")), call.arguments))
+            run.steps.append(returned(call, text_of(message.get("content"))))
         elif role in ("system", "user"):
             run.steps.append(Said(text_of(message.get("content"))))
         else:
@@ -79,7 +79,7 @@ def _of_trajectory(trajectory: Any, notes: Notes) -> Run:
                 call = Call("", words[0] if words else "tool", action)
                 thought = str(row.get("response") or row.get("thought") or "")
                 run.steps.append(Turn(thought if action in thought else f"{thought}\n{action}", [call]))
-                run.steps.append(Result("", call.tool, observation, action))
+                run.steps.append(returned(call, observation))
             case _:
                 notes.unknown[f"{NAME}: a row without action and observation"] += 1
     return run

@@ -5,24 +5,10 @@ from html import escape
 
 from replay.advice import policy_file
 from replay.bill import Offer
-from replay.figures import FAILED, PASSED
-from replay.plans import cap_of, preview_of
-from replay.reports.summary import (
-    BILL_COLUMNS,
-    BILL_LEGENDS,
-    CAVEAT,
-    RECORDED,
-    TOOL_LEGEND,
-    USE_COLUMNS,
-    USE_LEGENDS,
-    Summary,
-    billed_line,
-    cap_text,
-    faults,
-    heads,
-    to_do,
-    tokens,
-)
+from replay.plans import cap_of
+from replay.reports import tables
+from replay.reports.summary import CAVEAT, RECORDED, Summary, billed_line, faults, heads, to_do, tokens
+from replay.reports.tables import USE_COLUMNS, Table
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d5dae0; --soft: #5b6672;
@@ -35,8 +21,9 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-caption, .note { color: var(--soft); caption-side: bottom; text-align: left; padding: .4rem 0; }
+.note { color: var(--soft); }
 svg { width: 100%; height: auto; } text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--line); } pre { border: 1px solid var(--line); padding: .8rem; overflow-x: auto; }
 .key { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; }
@@ -59,20 +46,17 @@ def text(summary: Summary) -> str:
 def _sections(summary: Summary) -> Iterator[str]:
     yield "<h1>Spillgate replay</h1>"
     yield "".join(f"<p>{escape(line)}</p>" for line in heads(summary))
-    yield "<h2>Where uses were found</h2>"
-    yield _uses(summary)
+    yield _table(tables.uses(summary))
     yield _plot_of_uses(summary)
-    yield "<h2>The bill</h2>"
-    yield _bills(summary)
+    yield _table(tables.bills(summary))
     if line := billed_line(summary):
         yield f"<p>{escape(line)}</p>"
     yield "<h2>The bill by cap</h2>"
     yield _plot_of_bills(summary)
-    if any(end in summary.figures.by_end for end in (PASSED, FAILED)):
-        yield "<h2>Runs that passed, runs that failed</h2>"
-        yield _by_end(summary)
-    yield "<h2>Tools</h2>"
-    yield _tools(summary)
+    if (by_end := tables.by_end(summary)) is not None:
+        yield _table(by_end)
+    yield _table(tables.tools(summary))
+    yield _table(tables.largest(summary))
     yield "<h2>What to do</h2>"
     yield f"<p>{escape(to_do(summary))}</p>"
     if any(one.plan is not None for one in summary.advised):
@@ -81,75 +65,25 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield "<h2>What could not be read</h2>"
         yield "".join(f"<p>{escape(line)}</p>" for line in lines)
     if summary.shows:
-        yield "<h2>Used and not shown</h2>"
-        yield _table(("tool", "found", "literal"), summary.figures.literals)
+        rows = [(tool, (where, literal)) for tool, where, literal in summary.figures.literals]
+        yield _table(Table("Used and not shown", "tool", ("found", "literal"), rows))
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], note: str = CAVEAT) -> str:
+def _table(table: Table) -> str:
+    names = [table.title, *table.columns]
+    if table.groups:
+        names[1:] = [f"{group}: {name}" for group in table.groups for name in table.columns]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return (
-        f'<div class="scroll"><table><caption>{escape(note)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in (label, *cells))}</tr>"
+        for label, cells in table.rows
     )
-
-
-def _uses(summary: Summary) -> str:
-    total = summary.total
-    names = ("policy", USE_COLUMNS[0], "MB shown", *USE_COLUMNS[1:])
-    uses = f"{total.uses:,}"
-    size = f"{total.bytes / 1e6:,.2f}"
-    rows: list[Sequence[str]] = [(RECORDED, "0", size, uses, *("0" for _ in range(5)))]
-    for label in summary.rows:
-        one = total.policies[label]
-        counts = (one.visible, one.one_call, one.findable, one.lost, one.quotes_broken, one.follow_ups)
-        shown = f"{one.bytes_shown / 1e6:,.2f}"
-        rows.append((label, f"{one.replaced:,}", shown, *(f"{count:,}" for count in counts)))
-    return _table(names, rows, " ".join((CAVEAT, *USE_LEGENDS)))
-
-
-def _bills(summary: Summary) -> str:
-    rows = []
-    for label in summary.rows:
-        one, cells = summary.total.policies[label], [label]
-        for offer in Offer:
-            money = one.bills[offer]
-            cells += [summary.money(money), summary.saved(money, summary.total.recorded)]
-            cells.append(summary.dearer(label, offer))
-        rows.append(cells)
-    names = [f"{offer}: {name}" for offer in Offer for name in BILL_COLUMNS]
-    return _table(("policy", *names), rows, " ".join((CAVEAT, *BILL_LEGENDS)))
-
-
-def _by_end(summary: Summary) -> str:
-    ends = [end for end in (PASSED, FAILED) if end in summary.figures.by_end]
-    rows = []
-    for label in summary.rows:
-        cells = [label]
-        for end in ends:
-            outcomes = summary.figures.by_end[end]
-            one = outcomes.policies[label]
-            cells += [f"{outcomes.runs:,}", summary.saved(one.bills[Offer.LATE], outcomes.recorded)]
-            cells += [f"{one.lost:,}", f"{one.follow_ups:,}"]
-        rows.append(cells)
-    names = [f"{end}: {name}" for end in ends for name in ("runs", "saved, tools late", "lost", "follow-ups")]
-    return _table(("policy", *names), rows)
-
-
-def _tools(summary: Summary) -> str:
-    best = {one.tool: one for one in summary.advised}
-    rows = []
-    for tool, size in sorted(summary.figures.tools.items(), key=lambda one: -one[1].bytes):
-        one, cells = best.get(tool), (cap_text(summary, tool), "", "", "")
-        if one is not None and one.plan is not None:
-            preview = preview_of(one.plan) or "as now"
-            cells = (cells[0], preview, summary.money(one.saved), f"{one.follow_ups:,}")
-        largest = ", ".join(f"{each / 1000:,.1f}" for each in size.largest)
-        rows.append(
-            (tool, f"{size.results:,}", f"{size.bytes / 1000:,.0f}", largest, f"{size.uses:,}", *cells)
-        )
-    names = ("tool", "results", "KB", "largest (KB)", "uses", "best cap", "preview", "saved", "follow-ups")
-    return _table(names, rows, f"{CAVEAT} {TOOL_LEGEND}")
+    return (
+        f"<h2>{escape(table.heading)}</h2>"
+        f'<div class="scroll" tabindex="0"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<p class="note">{escape(" ".join(table.legend))}</p>'
+    )
 
 
 def _key(names: Sequence[str]) -> str:

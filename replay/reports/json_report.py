@@ -31,10 +31,11 @@ def document(summary: Summary) -> dict[str, Any]:
         "clients": dict(figures.clients),
         "runs_with_two_models": figures.runs_with_two_models,
         "runs_without_results": figures.runs_without_results,
-        "total": _outcomes(summary.total, summary.rows),
-        "by_end": {end: _outcomes(one, summary.rows) for end, one in figures.by_end.items()},
+        "total": _outcomes(summary.total, summary),
+        "by_end": {end: _outcomes(one, summary) for end, one in figures.by_end.items()},
         "bill_by_cap": [
-            {"max_bytes": cap_of(plan), **_bills(summary.total.policies[plan.label])} for plan in summary.caps
+            {"max_bytes": cap_of(plan), **_bills(summary.total.policies[plan.label], summary)}
+            for plan in summary.caps
         ],
         "tools": {name: asdict(one) for name, one in figures.tools.items()},
         "advice": [
@@ -58,12 +59,12 @@ def document(summary: Summary) -> dict[str, Any]:
     return found
 
 
-def _outcomes(outcomes: Outcomes, rows: Any) -> dict[str, Any]:
+def _outcomes(outcomes: Outcomes, summary: Summary) -> dict[str, Any]:
     names = ("runs", "turns", "results", "bytes", "tokens", "cut_results", "uses", "quotes", "priced_runs")
     return {
         **{name: getattr(outcomes, name) for name in names},
         "bill_as_recorded": _money(outcomes.recorded),
-        "policies": {label: _policy(outcomes.policies[label]) for label in rows},
+        "policies": {label: _policy(outcomes.policies[label], summary) for label in summary.rows},
     }
 
 
@@ -72,14 +73,14 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _policy(figures: PolicyFigures) -> dict[str, Any]:
-    return {**{name: getattr(figures, name) for name in _COUNTS}, **_bills(figures)}
+def _policy(figures: PolicyFigures, summary: Summary) -> dict[str, Any]:
+    return {**{name: getattr(figures, name) for name in _COUNTS}, **_bills(figures, summary)}
 
 
-def _bills(figures: PolicyFigures) -> dict[str, Any]:
+def _bills(figures: PolicyFigures, summary: Summary) -> dict[str, Any]:
     return {
         "bills": {offer.value: _money(figures.bills[offer]) for offer in Offer},
-        "runs_that_cost_more": {offer.value: figures.dearer[offer] for offer in Offer},
+        "runs_that_cost_more": {offer.value: int(summary.amount(figures.dearer[offer])) for offer in Offer},
     }
 
 

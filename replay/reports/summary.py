@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from replay.advice import LEAST_REPLACED, Advice
 from replay.bill import Money, Offer, Volume
 from replay.figures import LEAST_USES, Figures, Outcomes
-from replay.plans import cap_of
+from replay.plans import IN_FORCE
 from replay.prices import prices_of
 from replay.product import Plan
 from replay.runs import Notes
@@ -15,24 +15,6 @@ from replay.sources import SINGULAR
 CAVEAT = "What it would have shown, not what the model would have done."
 
 RECORDED = "as recorded"
-
-USE_COLUMNS = ("replaced", "visible", "1 call", "found", "lost", "quotes", "follow-ups")
-BILL_COLUMNS = ("bill", "saved", "more")
-
-USE_LEGENDS = (
-    "use: a name, number, path or address in an action of the model that only one earlier result held.",
-    "1 call: in the first answer to a question; found: in the stored bytes alone; quotes: texts to edit "
-    "that are no longer seen; follow-ups: actions that had to ask.",
-)
-BILL_LEGENDS = (
-    "always: tools in every request; late: from the first stored result on; hook: none, the shell asks.",
-    "more: runs that cost more.",
-)
-TOOL_LEGEND = (
-    "leave it: no cap pays; "
-    f"-: too few large results (under {LEAST_REPLACED}); "
-    "passes: whatever its size, for example what the client reads to edit it."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +52,10 @@ class Summary:
             return self.money(Money(recorded.relative - money.relative, recorded.dollars - money.dollars))
         return f"{(before - after) / before:z.1%}" if before else "0.0%"
 
-    def dearer(self, label: str, offer: Offer, outcomes: Outcomes | None = None) -> str:
+    def dearer(self, label: str, offer: Offer) -> str:
         """The share of the runs that cost more."""
-        outcomes = outcomes or self.total
-        count = outcomes.policies[label].dearer[offer]
-        return f"{count / outcomes.runs:.0%}" if self.has_percentages else f"{count}"
+        count = self.amount(self.total.policies[label].dearer[offer])
+        return f"{count / self.total.runs:.0%}" if self.has_percentages else f"{count:.0f}"
 
 
 def dollars(amount: float) -> str:
@@ -95,60 +76,84 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def heads(summary: Summary) -> list[str]:
-    """What was read, in a few lines."""
+    """What was read, and what the policy in force would have done, in a few lines."""
     total, figures, notes = summary.total, summary.figures, summary.notes
     formats = ", ".join(name for name, _ in notes.formats.most_common())
+    turns = plural(total.turns, "turn of a model", "turns of a model")
+    uses, edits = plural(total.uses, "use"), plural(total.quotes, "edit")
+    models = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in figures.models.most_common(5))
+    more = f", {len(figures.models) - 5} more" if len(figures.models) > 5 else ""
     said = [
-        f"{plural(total.runs, 'run')} in {plural(notes.files, 'file')} ({formats}): "
-        f"{plural(total.turns, 'turn of a model', 'turns of a model')}, "
-        f"{plural(total.results, 'result')}, {total.bytes / 1e6:,.1f} MB, {plural(total.uses, 'use')}, "
-        f"{plural(total.quotes, 'quote')}.",
+        f"{plural(total.runs, 'run')} in {plural(notes.files, 'file')} ({formats}): {turns}, "
+        f"{plural(total.results, 'result')} of tools, {total.bytes / 1e6:,.1f} MB, {uses} and {edits} of "
+        "what they hold.",
+        f"Models: {models}{more}.",
+        f"Bill as recorded: {summary.money(total.recorded)}, {_UNITS[summary.is_priced]}.",
     ]
-    models = ", ".join(f"{name} ({count:,})" for name, count in figures.models.most_common(5))
-    if len(figures.models) > 5:
-        models += f", {len(figures.models) - 5} more"
-    said.append(f"Models: {models}.")
-    unit = (
-        "dollars, by public prices"
-        if summary.is_priced
-        else ("tokens of fresh input: cache write 1.25, read 0.1, output 5 where no public price is known")
-    )
-    said.append(f"Bill as recorded: {summary.money(total.recorded)} ({unit}).")
     if summary.model and prices_of(summary.model).dollars is None:
         said.append(f"No price is known for {summary.model}.")
     if not summary.has_percentages:
-        said.append(f"Fewer than {LEAST_USES} uses: amounts, no percentages.")
-    if total.cut_results:
-        cut = plural(total.cut_results, "result was", "results were")
-        said.append(f"{cut} cut by the client before being recorded.")
-    if figures.runs_with_two_models:
-        several = plural(figures.runs_with_two_models, "run has", "runs have")
-        said.append(f"{several} more than one model.")
-    if figures.runs_without_results:
-        none = plural(figures.runs_without_results, "run has", "runs have")
-        said.append(f"{none} no result of a tool.")
-    return said
+        said.append(f"Fewer than {LEAST_USES} uses: amounts instead of percentages.")
+    for count, one, many in (
+        (total.cut_results, "result was cut", "results were cut"),
+        (figures.runs_with_two_models, "run has more than one model", "runs have more than one model"),
+        (figures.runs_without_results, "run has no result of a tool", "runs have no result of a tool"),
+    ):
+        if count:
+            said.append(f"{plural(count, one, many)}{_CUT * (count == total.cut_results and 'cut' in one)}.")
+    return [*said, *_verdict(summary)]
 
 
-def cap_text(summary: Summary, tool: str) -> str:
-    """What the table of tools says of the cap of a tool."""
-    advised = next((one for one in summary.advised if one.tool == tool), None)
-    if advised is not None:
-        return "leave it" if advised.plan is None else f"{cap_of(advised.plan):,}"
-    size = summary.figures.tools[tool]
-    return "passes" if size.bypassed == size.results else "-"
+_CUT = " by the client before the transcript was written"
+_UNITS = {
+    True: "by the public prices of the models",
+    False: "in tokens of fresh input: a token written to the provider's cache counts 1.25, one read from it "
+    "0.1, one of output 5, where no public price of the model is known",
+}
+
+
+def _verdict(summary: Summary) -> list[str]:
+    """What the policy in force would have done, in two sentences."""
+    total = summary.total
+    if not total.results:
+        return []
+    one = total.policies[IN_FORCE.label]
+    asked = plural(one.follow_ups, "later action would have had", "later actions would have had")
+    lost = plural(one.lost, "use would have been lost", "uses would have been lost") if one.lost else ""
+    bills = ", ".join(
+        f"{_change(summary, one.bills[offer])} {how}"
+        for offer, how in (
+            (Offer.HOOK, "where the agent's shell asks (hook)"),
+            (Offer.LATE, "with tools offered late"),
+            (Offer.ALWAYS, "with tools in every request"),
+        )
+    )
+    return [
+        f"In short: the policy in force would have replaced {one.replaced:,} of "
+        f"{plural(total.results, 'result')}; {asked} to ask for what it no longer saw; "
+        f"{lost or 'nothing would have been lost'}. The bill: {bills}."
+    ]
+
+
+def _change(summary: Summary, money: Money) -> str:
+    before, after = summary.amount(summary.total.recorded), summary.amount(money)
+    if round(before - after, 9) == 0:
+        return "the same"
+    return (
+        f"{summary.saved(money, summary.total.recorded).lstrip('-')} {'less' if after < before else 'more'}"
+    )
 
 
 def to_do(summary: Summary) -> str:
     """What to do, above the policy file if there is one."""
     if any(one.plan is not None for one in summary.advised):
         return (
-            "What to do: save this as policy.toml, or add it to the policy file that you have, and start the "
+            "save this as policy.toml, or add it to the policy file that you have, and start the "
             "service with SPILLGATE_POLICY_FILE=policy.toml. It has the caps that would have cost least."
         )
     if summary.advised:
-        return "Leave it alone: no cap pays for any tool of these runs."
-    return f"No advice: too few large results (under {LEAST_REPLACED}) of every tool."
+        return "leave it alone: no cap pays for any tool of these runs."
+    return f"nothing yet. There are too few large results (under {LEAST_REPLACED}) of every tool."
 
 
 def faults(notes: Notes) -> list[str]:
@@ -172,17 +177,20 @@ def billed_line(summary: Summary) -> str:
     if not shared.runs:
         return ""
     parts = [
-        f"{name} {tokens(counted)} of {tokens(billed)} ({_off(counted, billed)})"
+        f"{name} {tokens(billed)} (counted {tokens(counted)}, {_off(counted, billed)})"
         for name, counted, billed in _volumes(shared.counted, shared.billed)
         if billed
     ]
+    off = _off(shared.counted_bill.relative, shared.billed_bill.relative)
     said = (
-        f"Billed usage of {plural(shared.runs, 'run')}: the bill's model counts {', '.join(parts)}; "
-        f"in all {_off(shared.counted_bill.relative, shared.billed_bill.relative)}, with the output as "
-        "billed: transcripts lack some of what models think."
+        f"What providers billed for {plural(shared.runs, 'run')}, beside what is counted here: "
+        f"{', '.join(parts)}. The bill as recorded is off by {off}, with the output as billed: transcripts "
+        "lack some of what models think."
     )
     if shared.uncached_runs:
-        said += f" {plural(shared.uncached_runs, 'run')} billed without a cache: so here, too."
+        said += (
+            f" {plural(shared.uncached_runs, 'run was', 'runs were')} billed without a cache, and so here."
+        )
     return said
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from domain.errors import InvalidField
 
-Kind = Literal["entries", "newest", "sessions"]
+Kind = Literal["entries", "newest", "sessions", "used"]
 
 
 def encode(kind: Kind, position: str) -> str:

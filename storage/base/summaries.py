@@ -8,6 +8,8 @@ import msgspec
 
 from domain import accounting
 from domain.accounting import (
+    DAY_MS,
+    OF_ENTRY_ALONE,
     PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
@@ -53,6 +55,8 @@ class SummedEntry(msgspec.Struct, gc=False, frozen=True):
     model: str | None = None
     tool_kind: str | None = None
     strategy: str | None = None
+    client: str | None = None
+    key: str | None = None
     cost_usd: float = 0.0
     details: SummedDetails = SummedDetails()
 
@@ -160,18 +164,21 @@ class GroupedSums:
 
 
 def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:
-    value = period_of(entry.timestamp, key) if key in PERIOD_MS else getattr(entry, key.value)
+    if key in PERIOD_FORMATS:
+        return period_of(entry.timestamp, key)
+    value = getattr(entry, OF_ENTRY_ALONE.get(key, key.value))
     return None if value is None else str(value)
 
 
 def period_of(timestamp: int, group_by: GroupBy) -> str:
-    """Returns the UTC day, hour or minute of a time in Unix ms."""
-    return _period(timestamp // PERIOD_MS[group_by], group_by)
+    """Returns the UTC month, day, hour or minute of a time in Unix ms."""
+    length = PERIOD_MS.get(group_by, DAY_MS)
+    return _period(timestamp // length * length, group_by)
 
 
 @lru_cache(maxsize=4096)
-def _period(number: int, group_by: GroupBy) -> str:
-    return datetime.fromtimestamp(number * PERIOD_MS[group_by] / 1000, UTC).strftime(PERIOD_FORMATS[group_by])
+def _period(begins: int, group_by: GroupBy) -> str:
+    return datetime.fromtimestamp(begins / 1000, UTC).strftime(PERIOD_FORMATS[group_by])
 
 
 def matches(entry: AccountingEntry | SummedEntry, wanted: EntryFilter) -> bool:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
+from domain.accounting import (
+    DAY_MS,
+    OF_ENTRY_ALONE,
+    AccountingEntry,
+    EntryFilter,
+    EntryPage,
+    GroupBy,
+    Summary,
+)
 from domain.handles import SessionKey, is_name
 from domain.ports import Clock
 from storage.base import cursors
@@ -31,7 +39,8 @@ _SHARDS_AT_ONCE = 160
 """Number of shards whose sums are in memory at the same time."""
 
 _START = "0-0"
-_NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
+_NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE, *OF_ENTRY_ALONE}
+_OF_DAY = (GroupBy.DAY, GroupBy.MONTH)
 _CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
 
 
@@ -103,7 +112,8 @@ class RedisEntries:
             for group, row in sums:
                 if matches_group(group, wanted):
                     known = dict(zip(GROUPED, group, strict=True))
-                    known |= {"tenant": shard.tenant, "day": period_of(begins, GroupBy.DAY)}
+                    known["tenant"] = shard.tenant
+                    known.update((period.value, period_of(begins, period)) for period in _OF_DAY)
                     adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
 
     def _sums(self, shard: Shard, day: int, reply: Any) -> list[tuple[Group, Sums]] | None:

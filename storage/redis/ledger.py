@@ -17,6 +17,7 @@ from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.newest_sessions import newest_page
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
@@ -25,6 +26,7 @@ from storage.redis.records import LARGEST, check_count, encoded, pack_kept
 from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
+_LISTED_AT_ONCE = 1000
 _FRESH_SECONDS = 1.0
 _STEP_BYTES = 4096
 """More than a step writes to Redis, beside its texts."""
@@ -159,7 +161,20 @@ class RedisLedger(RedisEntries, LedgerBase):
         state, _ = await self._sessions.change(key, decide)
         return state.session
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        if newest_first:
+            # The index of live sessions is by name: a second one would be written with each charge.
+            live, more = list[Session](), None
+            while True:
+                page = await self.sessions(tenant, _LISTED_AT_ONCE, more)
+                live += page.sessions
+                if (more := page.next_cursor) is None:
+                    return newest_page(live, limit, cursor)
+        return await self._sessions_by_id(tenant, limit, cursor)
+
+    async def _sessions_by_id(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
         after = "" if cursor is None else cursors.decode("sessions", cursor)
         shards, live = shards_of(tenant), list[Session]()
         while len(live) <= limit:

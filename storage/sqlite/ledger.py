@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
+from domain.accounting import OF_ENTRY_ALONE, AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
+from storage.base.newest_sessions import cursor_after, position_of
 from storage.base.paths import WatchedPath
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.threads import Threads
@@ -145,11 +146,21 @@ class SqliteLedger(LedgerBase):
 
         return await self._writer.run(end)
 
-    async def sessions(self, tenant: str, limit: int, cursor: str | None) -> SessionPage:
-        after = "" if cursor is None else cursors.decode("sessions", cursor)
-        records = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
+    async def sessions(
+        self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
+    ) -> SessionPage:
+        if newest_first:
+            used_at, session_id = position_of(cursor)
+            values = [tenant, used_at, used_at, session_id, limit + 1]
+            records = await self._later(rows.NEWEST_SESSIONS, values)
+        else:
+            after = "" if cursor is None else cursors.decode("sessions", cursor)
+            records = await self._later(rows.SESSIONS, [tenant, after, limit + 1])
         page = [session for row in records[:limit] if (session := rows.session_of(row)) is not None]
-        more = cursors.encode("sessions", records[limit - 1][1]) if len(records) > limit else None
+        if len(records) <= limit:
+            return SessionPage(page, None)
+        _, session_id, _, _, used_at, *_ = records[limit - 1]
+        more = cursor_after(used_at, session_id) if newest_first else cursors.encode("sessions", session_id)
         return SessionPage(page, more)
 
     async def entries(
@@ -171,7 +182,7 @@ class SqliteLedger(LedgerBase):
                 sums = connection.execute(*rows.summary_query(wanted, group_by, summed))
                 return rows.summary_of(sums, group_by)
 
-        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE}.isdisjoint(group_by)
+        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE, *OF_ENTRY_ALONE}.isdisjoint(group_by)
         is_summed = in_sums and wanted.session_id is None and wanted.handle is None
         return await self._on_thread(read)
 

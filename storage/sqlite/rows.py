@@ -13,6 +13,7 @@ import msgspec
 
 from domain import accounting
 from domain.accounting import (
+    OF_ENTRY_ALONE,
     PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
@@ -43,6 +44,11 @@ SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"
+)
+NEWEST_SESSIONS = (
+    "SELECT * FROM sessions WHERE tenant = ? AND ended_at IS NULL"
+    " AND (last_used_at < ? OR last_used_at = ? AND session_id > ?)"
+    " ORDER BY last_used_at DESC, session_id LIMIT ?"
 )
 CALL = (
     "SELECT seq, entry, CAST(fingerprint AS TEXT), CAST(text AS TEXT) FROM entries"
@@ -243,6 +249,11 @@ def summary_query(
         if (period := PERIOD_MS.get(key)) is not None:
             entry, hour, column = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
             grouped = f"strftime('{PERIOD_FORMATS[key]}', group{number} * {period // 1000}, 'unixepoch')"
+        elif key is GroupBy.MONTH:
+            month, column = f"strftime('{PERIOD_FORMATS[key]}', {{}}, 'unixepoch')", "hour"
+            entry, hour = month.format("timestamp / 1000"), month.format(f"hour * {HOUR_MS // 1000}")
+        elif key in OF_ENTRY_ALONE:
+            entry, hour, column = f"CAST(entry AS TEXT) ->> '$.{OF_ENTRY_ALONE[key]}'", "NULL", "NULL"
         columns += f"{grouped}, "
         of_entry += f"{entry} AS group{number}, "
         of_hour += f"{hour} AS group{number}, "

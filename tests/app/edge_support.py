@@ -21,6 +21,7 @@ from app.api.routing import RouteTable, Traits
 from app.edge import server as serving
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
+from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, cancel_on_disconnect
 from app.operations.logs import log_refused
 from app.operations.supervisor import Supervisor
@@ -58,7 +59,7 @@ class EdgeApp(FastAPI):
             super().__call__,
             settings=settings,
             routes=routes,
-            keys=keys,
+            keys=None if keys is None else Credentials(keys),
             draining=lambda: self.state.draining,
             gate=gate,
             refused=self.refused,

@@ -95,6 +95,10 @@ def test_a_query_selects_from_json(url: str) -> None:
     assert handle is not None
     answer = spillgate("query", handle[0].decode(), "[?price > `1998`].name", url=url, key=KEY)
     assert (answer.returncode, answer.stdout) == (0, b'["n1999"]\n')
+    sql = "select count(*) as n, sum(price) from data where price > 1998"
+    answer = spillgate("query", handle[0].decode(), sql, url=url, key=KEY)
+    assert answer.returncode == 0
+    assert answer.stdout.splitlines()[0] == b"n | sum(price)"
     answer = spillgate("query", handle[0].decode(), "[?", url=url, key=KEY)
     assert answer.returncode == 1
     assert b"expression" in answer.stdout

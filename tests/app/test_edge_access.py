@@ -11,6 +11,7 @@ import pytest
 from app.api.routing import RouteTable
 from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
+from app.edge.credentials import Credentials
 from app.edge.request_body import FREE_BYTES, BodyGate
 from app.main import create_app
 from domain.errors import BodyTooLarge, Overloaded
@@ -33,7 +34,7 @@ class Call:
     """One request through a access, before an app that reads all of it and answers how much that was."""
 
     def __init__(self, **given: Any) -> None:
-        self.keys: ApiKeys | None = given.pop("keys", None)
+        self.keys: Credentials | None = given.pop("keys", None)
         self.draining: bool = given.pop("draining", False)
         self.gate: BodyGate = given.pop("gate", BodyGate(100))
         self.refused: list[str] = []
@@ -150,7 +151,7 @@ CLOSED = ["/metrics", "/results", "/swagger", "/livez/", "/livezz", "//livez", "
 async def test_all_but_the_open_paths_needs_a_key(tmp_path: Path) -> None:
     for path in PATHS + CLOSED:
         for given in ["none", "wrong", "right", "basic"]:
-            call = Call(keys=ApiKeys(keys_file(tmp_path / "keys")), allowed_hosts=("localhost",))
+            call = Call(keys=Credentials(ApiKeys(keys_file(tmp_path / "keys"))), allowed_hosts=("localhost",))
             value = {"none": "-", "wrong": "Bearer nope", "right": f"bearer {KEY}", "basic": f"Basic {KEY}"}[
                 given
             ]
@@ -163,7 +164,7 @@ async def test_all_but_the_open_paths_needs_a_key(tmp_path: Path) -> None:
 
 
 async def test_two_keys_at_once_are_refused(tmp_path: Path) -> None:
-    call = Call(keys=ApiKeys(keys_file(tmp_path / "keys")))
+    call = Call(keys=Credentials(ApiKeys(keys_file(tmp_path / "keys"))))
     key = ("authorization", f"Bearer {KEY}")
     assert (await call("GET", "/hello", key, key))[0] == 400
 

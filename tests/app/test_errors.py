@@ -17,7 +17,7 @@ STATUSES = {
     400: "bad_pattern host_not_allowed invalid_utf8 malformed",
     401: "unauthorized",
     403: "forbidden",
-    404: "not_found result_not_found session_not_found",
+    404: "not_found result_not_found session_not_found tenant_not_found",
     405: "method_not_allowed",
     408: "body_timeout header_timeout",
     409: "session_changed",
@@ -25,12 +25,12 @@ STATUSES = {
     413: "body_too_large",
     415: "unsupported_media_type",
     416: "range_not_satisfiable",
-    422: "idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
+    422: "bad_query idempotency_key_reused invalid_field invalid_policy not_queryable query_too_costly",
     429: "spend_reached too_many_requests too_many_sessions",
     431: "headers_too_large",
     500: "internal_error",
     502: "incomplete",
-    503: "draining overloaded store_unavailable",
+    503: "draining issuer_unavailable overloaded store_unavailable",
     507: "store_full tenant_full",
 }
 

@@ -14,8 +14,10 @@ import httpx
 import pytest
 
 from app import files
-from app.operations import export
+from app.operations import export, line_writer
+from app.operations.line_writer import LineWriter
 from app.settings import load_settings
+from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.faults.service_process import SERVE, Service
 
@@ -88,7 +90,7 @@ async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
     if fault == "slow":
         monkeypatch.setattr(export, "MOST_WAITING", 1)
         monkeypatch.setattr(export, "CLOSE_SECONDS", 0.0)
-        monkeypatch.setattr(export.Export, "_write_waiting", lambda export: stuck.wait())
+        monkeypatch.setattr(LineWriter, "_write_waiting", lambda writer: stuck.wait())
     async with serve(accounting_export="/dev/full" if fault == "full" else "-") as client:
         for _ in range(3):
             assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
@@ -100,8 +102,8 @@ async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
 
 
 async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
-    with pytest.raises(export.ConfigError, match="SPILLGATE_ACCOUNTING_EXPORT cannot be opened"):
-        export.Export(str(tmp_path / "no" / "file"), 1 << 20, lambda: None)
+    with pytest.raises(ConfigError, match="SPILLGATE_ACCOUNTING_EXPORT cannot be opened"):
+        export.Export(str(tmp_path / "no" / "file"), 1 << 20)
 
 
 async def test_a_service_on_a_socket_shows_its_metrics_at_a_port_and_nothing_else(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ async def test_a_service_on_a_socket_shows_its_metrics_at_a_port_and_nothing_els
 def test_a_wrong_address_says_how_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ["9377", ":9377", "host:", "host:99999", "host:x"]:
         monkeypatch.setenv("SPILLGATE_METRICS_ADDRESS", address)
-        with pytest.raises(export.ConfigError, match="write host:port"):
+        with pytest.raises(ConfigError, match="write host:port"):
             load_settings()
 
 
@@ -149,7 +151,7 @@ def test_the_port_of_the_service_is_not_the_one_for_metrics(monkeypatch: pytest.
         port = str(sock.getsockname()[1])
     monkeypatch.setenv("SPILLGATE_METRICS_ADDRESS", f"127.0.0.1:{port}")
     monkeypatch.setenv("SPILLGATE_PORT", port)
-    with pytest.raises(export.ConfigError, match="Name another one"):
+    with pytest.raises(ConfigError, match="Name another one"):
         load_settings()
 
 
@@ -170,8 +172,11 @@ async def test_files_of_the_export_are_for_this_user_alone(serve: Serve, tmp_pat
 async def test_an_export_follows_no_symbolic_link(serve: Serve, tmp_path: Path) -> None:
     target, elsewhere = tmp_path / "entries.ndjson", tmp_path / "elsewhere"
     target.symlink_to(elsewhere)
-    for check in (lambda: export.check_target(str(target)), lambda: export.Export(str(target), 1, print)):
-        with pytest.raises(export.ConfigError, match="symbolic link"):
+    for check in (
+        lambda: line_writer.check_target(str(target), export.SETTING),
+        lambda: export.Export(str(target), 1),
+    ):
+        with pytest.raises(ConfigError, match="symbolic link"):
             check()
     target.unlink()
     async with serve(accounting_export=str(target)) as client:
@@ -191,10 +196,10 @@ async def test_a_line_after_a_torn_one_begins_on_its_own(
 
     def fill_disk(descriptor: int, data: bytes) -> None:
         os.write(descriptor, data[:10])
-        monkeypatch.setattr(export, "write_all", files.write_all)
+        monkeypatch.setattr(line_writer, "write_all", files.write_all)
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(export, "write_all", fill_disk)
+    monkeypatch.setattr(line_writer, "write_all", fill_disk)
     async with serve(accounting_export=str(target)) as client:
         for name in ("lost", "written"):
             await client.post("/results", json={"tool_name": name, "content": "x"})

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Serve
+from tests.content.formats.test_bad_texts import BAD
 from tests.content.ordinary_texts import SHAPES, WRAPS
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +23,7 @@ async def client(serve: Serve) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.mark.parametrize("wrap", ["plain", "cat -n", "file", "block", "colours"])
+@pytest.mark.parametrize("wrap", ["plain", "cat -n", "arrow", "bar", "file", "block", "colours"])
 async def test_handle_message_extract_and_query_say_the_same(client: httpx.AsyncClient, wrap: str) -> None:
     for name, (text, said, rows) in SHAPES.items():
         sent = {"session_id": "formats", "tool_name": "fetch", "content": WRAPS[wrap](text)}
@@ -72,3 +73,37 @@ async def test_a_terminals_codes_are_matched_through_and_kept_in_the_content(
     assert (await client.get(f"/results/{kept['handle']}/content")).text == text
     lines = await client.get(f"/results/{kept['handle']}/lines", params={"offset": 101, "limit": 1})
     assert lines.json()["lines"][0]["text"] == line.rstrip("\n")
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_bad_input_is_stored_and_described_alike(client: httpx.AsyncClient, name: str) -> None:
+    text = BAD[name].encode("utf-8", "replace").decode()
+    answer = await client.post(
+        "/results", json={"session_id": "formats", "tool_name": "fetch", "content": text}
+    )
+    assert answer.status_code in (200, 201)
+    kept = answer.json()
+    if len(text) < 400:
+        assert kept["content"] == text
+        return
+    about = kept["content"].split("\n\n", 1)[1]
+    assert len(about.encode()) <= 300
+    asked = {"handle": kept["handle"], "extract": HOW_MUCH, "mode": "retrieve"}
+    answer = await client.post("/extract", json=asked)
+    assert answer.status_code == 200
+    extent = EXTENT.search(answer.json()["body"])
+    # A short text is returned whole, and a long list of columns leaves no room for the size.
+    assert extent is not None or name in ("numbers that skip", "numbers that restart", "ten thousand columns")
+    noun = re.split(r"[,:;\n]", about)[0]
+    assert extent is None or extent[1].startswith(noun)
+    query = await client.get(f"/results/{kept['handle']}/query", params={"expression": "length(@)"})
+    assert query.status_code in (200, 422)
+    assert (await client.get(f"/results/{kept['handle']}/content")).text == text
+
+
+async def test_an_item_of_a_page_is_found_with_its_number(client: httpx.AsyncClient) -> None:
+    items = "".join(f"{n}. <span>Story {n} of the city {n * n}</span><br>\n" for n in range(1, 90))
+    sent = {"session_id": "formats", "tool_name": "fetch", "content": f"<html><body>\n{items}</body></html>"}
+    kept = (await client.post("/results", json=sent)).json()
+    asked = {"handle": kept["handle"], "extract": "Which place has story 44?", "mode": "retrieve"}
+    assert "44. <span>Story 44 " in (await client.post("/extract", json=asked)).json()["body"]

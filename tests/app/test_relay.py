@@ -59,6 +59,12 @@ def entries(service: Service, session: str) -> list[dict[str, Any]]:
     return found
 
 
+def assert_cut(shown: str, sent: str) -> None:
+    """The model got head and tail around a line that says how much is missing, and that it is not stored."""
+    note = f"[{len(sent) - 12_288} characters not shown: the result was too large, and is not stored]"
+    assert shown == f"{sent[:6144]}\n{note}\n{sent[-6144:]}"
+
+
 def text_of(result: Any) -> str:
     assert [block["type"] for block in result["content"]] == ["text"]
     said: str = result["content"][0]["text"]
@@ -66,7 +72,8 @@ def text_of(result: Any) -> str:
 
 
 def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service: Service) -> None:
-    assert relay.ask("initialize")["serverInfo"]["name"] == "scripted"
+    about = {"clientInfo": {"name": "my-editor", "version": "1"}}
+    assert relay.ask("initialize", about)["serverInfo"]["name"] == "scripted"
     said = text_of(relay.call("text", size=100_000))
     assert said.startswith("Tool output is too large (")
     handle = HANDLE.search(said)
@@ -83,6 +90,7 @@ def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service:
     first = entries(service, session)[0]
     assert (first["mcpServer"], first["command"], first["outcome"]) == ("scripted", "do", "store")
     assert re.fullmatch(r"\d+-[0-9a-f]{8}-1", first["tool_call_id"])
+    assert (first["client"], first["project"]) == ("my-editor", Path.cwd().name)
     assert first["charactersIn"] > 0
     assert relay.end() == 0
 
@@ -359,6 +367,22 @@ def test_a_server_that_hangs_is_left_to_the_client(relay: RelayClient) -> None:
     assert relay.status() == -signal.SIGINT
 
 
+def test_bytes_that_are_not_utf8_are_stored_as_they_are_shown(relay: RelayClient, tmp_path: Path) -> None:
+    line = b"caf\xe9 latin\n"
+    for count in (5, 2000):
+        request = relay.send("tools/call", {"name": "do", "arguments": {"what": "hold"}})
+        result = b'{"content":[{"type":"text","text":"%s"}]}' % (line.replace(b"\n", b"\\n") * count)
+        (tmp_path / "latin").write_bytes(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request, result))
+        relay.send("emit", {"path": str(tmp_path / "latin")})
+        answer = relay.stdout.readline()
+        if count == 5:
+            assert answer == (tmp_path / "latin").read_bytes()
+        else:
+            assert "Tool output is too large (26000 bytes, 2001 lines" in text_of(
+                json.loads(answer)["result"]
+            )
+
+
 def test_results_of_any_size(relay: RelayClient) -> None:
     """20 MB are governed, in less memory than four times that. 65 MB are cut: the service refuses them."""
 
@@ -372,9 +396,7 @@ def test_results_of_any_size(relay: RelayClient) -> None:
     before = peak_kilobytes()
     assert "Tool output is too large (20971520 bytes" in text_of(relay.call("raw", size=20 << 20))
     assert peak_kilobytes() - before < 4 * (20 << 10)
-    cut = text_of(relay.call("raw", size=65 << 20))
-    assert cut.endswith(" characters not shown: the result was too large, and is not stored]")
-    assert len(cut) < 13_000
+    assert_cut(text_of(relay.call("raw", size=65 << 20)), "0123456789abcde\n" * (65 << 16))
 
 
 def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
@@ -385,11 +407,11 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
             assert "too large" in text_of(relay.call("text", size=20_000))
             started.kill()
             for _ in range(2):
-                assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+                assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
             answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
             assert answer["isError"] is True
             assert "spillgate serve" in text_of(answer)
-            assert relay.said().count(b"The result passes unchanged. It is not stored.\n") == 1
+            assert relay.said().count(b"The result is cut. It is not stored.\n") == 1
             port = url.rpartition(":")[2]
             command = ("-m", "command.main", "serve", "--port", port)
             asyncio.run(services.start(tmp_path / "state", command))
@@ -409,8 +431,8 @@ def test_a_service_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
         server.listen()
         with opened(tmp_path, program=impatient, url=f"unix:{tmp_path / 'silent'}") as relay:
             for _ in range(5):
-                assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
-            assert b"timed out. The result passes unchanged." in relay.said()
+                assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
+            assert b"timed out. The result is cut." in relay.said()
         server.setblocking(False)
         connections = []
         with suppress(BlockingIOError):
@@ -434,7 +456,7 @@ def test_a_closed_stderr_loses_no_result(tmp_path: Path, is_open: bool) -> None:
     )
     with opened(tmp_path, "--no-embedded", program=("-c", code), url="http://127.0.0.1:1") as relay:
         for _ in range(2):
-            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
+            assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
             relay.send("tools/call", {"name": "do", "arguments": {"what": "garbage"}})
             assert b'"unfinished"' in relay.stdout.readline()
             assert text_of(relay.read()["result"]) == "after garbage"
@@ -470,8 +492,8 @@ def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) ->
     ):
         for name, answer in BAD_ANSWERS.items():
             answers.append(answer)
-            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n"), name
-            assert b"The result passes unchanged. It is not stored.\n" in relay.said()
+            assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
+            assert b"The result is cut. It is not stored.\n" in relay.said()
             told = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
             assert told["isError"] is True, name
             assert "takes an object" not in text_of(told)
@@ -489,11 +511,23 @@ def test_a_client_that_reads_no_more_ends_the_server(relay: RelayClient) -> None
 def test_without_a_service_results_pass(tmp_path: Path) -> None:
     for url in ["ftp://x", "http://127.0.0.1:1"]:
         with opened(tmp_path, "--no-embedded", url=url) as relay:
-            assert text_of(relay.call("text", size=20_000)).startswith("line é of text\n")
             assert [tool["name"] for tool in relay.ask("tools/list", {"cursor": "3"})["tools"]] == ["tool-3"]
-            assert b"The result passes unchanged." in relay.said()
             assert b"The model has no tools for stored results." in relay.said()
-            cut = text_of(relay.call("text", size=2 << 20))
-            assert cut.startswith("line é of text\n")
-            assert cut.endswith(" characters not shown: the result was too large, and is not stored]")
-            assert len(cut) < 13_000
+            for short in ("line é of text\n" * 819, "行" * 12_288):
+                assert text_of(relay.call("result", result={"content": [said(short)]})) == short
+            assert b"The result passes unchanged. It is not stored." in relay.said()
+            for long in ("line é of text\n" * 820, "行" * 12_289):
+                result = {"content": [said(long), PICTURE, LINK], "isError": True}
+                given = relay.call("result", result=result)
+                assert_cut(given["content"][0]["text"], long)
+                assert given == {
+                    "content": [{**said(given["content"][0]["text"])}, PICTURE, LINK],
+                    "isError": True,
+                }
+            assert b"The result is cut. It is not stored." in relay.said()
+            given = relay.call("result", result={"content": [said("2000 rows")], "structuredContent": ROWS})
+            assert given["content"][0] == said("2000 rows")
+            assert_cut(given["content"][1]["text"], json.dumps(ROWS))
+            assert "structuredContent" not in given
+            blob = {"type": "resource", "resource": {"uri": "file:///x", "blob": "AAAA" * 10_000}}
+            assert_cut(text_of(relay.call("result", result={"content": [blob]})), json.dumps(blob))

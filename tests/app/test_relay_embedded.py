@@ -118,7 +118,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         assert b"name 1234" in asked.stdout
 
 
-def test_a_store_in_use_or_a_wrong_setting_leaves_results_as_they_are(place: Path, nowhere: str) -> None:
+def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Path, nowhere: str) -> None:
     with Services(place) as services:
         asyncio.run(services.start(place / "state"))
         with opened(place, url=nowhere) as relay:
@@ -163,12 +163,12 @@ relay.backend.PAUSE_SECONDS = 0
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (NO_LOCKS, b"No locks available. The result passes unchanged."),
-        (SLOW, b"The service takes too long to start. The result passes unchanged."),
+        (NO_LOCKS, b"No locks available. The result is cut."),
+        (SLOW, b"The service takes too long to start. The result is cut."),
     ],
     ids=["no locks", "slow"],
 )
-def test_without_a_service_that_starts_results_pass(
+def test_without_a_service_that_starts_results_are_cut(
     place: Path, nowhere: str, code: str, reason: bytes
 ) -> None:
     program = (

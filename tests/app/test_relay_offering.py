@@ -224,6 +224,9 @@ def test_no_handle_is_named_to_a_model_that_could_not_be_given_the_tool(tmp_path
             port = url.rpartition(":")[2]
             asyncio.run(services.start(tmp_path / "state", ("-m", "command.main", "serve", "--port", port)))
             assert text(relay.ask("tools/call", LARGE)).startswith("line é of text\n")
-            assert b"The model has no tools for stored results. The result passes unchanged." in relay.said()
+            assert (
+                b"The model has no tools for stored results. The result is cut. It is not stored."
+                in relay.said()
+            )
             assert listed(relay) == ["tool-3", "tool_output"]
             assert text(relay.ask("tools/call", LARGE)).startswith("Tool output is too large")

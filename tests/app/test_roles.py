@@ -2,12 +2,14 @@
 
 import errno
 import hashlib
+import json
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from app.cli.main import main
 from app.operations.readiness import Readiness
 from command.files import replace_text
 from domain.errors import StoreUnavailable
-from tests.conftest import Serve
+from tests.conftest import Serve, served
 from tests.keys import key_file
 
 pytestmark = pytest.mark.anyio
@@ -148,6 +150,60 @@ async def test_sums_by_tenant_are_an_admins_of_all_and_an_agents_of_its_own(
     of_all = {"group_by": "tenant", "handle": "session-default/file-00000000-0000-4000-8000-000000000000"}
     assert (await client.get("/accounting/summary", params=of_all, headers=by("admin"))).json()["rows"] == []
     assert (await client.get("/accounting/summary", headers=by("metrics"))).status_code == 403
+
+
+async def test_costs_are_told_by_month_key_and_door_and_exported_of_all_tenants_to_an_admin(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    key_file(tmp_path / "keys", "red:agent:agent:ci", "blue:other", "ops:admin:admin:ada")
+    sent = {"tool_name": "t", "content": BIG}
+    async with served(storage_url="memory:", api_keys_file=tmp_path / "keys") as (_, http):
+        for number in range(3):
+            body = {**sent, "door": "codex", "session_id": f"s{number}"}
+            stored = await http.post("/results", json=body, headers=by("agent"))
+        handle = stored.json()["handle"]
+        await http.get(f"/results/{handle}/lines", headers=by("agent"))
+        await http.post("/results", json=sent, headers=by("other"))
+        asked = {"group_by": "tenant,key,door", "type": "tool"}
+        rows = (await http.get("/accounting/summary", params=asked, headers=by("admin"))).json()["rows"]
+        assert [(*row["groups"].values(), row["entries"]) for row in rows] == [
+            ("red", "ci", "codex", 3),
+            ("blue", None, None, 1),
+        ]
+        asked = {"group_by": "month,key"}
+        (month,) = (await http.get("/accounting/summary", params=asked, headers=by("agent"))).json()["rows"]
+        assert (month["group"], month["groups"]["key"], month["entries"]) == (
+            f"{datetime.now(UTC):%Y-%m}",
+            "ci",
+            4,
+        )
+
+        async def exported(key: str, accept: str, **more: str) -> httpx.Response:
+            headers = by(key, Accept=accept, **more)
+            return await http.get("/accounting/entries?all_tenants=true", headers=headers)
+
+        lines = (await exported("admin", "application/x-ndjson")).text.splitlines()
+        assert [json.loads(line)["tenant"] for line in lines] == ["blue", *["red"] * 4]
+        assert (await exported("admin", "text/csv")).text.count("\r\n") == 6
+        for key, accept, more, status in (
+            ("agent", "text/csv", {}, 403),
+            ("admin", "text/csv", {"Spillgate-Tenant": "red"}, 403),
+            ("admin", "application/json", {}, 422),
+        ):
+            assert (await exported(key, accept, **more)).status_code == status
+
+
+async def test_a_misspelt_tenant_is_not_found(serve: Serve, keys: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[tenants.green]\nmax_sessions = 5\n")
+    async with serve(api_keys_file=keys, policy_file=policy) as client:
+        for path in ("/accounting/summary", "/accounting/entries", "/sessions", "/sessions/default"):
+            for tenant, status in (("red", 200), ("green", 200), ("rde", 404)):
+                answer = await client.get(path, headers=by("admin", **{"Spillgate-Tenant": tenant}))
+                if status == 404:
+                    assert (answer.status_code, answer.json()["code"]) == (404, "tenant_not_found")
+                else:
+                    assert answer.json().get("code") in (None, "session_not_found")
 
 
 async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.operations.logs import (
     JsonFormatter,
-    LineWriter,
     LogFormat,
+    LogHandler,
     TextFormatter,
     configure_logging,
     flush_log,
@@ -166,7 +166,7 @@ def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
     stream: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = logging.LogRecord("app", logging.WARNING, "x", 1, "%d", (MARKER,), None)
-    (handler,) = (one for one in logging.getLogger().handlers if isinstance(one, LineWriter))
+    (handler,) = (one for one in logging.getLogger().handlers if isinstance(one, LogHandler))
     handler.handle(record)
     assert MARKER not in capsys.readouterr().err + text_of(stream)
 

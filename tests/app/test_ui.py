@@ -41,6 +41,14 @@ async def test_nothing_else_is_served(client: httpx.AsyncClient, path: str) -> N
     assert (await client.get(path)).status_code == 404
 
 
+async def test_a_browser_is_led_to_the_page_and_a_program_to_the_docs(client: httpx.AsyncClient) -> None:
+    firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+    for accept, page in ((firefox, "/ui"), ("*/*", "/docs"), ("application/json", "/docs"), ("", "/docs")):
+        answer = await client.get("/", headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["location"]) == (307, page)
+        assert answer.headers["vary"] == "Accept"
+
+
 def test_the_page_names_no_other_host_and_holds_no_script() -> None:
     for path in FILES.rglob("*"):
         if path.suffix in (".html", ".js", ".css") and path.parent.name != "vendor":

@@ -230,9 +230,16 @@ def test_rows_are_a_table_and_a_query_chooses_among_them(
     page.keyboard.press("Enter")
     expect(rows.locator("tbody tr")).to_have_count(5)
     expect(rows.locator("tbody tr").first).to_contain_text("992.5")
+    page.get_by_label("Query").fill(
+        "SELECT city, count(*) AS n FROM data GROUP BY city ORDER BY n DESC, city"
+    )
+    page.keyboard.press("Enter")
+    expect(rows.locator("tbody tr")).to_have_count(3)
+    expect(rows.locator("tbody tr").first).to_contain_text("Lima")
+    expect(page.get_by_text("Rows 1 to 3 of 3 (csv)")).to_be_visible()
     assert axe(page) == []
     watch.may_fail = True
-    page.get_by_label("Query").fill("[?")
+    page.get_by_label("Query").fill("SELECT id FORM data")
     page.keyboard.press("Enter")
     expect(page.locator(".warning")).to_be_visible()
 
@@ -269,6 +276,75 @@ def test_a_session_shows_its_budget_and_questions_below_their_result(
     assert axe(page) == []
     of_log.get_by_role("link").first.click()
     expect(page.get_by_role("region", name="Lines of the result")).to_contain_text("item 1")
+
+
+def test_sessions_stand_by_their_last_use_with_client_project_and_last_command(
+    page: Page, watch: Watch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with serving(tmp_path_factory.mktemp("listed") / "store") as service:
+        commands = [
+            ("zebra", "claude-code", {"command": "npm test -- --coverage"}),
+            ("apple", "codex", {"command": "rg -n 'TODO' src"}),
+            ("mango", "opencode", {"pattern": "<b>bold</b>\u202e", "path": "/work/shop/src"}),
+        ]
+        for session, door, arguments in commands:
+            fields = {"door": door, "project": "shop", "tool_arguments": json.dumps(arguments)}
+            handle = service.handle(log_of(2000), session_id=session, tool_name="Bash", **fields)
+        service.send("small", session_id="zebra", tool_name="Read", door="claude-code", project="shop")
+        call = {"handle": handle, "pattern": "FAILED"}
+        sent = {"session_id": "mango", "name": "tool_output_grep", "arguments": call}
+        assert service.http.post("/tools/call", json=sent).json()["is_error"] is False
+        asked = {"handle": handle, "extract": "Which requests FAILED?"}
+        assert service.http.post("/extract", json=asked).status_code == 200
+        page.goto(service.url)
+        expect(page).to_have_url(f"{service.url}/ui")
+        newest = page.locator(".card", has_text="Newest entries")
+        expect(newest).to_contain_text("npm test -- --coverage")
+        page.get_by_role("link", name="Sessions").click()
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(3)
+        expect(rows.nth(0)).to_contain_text("mango")
+        expect(rows.nth(1)).to_contain_text("zebra")
+        for cell in ("claude-code", "shop", "npm test -- --coverage"):
+            expect(rows.nth(1)).to_contain_text(cell)
+        expect(rows.nth(2)).to_contain_text("rg -n 'TODO' src")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert axe(page) == []
+        page.get_by_role("link", name="mango").click()
+        timeline = page.locator(".timeline > li")
+        expect(timeline.first).to_contain_text("<b>bold</b>U+202E")
+        expect(timeline.locator("li").first).to_contain_text('pattern = "FAILED"')
+        expect(timeline.locator("li").last).to_contain_text("Which requests FAILED?")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert axe(page) == []
+        timeline.first.get_by_role("link").first.click()
+        expect(page.locator(".call")).to_contain_text("<b>bold</b>U+202E")
+        expect(page.locator(".given")).to_contain_text("Which requests FAILED?")
+
+
+def test_live_is_grey_while_the_service_does_not_answer(
+    page: Page, watch: Watch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def dot() -> str:
+        return str(page.evaluate("getComputedStyle(document.querySelector('#live .dot')).backgroundColor"))
+
+    with serving(tmp_path_factory.mktemp("grey") / "store") as service:
+        service.handle(log_of(2000))
+        opened(page, service, "/sessions")
+        live = page.get_by_role("button", name="Live")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        green = dot()
+        watch.may_fail = True
+        service.stop()
+        expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        expect(live).to_have_class("away")
+        expect(live).to_have_attribute("title", "The service does not answer")
+        assert dot() != green
+        service.start()
+        expect(live).not_to_have_class("away")
+        assert dot() == green
 
 
 def test_the_policy_says_who_set_what_and_what_another_would_do(

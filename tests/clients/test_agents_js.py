@@ -119,7 +119,8 @@ async def test_a_large_result_is_replaced_and_asked_about(
     assert "system" not in model.asked[1]
     message, grep = model.results
     assert message.startswith("Tool output is too large (")
-    assert grep == "4508: line 4507 ERROR disk 4507 is full\n[1 matching line.]"
+    assert "\n4508: line 4507 ERROR disk 4507 is full\n" in grep
+    assert grep.endswith("[The only matching line.]")
     async with service.client() as client:
         budget = (await client.get("/sessions/run-js")).json()["budget"]
     assert budget["used_tokens"] == 40_002

@@ -622,7 +622,7 @@ def test_whatever_json_comes_back_no_method_raises(make: Make, status: int, body
 
 @BOTH
 async def test_a_second_result_under_one_id_is_sent_again_under_an_id_of_the_clients_own(
-    make: Make, services: dict[str, str]
+    make: Make, services: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     client = make(base_url=services["tcp"])
     session = f"reused-{make.__name__}"
@@ -632,6 +632,7 @@ async def test_a_second_result_under_one_id_is_sent_again_under_an_id_of_the_cli
     assert governed[1].handle == governed[3].handle
     assert [await ask(client.content(one.handle)) for one in governed] == [text.encode() for text in texts]
     assert len({one.handle for one in governed}) == 3
+    assert "refused" not in caplog.text
     await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
 
 

@@ -349,6 +349,28 @@ async def test_sessions_are_listed_by_id_in_pages_without_the_ended(ledger: Ledg
     assert (await ledger.sessions("unknown", 5, None)).sessions == []
 
 
+async def test_sessions_are_listed_by_their_last_use_in_pages(ledger: Ledger, clock: FakeClock) -> None:
+    for name in ("b", "a", "d", "c", "over", "a"):
+        await ledger.put_session(SessionKey(TENANT, name), OPEN)
+        clock.advance(1)
+    for name in ("y", "x"):
+        await ledger.put_session(SessionKey(TENANT, name), OPEN)
+    await ledger.put_session(SessionKey("other", "z"), OPEN)
+    await ledger.end(SessionKey(TENANT, "over"))
+    seen, cursor = [], None
+    for _ in range(3):
+        page = await ledger.sessions(TENANT, 2, cursor, newest_first=True)
+        seen += [found.key.session_id for found in page.sessions]
+        cursor = page.next_cursor
+    assert (seen, cursor) == (["x", "y", "a", "c", "d", "b"], None)
+    by_id = (await ledger.sessions(TENANT, 1, None)).next_cursor
+    by_use = (await ledger.sessions(TENANT, 1, None, newest_first=True)).next_cursor
+    with pytest.raises(InvalidField):
+        await ledger.sessions(TENANT, 1, by_id, newest_first=True)
+    with pytest.raises(InvalidField):
+        await ledger.sessions(TENANT, 1, by_use)
+
+
 async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger) -> None:
     for cursor in ("", "x", "%%%", "é", "c2Vzc2lvbnM", "ZW50cmllczo5OTk5OTk5OTk5OTk5OTk5OTk5OQ"):
         for page in (ledger.entries(EntryFilter(TENANT), 5, cursor), ledger.sessions(TENANT, 5, cursor)):

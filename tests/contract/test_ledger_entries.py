@@ -158,15 +158,19 @@ SAVINGS: dict[GroupBy, list[tuple[str | None, int, int]]] = {
     GroupBy.MINUTE: [("2025-06-15T15:06Z", 3, 850), ("2025-06-16T15:06Z", 1, -200)],
     GroupBy.STRATEGY: [(None, 3, 850), ("truncate", 1, -200)],
     GroupBy.TOOL_KIND: [("mcp", 2, 900), (None, 2, -250)],
+    GroupBy.MONTH: [("2025-06", 4, 650)],
+    GroupBy.KEY: [("ci", 2, 900), (None, 2, -250)],
+    GroupBy.DOOR: [("codex", 2, 900), (None, 2, -250)],
 }
 
 
 async def test_a_summary_nets_the_savings_of_each_group(ledger: Ledger) -> None:
     size_cap = {"trigger": Trigger.SIZE_CAP, "outcome": OutcomeKind.STORE, "tool_kind": "mcp"}
+
     asked = {"type": EntryType.EXTRACT, "model": "m", "outcome": OutcomeKind.PASS, "strategy": "truncate"}
     for one in (
-        entry(tokens_saved=800, **size_cap),
-        entry(SessionKey(TENANT, "run-2"), tokens_saved=100, **size_cap),
+        replace(entry(tokens_saved=800, **size_cap), key="ci", client="codex"),
+        replace(entry(SessionKey(TENANT, "run-2"), tokens_saved=100, **size_cap), key="ci", client="codex"),
         entry(at=START + DAY, tokens_saved=-200, **asked),
         entry(type=EntryType.READ, tool_name="grep", tokens_saved=-50),
         entry(SessionKey("other", "run-1"), tokens_saved=9999),
@@ -177,6 +181,19 @@ async def test_a_summary_nets_the_savings_of_each_group(ledger: Ledger) -> None:
         rows = (await ledger.summary(EntryFilter(TENANT), group_by)).rows
         found[group_by] = [(row.group, row.entries, row.tokens_saved) for row in rows]
     assert found == SAVINGS
+    assert set(SAVINGS) == set(GroupBy) - {GroupBy.TENANT}
+
+
+async def test_a_month_ends_where_the_calendar_says(ledger: Ledger, clock: FakeClock) -> None:
+    for at in (START, START + 15 * DAY, START + 16 * DAY):
+        clock.now = at
+        await ledger.append(entry(at=at, tokens_saved=1))
+    rows = (await ledger.summary(EntryFilter(TENANT), GroupBy.MONTH, GroupBy.DAY)).rows
+    assert [tuple(row.groups.values()) for row in rows] == [
+        ("2025-06", "2025-06-15"),
+        ("2025-06", "2025-06-30"),
+        ("2025-07", "2025-07-01"),
+    ]
 
 
 async def test_a_summary_adds_up(ledger: Ledger) -> None:

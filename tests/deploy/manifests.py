@@ -25,7 +25,7 @@ def named(document: Node) -> str:
 
 
 by_name = {named(one): one for one in documents}
-workloads = [one for one in documents if "template" in one["spec"]]
+workloads = [one for one in documents if "template" in one.get("spec", {})]
 each_workload = pytest.mark.parametrize("workload", workloads, ids=named)
 
 

@@ -58,6 +58,7 @@ FIRING = {
     "SpillgateStorageKeyFaults": ["spillgate_storage_key_faults 1x60"],
     "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
     "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
+    "SpillgateAuditDropped": ["spillgate_audit_dropped_total 0+1x60"],
     "SpillgateConnectionsNearlyUsedUp": [
         'spillgate_connections{backend="ledger"} 60x60',
         'spillgate_connections_cap{backend="ledger"} 64x60',

@@ -12,7 +12,6 @@ import yaml
 from manifests import (
     COMPOSE,
     DEPLOY,
-    KUBERNETES,
     ROOT,
     Node,
     by_name,
@@ -41,15 +40,19 @@ from app.settings import LOOPBACK_NAMES, PREFIX, Settings
 from command.commands import COMMANDS
 from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve
+from policies.documents import from_toml
 from storage import LEDGERS, STORES
+from tests.deploy.rendered import render_shared
 
 OLDEST_KUBERNETES = "1.29"
-NAMING = [COMPOSE, *KUBERNETES, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
+CHARTS = [path for path in DEPLOY.glob("**/*") if path.suffix in (".tpl", ".yaml", ".json", ".md")]
+NAMING = [COMPOSE, *CHARTS, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
 
 
-def test_compose_is_valid_by_the_compose_specification() -> None:
+@pytest.mark.parametrize("file", [COMPOSE, DEPLOY / "compose.model.yml"], ids=lambda path: path.name)
+def test_compose_is_valid_by_the_compose_specification(file: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    checked = subprocess.run([*command, str(COMPOSE)], capture_output=True, text=True)
+    checked = subprocess.run([*command, str(file)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -89,7 +92,6 @@ def test_what_results_and_sessions_are_kept_in_is_known() -> None:
     command = (ROOT / "docs" / "deploy.md").read_text()
     secret = re.findall(r'--from-literal=storage-url="([^"]+)"', command)
     assert stores
-    assert ledgers
     assert secret
     assert {url.partition(":")[0] for url in stores + secret} <= STORES.keys()
     assert {url.partition(":")[0] for url in ledgers + secret} <= LEDGERS.keys()
@@ -140,9 +142,9 @@ def test_agent_and_sidecar_share_a_user_and_the_socket() -> None:
     for one in containers(by_name["Job-agent"]):
         mounted = {Path(mount["mountPath"]): mount["name"] for mount in one["volumeMounts"]}
         # Spillgate makes the directory of its socket itself, inside the volume, and closes it to others.
-        assert mounted[uds.parents[1]] == "socket"
+        assert mounted[uds.parents[1]] == "spillgate-socket"
         assert not {"runAsUser", "runAsGroup"} & set(one["securityContext"])
-    assert f"--unix-socket {uds} " in container("Job-agent", "agent")["command"][-1]
+    assert environment(container("Job-agent", "agent"))["SPILLGATE_URL"] == f"unix:{uds}"
 
 
 def test_the_state_directory_is_on_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +153,7 @@ def test_the_state_directory_is_on_a_volume(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XDG_STATE_HOME", found[1])
     state = Settings().storage_url.removeprefix("disk://")
     assert f"--mode 0700 {state}\n" in dockerfile
-    assert {"name": "state", "mountPath": state} in sidecar["volumeMounts"]
+    assert {"name": "spillgate-state", "mountPath": state} in sidecar["volumeMounts"]
 
 
 @each_workload
@@ -198,9 +200,11 @@ def test_what_is_mounted_is_there(workload: Node) -> None:
 
 def test_selectors_find_pods() -> None:
     pods = [one["spec"]["template"]["metadata"]["labels"] for one in workloads]
-    found = [one["spec"].get("selector") or one["spec"].get("podSelector") for one in documents]
+    found = [
+        one["spec"].get("selector") or one["spec"].get("podSelector") for one in documents if "spec" in one
+    ]
     selectors = [one.get("matchLabels", one) for one in found if one]
-    assert len(selectors) == len(documents) - 1, "all but the Job"
+    assert len(selectors) == len([one for one in documents if one["kind"] not in ("Job", "ConfigMap")])
     for selector in selectors:
         assert any(selector.items() <= labels.items() for labels in pods)
 
@@ -212,7 +216,9 @@ def test_a_stop_has_the_time_that_it_needs() -> None:
 
 
 def test_the_store_is_full_before_its_volume_is() -> None:
-    (state,) = [one["emptyDir"] for one in pod(by_name["Job-agent"])["volumes"] if one["name"] == "state"]
+    (state,) = [
+        one["emptyDir"] for one in pod(by_name["Job-agent"])["volumes"] if one["name"] == "spillgate-state"
+    ]
     volume = size(state["sizeLimit"])
     assert 2 * int(environment(sidecar)["SPILLGATE_STORAGE_MAX_BYTES"]) <= volume
     assert size(sidecar["resources"]["limits"]["ephemeral-storage"]) > volume
@@ -230,6 +236,42 @@ def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
     allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
     for limit in (*allowed, services["spillgate"]["mem_limit"]):
         assert size(limit) > needed_at_once
+
+
+def test_compose_has_the_caps_that_the_chart_derives() -> None:
+    memory = size(option(services["redis"]["command"], "--maxmemory"))
+    derived = next(
+        one for one in render_shared(f"redis.maxMemory={memory >> 30}Gi") if one["kind"] == "Deployment"
+    )
+    chart = environment(pod(derived)["containers"][0])
+    compose = services["spillgate"]["environment"]
+    alike = [name for name in chart if name.endswith(("_BYTES", "_SESSIONS", "LEDGER_RETENTION_SECONDS"))]
+    assert len(alike) == 5
+    assert {name: compose[name] for name in alike} == {name: chart[name] for name in alike}
+
+
+def test_caps_of_the_shared_manifest_are_for_the_redis_beside_it() -> None:
+    memory = size(option(redis_server["args"], "--maxmemory"))
+    assert 2 * int(environment(replica)["SPILLGATE_STORAGE_MAX_BYTES"]) == memory
+
+
+def test_a_model_backend_is_added_to_compose_with_its_key_as_a_secret() -> None:
+    added = yaml.safe_load((DEPLOY / "compose.model.yml").read_text())
+    service = added["services"]["spillgate"]
+    assert service["environment"]["SPILLGATE_LLM_API_KEY_FILE"] == "/run/secrets/model-key"
+    assert set(service["secrets"]) == {*services["spillgate"]["secrets"], *added["secrets"]}
+
+
+def test_compose_mounts_a_policy_file_that_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    compose = services["spillgate"]
+    policy = Path(compose["environment"]["SPILLGATE_POLICY_FILE"])
+    mounted = dict(reversed(volume.split(":")[:2]) for volume in compose["volumes"])
+    file = ROOT / mounted[str(policy.parent)] / policy.name
+    with_examples = (
+        file.read_text().replace("# [", "[").replace("# max", "max").replace("# storage", "storage")
+    )
+    for text in (file.read_text(), with_examples):
+        from_toml(text, "policy.toml")
 
 
 def test_redis_has_room_to_rewrite_its_aof() -> None:

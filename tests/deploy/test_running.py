@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import redis
-from manifests import ROOT, environment, redis_server, services, sidecar
+from manifests import ROOT, environment, option, redis_server, services, sidecar, size
 
 from tests.faults.forking import start_process
 from tests.redis_server import free_port, redis_binary
@@ -72,7 +72,8 @@ def test_redis_takes_its_options_and_keeps_what_it_acknowledged(command: list[st
         finally:
             server.kill()
     assert (in_force["appendonly"], in_force["appendfsync"]) == ("yes", "always")
-    assert (in_force["maxmemory"], in_force["maxmemory-policy"]) == (str(1 << 30), "noeviction")
+    asked = size(option(command, "--maxmemory"))
+    assert (in_force["maxmemory"], in_force["maxmemory-policy"]) == (str(asked), "noeviction")
     assert (in_force["save"], in_force["dir"]) == ("", str(tmp_path))
     assert any(b"kept" in path.read_bytes() for path in (tmp_path / "appendonlydir").iterdir())
 

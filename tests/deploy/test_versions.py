@@ -39,6 +39,9 @@ def versions(value: Any) -> list[str]:
 def test_all_files_hold_the_version_of_the_package() -> None:
     for name in CHANNELS:
         assert set(versions(read(name))) == {__version__}, name
+    for chart in ("chart", "sidecar"):
+        text = (ROOT / "deploy" / chart / "Chart.yaml").read_text()
+        assert set(re.findall(r"^(?:appV|v)ersion: \"?([^\"\n]+)", text, re.M)) == {__version__}, chart
     client = (ROOT / "clients/python/spillgate/__init__.py").read_text()
     assert f'__version__ = "{__version__}"' in client
     assert os.environ.get("TAG", f"v{__version__}") == f"v{__version__}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import socket
 import stat
@@ -50,6 +51,12 @@ class Shell:
         status, answer, stderr = self.hook(client, stdin=json.dumps(payload).encode(), **settings)
         assert (status, stderr) == (0, "")
         return answer
+
+    @staticmethod
+    def plain(answer: Any) -> Any:
+        """As the route answers, which is not told how the agent's shell calls the command."""
+        own = r"env SPILLGATE_URL=\S+ \S*spillgate ask"
+        return json.loads(re.sub(own, "spillgate ask", json.dumps(answer)))
 
     def log(self) -> str:
         path = self.home / ".local" / "state" / "spillgate" / "hook.log"
@@ -146,7 +153,7 @@ async def test_it_answers_as_the_route_does(
 ) -> None:
     text = json.dumps({"content": [{"type": "text", "text": LARGE}]}) if agent == "cursor" else LARGE
     sent = changed(payload(agent, name), path, text)
-    answer = shell.sent(agent, sent)
+    answer = shell.plain(shell.sent(agent, sent))
     handle = handle_in(answer)
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
     direct = (await client.post(f"/hooks/{agent}", json=sent)).json()
@@ -163,7 +170,7 @@ async def test_structured_content_is_kept_as_the_route_keeps_it(
 ) -> None:
     output = {"content": [], "structuredContent": {"rows": [LARGE]}}
     sent = changed(payload("codex", "mcp structured"), ("tool_response",), output)
-    answer = shell.sent("codex", sent)
+    answer = shell.plain(shell.sent("codex", sent))
     assert answer["decision"] == "block"
     assert (await client.post("/hooks/codex", json=sent)).json() == answer
     few = changed(sent, ("tool_response", "structuredContent"), {"rows": 7})
@@ -333,10 +340,46 @@ async def test_a_client_that_is_not_known_is_an_error_for_a_person(shell: Shell)
     assert " passed: no such client" in shell.log()
 
 
+async def test_a_subcommand_that_a_person_mistypes_is_an_error(shell: Shell) -> None:
+    for typed, meant in (("instal", "install"), ("claude-cod", "claude-code"), ("xyz", None)):
+        person, terminal = os.openpty()
+        command = [sys.executable, "-m", "command.main", "hook", typed]
+        environ = {"PATH": os.environ["PATH"], "HOME": str(shell.home)}
+        done = subprocess.run(command, stdin=terminal, env=environ, capture_output=True, cwd=ROOT)
+        for end in (person, terminal):
+            os.close(end)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert (f"Did you mean '{meant}'?".encode() in done.stderr) == (meant is not None)
+        assert b"Write install, uninstall, status and a client, one of claude-code" in done.stderr
+    assert shell.log() == ""
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
+    shell: Shell, is_on_path: bool
+) -> None:
+    """That lacks the directory of the command, and the address that the settings give the hook."""
+    folder = Path(sys.executable).parent
+    sent = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
+    environ = {"PATH": f"{folder}:/usr/bin:/bin" if is_on_path else "/usr/bin:/bin", "HOME": str(shell.home)}
+    hook = [folder / "spillgate", "hook", "codex"]
+    hooked = subprocess.run(
+        hook, input=sent, env={**environ, "SPILLGATE_URL": shell.url}, capture_output=True
+    )
+    message = json.loads(hooked.stdout)["reason"]
+    line = message.partition("In a shell: ")[2].partition("\n")[0].replace("what to extract", "number 777")
+    assert (str(folder) in line) is not is_on_path
+    asked = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, text=True)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "the tulip with number 777" in asked.stdout
+    own = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    assert shell.sent("codex", changed(own, ("tool_input", "command"), line)) == {}
+
+
 async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (70 << 16))
     for url in (shell.url, "http://127.0.0.1:1"):
         shell.url = url
         reason = shell.sent("codex", sent)["reason"]
-        assert reason.endswith(" characters not shown: the result was too large, and is not stored]")
+        assert " characters not shown: the result was too large, and is not stored]\n" in reason
         assert len(reason) < 13_000

@@ -5,10 +5,12 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import given
@@ -313,7 +315,13 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     codex = tomllib.loads(written[".codex/config.toml"])["mcp_servers"]["spillgate"]
     assert codex == {"url": "http://127.0.0.1:9000/mcp", "bearer_token_env_var": "SPILLGATE_KEY"}
     groups = json.loads(written[".claude/settings.json"])["hooks"]["PostToolUse"]
-    assert groups[1]["hooks"][0]["url"] == "http://127.0.0.1:9000/hooks/claude-code"
+    url, _, query = groups[1]["hooks"][0]["url"].partition("?")
+    assert url == "http://127.0.0.1:9000/hooks/claude-code"
+    # As the agent's shell reaches the same service.
+    (shell,) = parse_qs(query)["shell"]
+    assert shell == f"env SPILLGATE_URL=http://127.0.0.1:9000/ {Path(sys.executable).with_name('spillgate')}"
+    for plugin in (".config/opencode/plugin/spillgate.js", ".pi/agent/extensions/spillgate.js"):
+        assert f"const shell = {json.dumps(shell)} //" in written[plugin]
     # Another address replaces the entry, and does not add one.
     monkeypatch.setenv("SPILLGATE_URL", "unix:/run/spillgate.sock")
     assert main(["hook", "install", "claude-code"]) == 0

@@ -389,3 +389,13 @@ async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: S
         for client, sent, is_large in sent_to[: count(60, 2000)]:
             answer = await asked(http, client, sent)
             assert answer == {} or (is_large and message_in(answer))
+
+
+async def test_a_message_calls_the_command_as_the_shell_of_the_agent_does(client: httpx.AsyncClient) -> None:
+    sent = changed(payload("claude-code", "Grep"), ("tool_response", "content"), LARGE)
+    program = "env SPILLGATE_URL=http://127.0.0.1:9000 /opt/x/bin/spillgate"
+    answer = await client.post("/hooks/claude-code", params={"shell": program}, json=sent)
+    text = answer.json()["hookSpecificOutput"]["updatedToolOutput"]["content"]
+    assert f"In a shell: {program} ask session-" in text
+    refused = await client.post("/hooks/claude-code", params={"shell": "a\nb"}, json=sent)
+    assert refused.status_code == 422

@@ -3,6 +3,7 @@ with the same bytes, through every door. So the provider's prompt cache stays wh
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -41,8 +42,8 @@ def rows(turns: int) -> list[dict[str, Any]]:
     return found
 
 
-async def by_guardrail(client: httpx.AsyncClient, sent: list[dict[str, Any]]) -> list[Any]:
-    body = {**recorded("chat completions"), "structured_messages": sent}
+async def by_guardrail(surface: str, client: httpx.AsyncClient, sent: list[dict[str, Any]]) -> list[Any]:
+    body = {**recorded(surface), "structured_messages": sent}
     answer = (await client.post(PATH, json=body)).json()
     return list(answer.get("structured_messages", sent))
 
@@ -69,7 +70,12 @@ async def by_results(client: httpx.AsyncClient, sent: list[dict[str, Any]]) -> l
 Door = Callable[[httpx.AsyncClient, list[dict[str, Any]]], Awaitable[list[Any]]]
 
 
-@pytest.mark.parametrize("door", [by_guardrail, by_compress, by_results])
+DOORS: dict[str, Door] = {
+    surface: partial(by_guardrail, surface) for surface in ("chat completions", "messages", "responses")
+} | {"compress": by_compress, "results": by_results}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 async def test_a_conversation_with_one_more_turn_begins_with_the_same_bytes(
     client: httpx.AsyncClient, door: Door
 ) -> None:

@@ -19,8 +19,8 @@ from extraction import ladder
 from extraction.index_cache import IndexCache
 from extraction.retrieve import index as passage_index
 from extraction.retrieve import strategy as retrieve
+from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import PassageIndex, Stopped
-from extraction.retrieve.strategy import Excerpts
 from extraction.source import Source
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
@@ -66,6 +66,7 @@ FOUND = [
     ("disk full: FATAL", "What went wrong?"),
     ("price: 12.50", "the price"),
     ("青岛北 -> 烟台 历时：01:05", "从青岛北到烟台多长时间？"),
+    ("北京丰台 -> 天津 历时：01:15", "trains from Beijing Fengtai to Tianjin"),
     ("東京都の天気は晴れ", "東京の天気"),
     ("서울에서 부산까지 두 시간", "부산까지 얼마나"),
     ("Москва: снег", "москва"),
@@ -103,7 +104,10 @@ async def test_a_pattern_finds_a_match_anywhere_in_a_long_line(at: int, length: 
 
 
 async def test_the_best_passage_comes_first_each_under_its_lines() -> None:
-    lines = with_needle("a first needle", 500).splitlines()
+    lines = with_needle(
+        "a first needle is in a haystack, or so it was said by all of those who were there", 500
+    )
+    lines = lines.splitlines()
     lines[1500] = "a second needle is in the haystack"
     body = (await asked("\n".join(lines), "Which needles are in the haystack?")).body
     assert body.index("a second needle") < body.index("a first needle")
@@ -113,28 +117,46 @@ async def test_the_best_passage_comes_first_each_under_its_lines() -> None:
         assert shown == "".join(f"{line}\n" for line in lines[int(first) - 1 : int(last or first)])
     assert re.match(r"\[lines \d+-\d+ · 2 of 2 words\]\n", body)
     assert body.count(" words]\n") == 1
-    assert body.splitlines()[-1].startswith("[Best first, out of ")
+    assert body.splitlines()[-1].startswith("[All 2 passages with haystack, needles, out of ")
 
 
 ITEMS = [{"name": f"item {n}", "price": n * 7, "note": "nothing of note " * 5} for n in range(300)]
 
 
-async def test_a_weak_match_says_so_and_shows_the_beginning_too() -> None:
+async def test_one_clear_passage_is_the_whole_answer_and_says_that_it_is_the_only_one() -> None:
+    """The rest of the question is in no passage: the answer is not called weak, nothing is added to it."""
     rows = "".join(f"{n},name {n},{n * 3}\n" for n in range(2000))
-    answer = await asked("id,label,amount\n" + rows, "velocity and altitude of amount 1234 in swallows")
-    assert answer.body.startswith("[Weak match: 1 of 5 words.]\n")
-    assert "\nid,label,amount\n" in answer.body
-    extent = await asked(
-        "id,label,amount\n" + rows, "How many rows: velocity and altitude of 1234 in swallows"
-    )
-    assert re.match(r"\[Weak match: 1 of \d words\.\]\n\[The data: CSV, 2,000 rows", extent.body)
+    body = (await asked("id,label,amount\n" + rows, "velocity and altitude of label 1234 in swallows")).body
+    assert re.match(r"\[lines \d+-\d+ under line 1 · 1 of \d words\]\nid,label,amount\n", body)
+    assert "\n1234,name 1234,3702\n" in body
+    assert body.count("\n[") == 1
+    end = "[The only passage with 1234, out of "
+    assert end in body
+    assert body.endswith(". Not in the data: velocity, altitude, swallows.]")
+    assert len(body) < 600
+
+
+async def test_a_weak_match_says_so_where_no_passage_leads_and_shows_no_filler() -> None:
+    text = "header of the file\n" + FILLER
+    body = (await asked(text, "velocity, altitude and swallows of kappa")).body
+    assert body.startswith("[Weak match: 1 of 4 words.]\n")
+    assert "header of the file" not in body
+    assert all("kappa" in part for part in body.split("\n[lines ")[1:])
+
+
+async def test_synonyms_that_the_question_names_make_no_match_weak() -> None:
+    lines = with_needle("the fare to Pisa: 12 EUR", 400) + with_needle("the fare to Rome: 19 EUR", 900)
+    body = (await asked(lines, "fare price cost fee amount charge to Pisa or Rome")).body
+    assert "Weak match" not in body
+    assert "12 EUR" in body
+    assert "19 EUR" in body
 
 
 @pytest.mark.parametrize(
     ("extract", "first"),
     [
         ("the last line about zebra, lion and kappa", r"\[lines \d+-3000 · 1 of 3 words\]"),
-        ("the first line about zebra, lion and kappa", r"\[lines 1-\d+ · \d of 3 words\]"),
+        ("the first line about zebra, lion and kappa", r"\[lines 1-\d+\]"),
         ("the last line about kappa", r"\[lines \d+-(?!3000)\d+ · 1 of 1 words\]"),
     ],
 )
@@ -148,7 +170,8 @@ async def test_synonyms_of_words_that_the_data_lacks_count_in_their_line() -> No
     lines[200] = "entry kernel of the list was accepted"
     lines[700] = "entry dns_resolver of the list was denied"
     body = (await asked("\n".join(lines), "Which kernel entry for lookups was refused?")).body
-    assert body.index(lines[700]) < body.index(lines[200])
+    assert lines[700] in body
+    assert lines[200] not in body.partition(lines[700])[0]
 
 
 async def test_words_in_tags_of_a_page_do_not_count() -> None:
@@ -184,7 +207,7 @@ async def test_words_of_the_instruction_are_counted_not_their_forms(extract: str
         ),
         (
             "Der Zug {n} ist nicht mit der Bahn und auch nicht für das Land.\n",
-            "crocodile handbag of the Nile in Zug 17",
+            "crocodile handbag of the Nile in Zug",
             "German",
         ),
     ],
@@ -246,13 +269,14 @@ async def test_an_answer_is_seldom_longer_than_usual() -> None:
     text = "".join(f"the disk of host {name} is full of logs\n" for name in names)
     task = await task_of(text, None, extract="full disk", max_bytes=12_000)
     usual, more = [await retrieve.answer(replace(task, usual_bytes=size)) for size in (2560, 9000)]
-    assert len(usual.body.encode()) <= 2560
-    assert 6000 < len(more.body.encode()) <= 9000
+    assert len(usual.body.encode()) <= 2000
+    assert 4500 < len(more.body.encode()) <= 9000
 
 
 async def test_words_that_the_data_has_nowhere_are_named() -> None:
     body = (await asked(with_needle("the printer is offline"), "Which printer holds the invoice?")).body
-    assert " Not in the data: holds, invoice. " in body.splitlines()[-1]
+    assert body.endswith(" Not in the data: holds, invoice.]")
+    assert "passage with printer" in body.splitlines()[-1]
 
 
 async def test_nothing_found_says_what_there_is_instead() -> None:
@@ -261,16 +285,11 @@ async def test_nothing_found_says_what_there_is_instead() -> None:
     assert answer.body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: population, france.\n")
     assert f"; items: 300 objects with keys name, price, note; {len(data):,} bytes in 1 line." in answer.body
     assert "items: array of 300" in answer.body
-    assert answer.body.endswith(data[:1000])
+    assert data[:100] not in answer.body
+    assert len(answer.body.encode()) <= 1100
     assert (answer.status, answer.strategy) == (ExtractStatus.COMPLETE, Mode.RETRIEVE)
     assert (answer.coverage.ratio, answer.coverage.missing) == (1.0, ())
     assert answer.coverage.chunks_ok == answer.coverage.chunks_total > 1
-
-
-async def test_of_what_hardly_exceeds_the_cap_nothing_found_shows_most() -> None:
-    answer = await asked("no interest\n" * 250 + "Reykjavik\n" + "no interest\n" * 50, "Iceland", 3500)
-    assert answer.body.startswith("NO RELEVANT DATA FOUND\n")
-    assert "Reykjavik" in answer.body
 
 
 PNG = "iVBORw0KGgo" + "AAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ" * 300
@@ -391,8 +410,8 @@ def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -
     assert len(shown.encode()) <= max_bytes
     for start, end in re.findall(r"^\[.*, bytes (\d+)-(\d+).*\]$", shown, re.MULTILINE):
         assert data[int(start) : int(end)].decode() in shown
-    if is_binary(data):
-        # The readable parts are shown.
+    if is_binary(data) or not text_of_data.is_verbatim:
+        # The readable parts are shown, or lines that a carriage return began.
         return
     lines = data.decode().split("\n")
     for first, last in re.findall(r"^\[lines? (\d+)(?:-(\d+))?[^,]*\]$", shown, re.MULTILINE):
@@ -465,5 +484,6 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
 async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_the_same() -> None:
     rows = "".join(f"2024-{n // 28 + 1:02}-{n % 28 + 1:02},{n}.5,{n}.75\n" for n in range(300))
     body = (await asked("date,open,close\n" + rows, "latest closing")).body
-    first = body.split("\n[lines")[1]
-    assert "299.75" in first
+    assert "299.75" in body
+    assert body.endswith("\n[The newest of all.]")
+    assert body.count("\n[lines ") == 1

@@ -27,6 +27,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     (tmp_path / "port").write_text(str(port))
     (tmp_path / "deploy").mkdir()
     shutil.copy(ROOT / "deploy" / "new-key.sh", tmp_path / "deploy")
+    shutil.copytree(ROOT / "deploy" / "policy", tmp_path / "deploy" / "policy")
     subprocess.run(["sh", "deploy/new-key.sh"], cwd=tmp_path, check=True, capture_output=True)
 
     def run(*command: str) -> None:

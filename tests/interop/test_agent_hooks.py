@@ -193,6 +193,107 @@ async def test_a_file_of_36_kb_is_read_whole_and_edited(case: Case, service: Ser
     assert (agent.project / "large.txt").read_text() == FILE.replace(FACT, "Gone.")
 
 
+SOURCE = "".join(
+    f"def step_{n}(state):  # the next of the steps that the state goes through\n" for n in range(9000)
+)
+CLAUDE_CODE, CODEX = CASES[:2]
+
+
+@pytest.mark.parametrize("kilobytes", [16, 60, 400])
+async def test_claude_code_edits_what_it_has_read(service: Service, tmp_path: Path, kilobytes: int) -> None:
+    """Past Claude Code's own limit, which it says itself, the model reads a part, or all of it on purpose."""
+    source = SOURCE[: kilobytes << 10]
+    with ScriptedModel() as model:
+        agent = ClaudeCode(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        async with service.client() as client:
+            await set_up(CLAUDE_CODE, agent, str(client.base_url).rstrip("/"))
+            path = agent.project / "large.txt"
+            path.write_text(f"{source}\n{FACT}\n")
+            read, edit = (placed(call, agent.project) for call in EDIT)
+            part = Call("Read", {**read.arguments, "offset": source.count("\n"), "limit": 100})
+            large = Call("Read", {**read.arguments, "allow_large": True})
+            model.script(read, read if kilobytes < 400 else large, part, edit, part, "All done.")
+            ran = await agent.run("Edit.")
+            assert "All done." in ran.stdout, ran.stderr
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    first, again, *parts = model.asked[-1].results
+    whole = [first, again] if kilobytes < 400 else [again]
+    assert [len(text) > len(source) and FACT in text for text in whole] == [True] * len(whole)
+    assert kilobytes < 400 or "Read again with allow_large" in first
+    assert FACT in parts[0]
+    assert "Gone." in parts[2]
+    assert path.read_text() == f"{source}\nGone.\n"
+    assert {entry["outcome"] for entry in entries} == {"pass"}
+    assert "Wasted call" not in "".join(model.asked[-1].results)
+
+
+@pytest.mark.parametrize("tokens", [0, 10_000])
+async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
+    service: Service, tmp_path: Path, tokens: int
+) -> None:
+    """Codex shows 10,000 bytes to a model that it does not know, and 10,000 tokens to those that it knows. It
+    leaves no file of the rest."""
+    with ScriptedModel() as model:
+        agent = Codex(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        agent.config = [f"tool_output_token_limit = {tokens}"] if tokens else []
+        async with service.client() as client:
+            await set_up(CODEX, agent, str(client.base_url).rstrip("/"))
+            model.script(*[Call("exec_command", {"cmd": cmd}) for cmd in (COMMAND, "seq 1 500")], "All done.")
+            ran = await agent.run("Count.", *CODEX.options)
+            assert "All done." in ran.stdout, ran.stderr
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    cut, small = model.asked[-1].results
+    assert "499\n500\n" in small
+    outcomes = [entry["outcome"] for entry in entries]
+    if tokens:
+        assert (cut.startswith(LARGE), outcomes) == (True, ["store", "pass"])
+    else:
+        assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
+
+
+SHELLS: dict[str, Callable[[str], Call]] = {
+    "claude-code": lambda line: Call("Bash", {"command": line, "description": "Asks"}),
+    "codex": lambda line: Call("exec_command", {"cmd": line}),
+    "opencode": lambda line: Call("bash", {"command": line, "description": "Asks"}),
+    "copilot": lambda line: Call("bash", {"command": line, "description": "Asks"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=lambda case: case.client)
+async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
+    case: Case, service: Service, tmp_path: Path
+) -> None:
+    """The program is in no PATH. Only OpenCode has the address of the service in its environment."""
+    run = SHELLS[case.client]
+
+    def asks(asked: Asked) -> Call:
+        line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0]
+        return run(line.replace("what to extract", "Where is the tulip kept?"))
+
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        if not agent.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
+        if isinstance(agent, Codex):
+            agent.config = ["tool_output_token_limit = 10000"]
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+            if case.client != "opencode":
+                del agent.environ["SPILLGATE_URL"]
+            command = run(f"{COMMAND} && {READ}" if case.client == "opencode" else COMMAND)
+            model.script(command, asks, "All done.")
+            ran = await agent.run("Count.", *case.options)
+            assert "All done." in ran.stdout, ran.stderr
+    message, answer = model.asked[-1].results
+    assert message.startswith(LARGE) or LARGE in message[:100]
+    assert "ABSTRACT FROM TOOL OUTPUT" in answer, answer[:500]
+    assert FACT in answer
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
 async def test_without_the_service_the_agent_goes_on_with_the_original(
     case: Case, service: Service, tmp_path: Path

@@ -1,7 +1,9 @@
 """Files that are not as they should be: counted, named, never a traceback."""
 
 import json
+import logging
 import os
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +86,71 @@ def test_a_line_of_two_gigabytes_is_left_out_and_not_held(tmp_path: Path) -> Non
     assert runs == made_runs.RUNS
     assert notes.faults == {sources.TOO_LARGE: 1}
     assert peak < 3 * sources.MOST_DOCUMENT_BYTES
+
+
+def test_a_run_with_more_text_than_is_searched_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_RUN_CHARS", 100_000)
+    path = made_runs.write(tmp_path / "runs.jsonl")
+    large = {"messages": [{"role": "assistant", "content": "x" * 100_001}]}
+    with path.open("a") as file:
+        file.write(f"{json.dumps(large)}\n")
+    found = report(tmp_path, path)
+    assert found["read"]["faults"] == {sources.TOO_LARGE: 1}
+    assert found["total"]["runs"] == made_runs.RUNS
+
+
+def test_a_folder_of_100_000_files_is_read_file_by_file(tmp_path: Path) -> None:
+    """Links to a few files: each is opened and read."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for number in range(4):
+        (tmp_path / f"{number}.json").write_text('{"theme": "dark"}')
+    for number in range(100_000):
+        os.link(tmp_path / f"{number % 4}.json", folder / f"{number}.json")
+    made_runs.write(folder / "runs.jsonl")
+    found = report(tmp_path, folder)
+    assert found["read"]["faults"] == {sources.NOT_A_TRANSCRIPT: 100_000}
+    assert found["total"]["runs"] == made_runs.RUNS
+
+
+def test_what_the_user_may_not_read_is_named_and_the_rest_is_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As another user, where the tests run as root."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        transcripts.openai_lines(folder)
+        # All that is imported lazily is so before the user changes.
+        assert main(["replay", name]) == 0
+        (folder / "closed").mkdir()
+        (folder / "secret.jsonl").touch()
+        for path, mode in ((folder, 0o755), (folder / "closed", 0), (folder / "secret.jsonl", 0)):
+            path.chmod(mode)
+        capsys.readouterr()
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            assert main(["replay", name]) == 0
+        finally:
+            os.seteuid(user)
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "\n2 files that cannot be read: " in shown.out
+    assert shown.out.startswith("1 run in 1 file (messages): ")
+
+
+def test_nothing_of_a_transcript_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = transcripts.openai_lines(tmp_path)
+    path.write_text(path.read_text() + '{"messages": item-4711, cut')
+    report(tmp_path, path)
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "item-" not in caplog.text + shown.out
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

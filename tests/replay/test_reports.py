@@ -1,5 +1,7 @@
 """The table, the page and the JSON: what they say, and what they keep to themselves."""
 
+import gzip
+import html
 import io
 import json
 import re
@@ -8,13 +10,18 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
+from app.settings import load_settings
 from policies.documents import from_toml
 from replay.advice import advice
 from replay.bill import Money
 from replay.figures import Outcomes, PolicyFigures, ToolFigures
-from replay.plans import capped
+from replay.plans import IN_FORCE, OURS, capped
 from replay.progress import Progress
-from replay.reports.summary import BILL_LEGENDS, TOOL_LEGEND, USE_COLUMNS, USE_LEGENDS, dollars, tokens
+from replay.replaying import Replaying
+from replay.reports.summary import dollars, tokens
+from replay.reports.tables import NOTES, USE_COLUMNS
+from replay.runs import Notes
+from replay.work import replay_all
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
 
@@ -49,10 +56,10 @@ def test_the_table_fits_100_columns_and_says_what_it_is_not(
 
 def test_nothing_is_lost_under_any_policy_of_the_product(runs: Path, tmp_path: Path) -> None:
     policies = report(tmp_path, runs, "--max-bytes", "2048,4096,8192,12288,30000")["total"]["policies"]
-    ours = [one for label, one in policies.items() if label.startswith(("cap ", "policy in force"))]
-    assert len(ours) == 6
+    ours = [one for label, one in policies.items() if label.startswith(OURS)]
+    assert len(ours) == 8
     assert sum(one["replaced"] for one in ours) > 100
-    assert [one["lost"] for one in ours] == [0] * 6
+    assert [one["lost"] for one in ours] == [0] * 8
 
 
 def test_few_uses_give_no_percentage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,8 +129,8 @@ def test_the_policy_file_saves_what_it_says(runs: Path, tmp_path: Path) -> None:
 
 def test_of_few_large_results_there_is_no_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, transcripts.openai_lines(tmp_path))
-    assert "No advice: too few large results (under 5) of every tool." in text
-    assert "Leave it alone" not in text
+    assert "What to do: nothing yet. There are too few large results (under 5) of every tool." in text
+    assert "leave it alone" not in text
     assert re.search(r"\nshell .* -\n", text)
 
 
@@ -168,9 +175,9 @@ def test_the_terms_are_those_of_the_page(
     target = tmp_path / "report.html"
     text, page = printed(capsys, runs, "--report", target), target.read_text()
     flat = text.replace("\n", " ")
-    for legend in (*USE_LEGENDS, *BILL_LEGENDS, TOOL_LEGEND):
-        assert legend in flat
-        assert legend in page
+    for note in NOTES:
+        assert note in flat.replace("follow- ups", "follow-ups")
+        assert html.escape(note) in page
     for name in USE_COLUMNS:
         assert f"<th>{name}</th>" in page
     assert "SPILLGATE_POLICY_FILE=policy.toml" in text
@@ -222,3 +229,19 @@ def test_progress_goes_to_a_terminal_alone() -> None:
     quiet(1, 1000)
     quiet.close()
     assert plain.getvalue() == ""
+
+
+@pytest.mark.parametrize(("suffix", "steps"), [("jsonl", 3), ("jsonl.gz", 2)])
+def test_progress_goes_on_within_one_file(
+    suffix: str, steps: int, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay.work._BATCH_CHARS", 1)
+    path = tmp_path / f"one.{suffix}"
+    path.write_bytes(gzip.compress(runs.read_bytes()) if suffix.endswith("gz") else runs.read_bytes())
+    seen = []
+    replaying = Replaying(IN_FORCE)
+    replay_all([path], load_settings(), replaying, Notes(), watch=lambda *done: seen.append(done))
+    assert seen == sorted(seen)
+    assert seen[0] == (0, 0)
+    assert seen[-1] == (made_runs.RUNS, path.stat().st_size)
+    assert len({size for _, size in seen}) >= steps

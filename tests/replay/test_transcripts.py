@@ -116,3 +116,32 @@ def test_results_that_the_client_had_cut_are_marked_with_the_whole_beside_them(t
     found = report(tmp_path, path)
     assert found["total"]["cut_results"] == 1
     assert found["total"]["policies"]["whole"]["bytes_shown"] > found["total"]["bytes"]
+
+
+def test_the_whole_of_a_result_that_codex_had_cut_is_found_beside_it(tmp_path: Path) -> None:
+    """Tools are named as Codex's hooks name them."""
+    whole = {"content": [{"type": "text", "text": transcripts.LISTING}]}
+    cut = f"{transcripts.LISTING[:3000]}…9000 tokens truncated…{transcripts.LISTING[-3000:]}"
+    path = transcripts.codex(tmp_path)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[4]["payload"] |= {"name": "list", "namespace": "mcp__shop"}
+    records[5]["payload"]["output"] = cut
+    event = {"type": "item_completed", "item": {"type": "McpToolCall", "id": "call-1", "result": whole}}
+    transcripts.lines(path, [*records[:5], {"type": "event_msg", "payload": event}, *records[5:]])
+    (run,), _ = read(path)
+    first, second = run.results
+    assert (first.tool, first.is_cut, first.whole) == ("mcp__shop__list", True, transcripts.LISTING)
+    assert (second.tool, second.is_cut, second.whole) == ("Bash", False, None)
+
+
+def test_an_output_that_the_transcript_has_in_part_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    path = transcripts.claude_code(tmp_path)
+    text = "<persisted-output>\nOutput too large (340KB). Full output saved to: /x\n</persisted-output>"
+    part = {"stdout": transcripts.LISTING, "stderr": "", "persistedOutputSize": 348_894}
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[4]["message"]["content"][0]["content"] = text
+    records[4]["toolUseResult"] = part
+    transcripts.lines(path, records)
+    (run,), _ = read(path)
+    first = next(run.results)
+    assert (first.is_cut, first.whole) == (True, None)

@@ -154,6 +154,8 @@ class ResultFields(UsageFields, total=False):
     tool_kind: str | None
     tool_namespace: str | None
     latency_ms: float | None
+    client: str | None
+    project: str | None
 
 
 class SessionFields(TypedDict, total=False):
@@ -268,7 +270,7 @@ class Exchange:
             "tool_call_id": _call_id(call_id),
         }
         answer = yield from self.ask(self._result(body, sent))
-        if answer is not None and answer.get("code") == "idempotency_key_reused":
+        if _is_reused(answer):
             # Some agents, or their models, count calls from 0 again and again.
             body["tool_call_id"] = _own_call_id(body, sent)
             answer = yield from self.ask(self._result(body, sent))
@@ -366,7 +368,7 @@ class Exchange:
             response = yield request
             answer = self._read(response)
             if response is not None and not _is_retryable(response, answer):
-                if response.status >= 400:
+                if response.status >= 400 and not _is_reused(answer):
                     log.warning("Spillgate refused: %s", _text(answer, "detail") or response.status)
                 return answer
             pause = max(wait or 0.0, _seconds(response))
@@ -410,6 +412,11 @@ def _key_of_file() -> str | None:
     """That of SPILLGATE_KEY_FILE. Raises OSError if it cannot be read."""
     path = os.environ.get("SPILLGATE_KEY_FILE")
     return Path(path).read_text().strip() if path else None
+
+
+def _is_reused(answer: Mapping[str, Any] | None) -> bool:
+    """Whether the id of the call names another one: the result is then sent again, under its own."""
+    return answer is not None and answer.get("code") == "idempotency_key_reused"
 
 
 def _call_id(call_id: str | None) -> str:

@@ -117,6 +117,37 @@ class Story:
         assert "4507 ERROR disk 4507 is full" in answer
 
 
+class Turns(Story):
+    """Reads another log in each of three turns. A model that numbers its calls from `call_0` in each turn
+    gives all of them the same id."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def read_log(self) -> str:
+        """Reads the log."""
+        return f"turn {len(self.offered)}\n{LOG}"
+
+    def step(self, offered: list[str], results: list[str], instructions: str = "") -> list[tuple[str, Any]]:
+        self.offered.append(offered)
+        self.results.append(results)
+        return [("read_log", {})] if len(self.offered) < 4 else []
+
+    def check_stored(self) -> None:
+        import httpx
+
+        handles = [HANDLE.search(text) for text in self.results[-1]]
+        bodies = [httpx.get(f"{self._url}/results/{found[0]}/content").text for found in handles if found]
+        assert bodies == [f"turn {n}\n{LOG}" for n in (1, 2, 3)]
+
+
+@pytest.fixture
+def turns(running: Service, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    monkeypatch.setenv("SPILLGATE_URL", running.url)
+    return Turns(running.url)
+
+
 @pytest.fixture(params=["answered", "stopped"])
 def story(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Story:
     """The story with a service that answers, and with one that is stopped in mid-run."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import Budget, Story
+from conftest import Budget, Story, Turns
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -31,7 +31,7 @@ class Model(BaseChatModel):
         results = [one.text for one in messages if isinstance(one, ToolMessage)]
         system = "".join(one.text for one in messages if one.type == "system")
         made = self.story.step(list(self.offered), results, system)
-        calls = [{"name": name, "args": args, "id": f"call-{name}"} for name, args in made]
+        calls = [{"name": name, "args": args, "id": f"call_{n}"} for n, (name, args) in enumerate(made)]
         usage = {"input_tokens": 40_000, "output_tokens": 2, "total_tokens": 40_002}
         message = AIMessage("" if calls else "done", tool_calls=calls, usage_metadata=usage)
         return ChatResult(generations=[ChatGeneration(message=message)])
@@ -69,6 +69,13 @@ async def test_the_model_asks_back(story: Story, asynchronous: bool, budget: Bud
         assert budget(f"langchain-{asynchronous}")["used_tokens"] == 40_002
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_ids_that_repeat_in_each_turn_lose_nothing(turns: Turns, asynchronous: bool) -> None:
+    agent = create_agent(Model(story=turns), [reader(turns)], middleware=[SpillgateMiddleware()])
+    assert await run(agent, asynchronous, f"turns-{asynchronous}") == "done"
+    turns.check_stored()
+
+
 async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> None:
     class Steps(Story):
         def step(
@@ -91,7 +98,7 @@ async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> 
     @tool
     def command() -> Any:
         """Changes the state."""
-        return Command(update={"messages": [ToolMessage("c" * 20_000, tool_call_id="call-command")]})
+        return Command(update={"messages": [ToolMessage("c" * 20_000, tool_call_id="call_2")]})
 
     steps = Steps()
     agent = create_agent(

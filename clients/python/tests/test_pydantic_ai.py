@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from conftest import Budget, Service, Story
+from conftest import Budget, Service, Story, Turns
 from page import run_block
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent
@@ -22,7 +22,7 @@ def model(story: Story) -> FunctionModel:
         results = [part.model_response_str() for part in parts if isinstance(part, ToolReturnPart)]
         offered = [tool.name for tool in info.function_tools]
         made = story.step(offered, results, info.instructions or "")
-        calls = [ToolCallPart(name, args, tool_call_id=f"call-{name}") for name, args in made]
+        calls = [ToolCallPart(name, args, tool_call_id=f"call_{n}") for n, (name, args) in enumerate(made)]
         usage = RequestUsage(input_tokens=40_000, output_tokens=2)
         return ModelResponse(parts=[*calls] or [TextPart("done")], usage=usage)
 
@@ -36,6 +36,12 @@ async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
     if len(story.offered) == 3:
         assert "Some tool outputs" not in story.instructions[1]
         assert budget("pydantic-1")["used_tokens"] == 40_002
+
+
+async def test_ids_that_repeat_in_each_turn_lose_nothing(turns: Turns) -> None:
+    agent = Agent(model(turns), tools=[turns.read_log], capabilities=[SpillgateCapability()])
+    assert (await agent.run("Read it.", conversation_id="turns")).output == "done"
+    turns.check_stored()
 
 
 class Line(BaseModel):

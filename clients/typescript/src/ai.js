@@ -6,8 +6,28 @@
 import { jsonSchema, tool } from "ai";
 import { Spillgate, TOOL, TOOL_NAMES, isOwnTool, textOf } from "./index.js";
 
-/** @import { LanguageModelMiddleware, PrepareStepFunction, Tool, ToolSet } from "ai" */
+/** @import { LanguageModelMiddleware, ModelMessage, ToolSet } from "ai" */
 /** @import { Options } from "./index.js" */
+
+/**
+ * What `prepareStep` is given, of `ai` 6 and 7.
+ * @typedef {object} Step
+ * @property {readonly { usage: { totalTokens?: number | undefined } }[]} steps
+ * @property {ModelMessage[]} messages
+ * @property {unknown} [initialInstructions] of `ai` 7 alone
+ */
+
+/**
+ * How the instructions join those of the run: in `ai` 6, which does not tell these, as a message before the others.
+ * @param {string} instructions @param {ModelMessage[]} messages @param {{ initialInstructions?: unknown }} step
+ * @returns {{ instructions?: string, messages?: ModelMessage[] }}
+ */
+function added(instructions, messages, step) {
+  if (!("initialInstructions" in step)) return { messages: [{ role: "system", content: instructions }, ...messages] };
+  const { initialInstructions: said } = step;
+  if (said && typeof said !== "string") return {};
+  return { instructions: [said, instructions].filter(Boolean).join("\n\n") };
+}
 
 /** Governs the tools of one run or of many; give a `sessionId` for each run, since the AI SDK names none. */
 export class SpillgateTools {
@@ -34,17 +54,15 @@ export class SpillgateTools {
     return { ...Object.fromEntries(governed), ...this.tools };
   }
 
-  /** Offers Spillgate's tools while there is something to ask, and reports the usage of the step before. */
-  async prepareStep(/** @type {Parameters<PrepareStepFunction<ToolSet>>[0]} */ { steps, initialInstructions }) {
+  /**
+   * Offers Spillgate's tools while there is something to ask, and reports the usage of the step before.
+   * @param {Step} step
+   */
+  async prepareStep({ steps, messages, ...step }) {
     const used = steps.at(-1)?.usage.totalTokens;
     if (used) await this.#client.report(used);
     const { names, instructions } = await this.#offered();
-    const said = typeof initialInstructions === "string" || !initialInstructions ? initialInstructions : undefined;
-    const adds = instructions && (said !== undefined || !initialInstructions);
-    return {
-      activeTools: [...this.#names, ...names],
-      ...(adds ? { instructions: [said, instructions].filter(Boolean).join("\n\n") } : {}),
-    };
+    return { activeTools: [...this.#names, ...names], ...(instructions ? added(instructions, messages, step) : {}) };
   }
 
   /**
@@ -102,6 +120,8 @@ export class SpillgateTools {
           result = last;
         }
         const governed = await client.govern(name, options.toolCallId, result, { arguments: input });
+        // Ids repeat: some models number their calls from 0 in each turn.
+        replaced.delete(options.toolCallId);
         if (governed.complete) return result;
         replaced.add(options.toolCallId);
         return governed.content;
@@ -135,7 +155,7 @@ export class SpillgateTools {
 /**
  * `tools: spillgate(tools)`: the governed tools and `tool_output`, offered from the start. With `SpillgateTools` and its
  * `prepareStep`, what the policy offers appears only once something is stored.
- * @param {ToolSet} tools @param {Options} [options]
+ * @param {ToolSet} tools @param {Options} [options] @returns {ToolSet}
  */
 export const spillgate = (tools, options) => {
   const others = TOOL_NAMES.filter((name) => name !== TOOL.name);

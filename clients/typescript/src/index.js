@@ -126,6 +126,9 @@ const argumentsOf = (given) => {
   return text && Buffer.byteLength(JSON.stringify(text)) <= MAX_ARGUMENT_BYTES ? text : undefined;
 };
 
+/** The id of the call names another one: the result is then sent again, under its own. */
+const REUSED = "idempotency_key_reused";
+
 /**
  * An id of its own where there is none: a retry of this call must be the same call. The SHA-256 of one that is too long.
  * @param {string | null | undefined} callId
@@ -263,7 +266,7 @@ export class Spillgate {
       return this.#ask("POST", path, written, { Prefer: "return=minimal", ...headers });
     };
     let answer = await ask();
-    if (answer?.code === "idempotency_key_reused") {
+    if (answer?.code === REUSED) {
       // Some agents, or their models, count calls from 0 again and again. A retry has the same id again.
       body.tool_call_id = await sha256(JSON.stringify([body.tool_name, body.tool_call_id, sent]));
       answer = await ask();
@@ -375,7 +378,9 @@ export class Spillgate {
       response = await this.#send(method, path, body, headers, timeout);
       const told = response?.answer?.retryable;
       if (response && !(typeof told === "boolean" ? told : response.status >= 500)) {
-        if (response.status >= 400) console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || response.status}`);
+        if (response.status >= 400 && response.answer?.code !== REUSED) {
+          console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || response.status}`);
+        }
         return response.answer;
       }
       const pause = Math.max(wait, (response?.retryAfter ?? 0) * 1000);

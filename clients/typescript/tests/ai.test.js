@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { generateText, jsonSchema, stepCountIs, tool, wrapLanguageModel } from "ai";
 import { SpillgateTools, spillgate } from "../src/ai.js";
 import { model } from "./model.js";
-import { printed, tell, usedTokens } from "./story.js";
+import { LOG, printed, service, tell, usedTokens } from "./story.js";
 
 const readLog = (story, more = {}) =>
   tool({ description: "Reads the log.", inputSchema: jsonSchema({ type: "object" }), execute: story.readLog, ...more });
@@ -54,6 +54,43 @@ tell("AI SDK: the model middleware, and a tool that yields", async (story, optio
   const wrapped = wrapLanguageModel({ model: model(story), middleware: gate.middleware });
   const { text } = await generateText({ ...asked, model: wrapped, tools });
   story.check(text);
+});
+
+test("AI SDK: a model that numbers its calls from call_0 in each turn loses nothing", async () => {
+  const { url, stop } = await service();
+  try {
+    const options = { baseUrl: url, sessionId: "ai-turns" };
+    const logs = [`one\n${LOG}`, "two", `three\n${LOG}`, "four"];
+    for (const way of ["prepareStep", "middleware"]) {
+      const seen = [];
+      let turn = 0;
+      const story = {
+        step: (_, results) => {
+          seen.push(...results.slice(seen.length));
+          return seen.length < logs.length ? [["read_log", {}]] : [];
+        },
+      };
+      const tools = {
+        read_log: readLog(story, {
+          execute: async () => logs[turn++],
+          toModelOutput: ({ output }) => ({ type: "text", value: way === "middleware" ? output : output.toUpperCase() }),
+        }),
+      };
+      const gate = new SpillgateTools(options);
+      const given = way === "middleware"
+        ? { model: wrapLanguageModel({ model: model(story), middleware: gate.middleware }), tools: { ...tools, ...gate.tools } }
+        : { model: model(story), tools: gate.govern(tools), prepareStep: gate.prepareStep };
+      const { text } = await generateText({ ...asked, ...given, stopWhen: stepCountIs(6) });
+      assert.equal(text, "done");
+      assert.deepEqual([seen[1], seen[3]], way === "middleware" ? ["two", "four"] : ["TWO", "FOUR"]);
+      for (const n of [0, 2]) {
+        const [handle] = /session-\S+?\/file-[0-9a-f-]{36}/.exec(seen[n]);
+        assert.equal(await (await fetch(`${url}/results/${handle}/content`)).text(), logs[n]);
+      }
+    }
+  } finally {
+    await stop();
+  }
 });
 
 test("AI SDK: the model middleware governs what is text or data in a result of any type", async () => {

@@ -24,7 +24,7 @@ class Model extends BaseChatModel {
     const calls = this.story.step(this.offered, results, system.join("\n"));
     const message = new AIMessage({
       content: calls.length ? "" : "done",
-      tool_calls: calls.map(([name, args]) => ({ name, args, id: `call-${name}` })),
+      tool_calls: calls.map(([name, args], n) => ({ name, args, id: `call_${n}` })),
       usage_metadata: { input_tokens: 40_000, output_tokens: 2, total_tokens: 40_002 },
     });
     return { generations: [{ message, text: message.text }] };

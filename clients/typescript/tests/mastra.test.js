@@ -9,7 +9,9 @@ import { printed, tell, usedTokens } from "./story.js";
 
 tell("Mastra", async (story, options, stopped) => {
   const readLog = createTool({ id: "read_log", description: "Reads.", inputSchema: z.object({}), execute: story.readLog });
-  const given = { id: "a", name: "a", instructions: "Be brief.", model: model(story), tools: { read_log: readLog } };
+  // Its list of messages knows a call by its id alone.
+  const idOf = (name) => `call-${name}`;
+  const given = { id: "a", name: "a", instructions: "Be brief.", model: model(story, idOf), tools: { read_log: readLog } };
   const Remembering = class extends Agent {
     constructor(config) {
       super({ ...config, memory: new MockMemory() });

@@ -4,7 +4,8 @@ import { MockLanguageModelV4 } from "ai/test";
 
 const text = (output) => (output.type === "text" ? output.value : JSON.stringify(output.value));
 
-export const model = (story) =>
+/** `idOf`: the id of the n-th call of a turn. */
+export const model = (story, idOf = (_, n) => `call_${n}`) =>
   new MockLanguageModelV4({
     doGenerate: async ({ prompt, tools = [] }) => {
       const parts = prompt.filter((one) => one.role === "tool").flatMap((one) => one.content);
@@ -12,8 +13,8 @@ export const model = (story) =>
       const calls = story.step(tools.map((one) => one.name), parts.map((one) => text(one.output)), system.join("\n"));
       return {
         content: calls.length
-          ? calls.map(([toolName, input]) => ({
-              type: "tool-call", toolCallId: `call-${toolName}`, toolName, input: JSON.stringify(input),
+          ? calls.map(([toolName, input], n) => ({
+              type: "tool-call", toolCallId: idOf(toolName, n), toolName, input: JSON.stringify(input),
             }))
           : [{ type: "text", text: "done" }],
         finishReason: { unified: calls.length ? "tool-calls" : "stop", raw: undefined },

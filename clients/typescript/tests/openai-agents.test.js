@@ -33,7 +33,7 @@ tell("OpenAI Agents", async (story, options, stopped) => {
   story.check(result.finalOutput);
   if (stopped) return;
   assert.equal(await usedTokens(options, "openai-agents"), 40_002);
-  assert.deepEqual(gate.tools[0].parameters.required, ["handle", "extract"]);
+  assert.deepEqual(gate.tools[0].parameters.required, ["handle"]);
 });
 
 test("runs at the same time are each offered the tools of their own session", async () => {

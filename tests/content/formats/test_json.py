@@ -75,6 +75,11 @@ def test_other_values_stay_as_they_are(value: object) -> None:
     assert as_table(value) is value
 
 
+def test_keys_and_values_with_lone_surrogates_are_described() -> None:
+    data = json.dumps([{"a": "\ud83d", "\udfff": 1}]).encode()
+    assert about(data, data, len(data), 1) == "JSON, 1 objects with keys a, \ufffd"
+
+
 def test_cells_are_one_table_to_all() -> None:
     data = json.dumps(SHEET * 1, indent=1).encode()
     assert about(data, data, len(data), 1) == "JSON, 2 rows, 3 columns: Name, Age, column_3"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from content.describe import about, extent
+from content.describe import about, extent, outline
 from content.kind import Kind
+from content.passages import split
 from content.source import Source
 
 
@@ -80,3 +81,61 @@ def test_order_is_known_where_there_is_one(text: bytes, is_ascending: bool | Non
 def test_a_log_of_brackets_is_no_json_and_a_dated_list_a_log() -> None:
     assert Source(b"[2016-12-19 21:00:06,509] INFO Rolled (kafka)\n" * 9).format.kind is Kind.LOG
     assert Source(b"2016-12-19 21:00 did it\n2016-12-20 21:00 did it\n").format.kind is Kind.LOG
+
+
+DPKG = """\
+2026-11-24 14:58:52 status installed libgtk-3-0:amd64 3.24.38-2~deb12u3
+2026-11-24 14:58:52 configure chromium:amd64 156.0.8078.79-1~deb12u1 <none>
+2026-11-24 14:59:10 status half-configured chromium:amd64 156.0.8078.79-1~deb12u1
+"""
+# Of Python's HTTP server, and of nginx.
+SERVED = """\
+127.0.0.1 - - [24/Nov/2026 15:35:39] "GET /docs/ HTTP/1.1" 200 -
+127.0.0.1 - - [24/Nov/2026 15:35:39] code 404, message File not found
+127.0.0.1 - - [24/Nov/2026 15:35:41] "GET /nothing HTTP/1.1" 404 -
+"""
+ACCESS = """\
+83.149.9.216 - - [17/May/2026:10:05:03 +0000] "GET /INFO.png HTTP/1.1" 200 203023 "-" "Mozilla/5.0"
+83.149.9.216 - - [17/May/2026:10:05:43 +0000] "GET /ERROR.png HTTP/1.1" 404 171717 "-" "Mozilla/5.0"
+"""
+JOURNAL = """\
+Nov 24 14:49:01 host systemd[1]: Started a service.
+Nov 24 14:49:03 host sshd[812]: Accepted publickey for root from 10.0.0.2 port 4242
+Nov 24 14:51:03 host kernel: eth0: link becomes ready
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (DPKG, "log, from 2026-11-24 14:58:52 to 2026-11-24 14:59:10 (0:00:18)"),
+        (SERVED, "log, from 24/Nov/2026 15:35:39 to 24/Nov/2026 15:35:41 (0:00:02)"),
+        (ACCESS, "log, from 17/May/2026:10:05:03 to 17/May/2026:10:05:43 (0:00:40)"),
+        (JOURNAL, "log, from Nov 24 14:49:01 to Nov 24 14:51:03 (0:02:02)"),
+    ],
+)
+def test_logs_of_real_programs_say_their_times_and_no_level_that_is_a_word(text: str, told: str) -> None:
+    assert said(text.encode()) == told
+    assert Source(text.encode()).format.kind is Kind.LOG
+
+
+def test_the_statuses_of_an_access_log_are_counted() -> None:
+    assert outline((ACCESS * 20).encode(), 400).splitlines()[1] == "status: 200 20, 404 20"
+
+
+def test_a_time_that_begins_in_the_first_bytes_is_found_behind_other_colons() -> None:
+    line = "INFO a:b c:12 at 2026-11-24 10:00:{:02} done\n"
+    text = "".join(map(line.format, range(9)))
+    assert said(text.encode()).endswith("from 2026-11-24 10:00:00 to 2026-11-24 10:00:08 (0:00:08)")
+
+
+def test_each_event_is_in_one_passage_with_its_trace() -> None:
+    event = (
+        "2026-11-24 10:00:{0:02} INFO a request came from a client\n"
+        "2026-11-24 10:00:{0:02} ERROR the request failed\n\tat a.b.C(C.java:1)\n\tat the end\n"
+    )
+    source = Source("".join(event.format(n % 60) for n in range(60)).encode())
+    for one in split(source):
+        piece = source.data[one.start : one.end]
+        assert piece.startswith(b"2026-")
+        assert piece.count(b"failed") == piece.count(b"at the end\n")

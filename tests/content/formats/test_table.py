@@ -1,5 +1,7 @@
 """Tables of lines: their dialect, rows and columns, and the header above a row."""
 
+import time
+
 import pytest
 
 from content.describe import about
@@ -33,6 +35,29 @@ MYSQL = """\
 +----+------+
 """
 
+DF = """\
+Filesystem              1K-blocks     Used Available Use% Mounted on
+devtmpfs                 12334460        0  12334460   0% /dev
+tmpfs                    24684084   111632  24572452   1% /dev/shm
+/dev/vda                264212084 38021896  68369016  36% /
+tmpfs                    12342040        0  12342040   0% /sys/fs/cgroup
+"""
+PIP = """\
+Package                                  Version        Editable project location
+---------------------------------------- -------------- -------------------------
+annotated-doc                            0.0.7
+spillgate                                0.1.0          /srv/spill gate
+attrs                                    26.1.0
+backports.zstd                           1.8.0
+"""
+PROCESSES = """\
+USER       PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND
+root         1  0.4  0.1  58108 25108 ?        S<Ll 14:49   0:13 /sbin/init --
+root         2  0.0  0.0      0     0 ?        S    14:49   0:00 [kthreadd]
+root         4  0.0  0.0      0     0 ?        I<   14:49   0:00 [kworker/R-rcu_
+root         5  0.0  0.0      0     0 ?        I<   14:49   0:00 [kworker/R-sync
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "rows"),
@@ -45,6 +70,30 @@ MYSQL = """\
             ],
         ),
         (PSQL, [{"id": 1, "name": "Ann", "total": 9.5}, {"id": 2, "name": "Bo  Lee", "total": 12}]),
+        (
+            DF,
+            [
+                {
+                    "Filesystem": "devtmpfs",
+                    "1K-blocks": 12334460,
+                    "Used": 0,
+                    "Available": 12334460,
+                    "Use%": "0%",
+                    "Mounted on": "/dev",
+                }
+            ],
+        ),
+        (
+            PIP,
+            [
+                {"Package": "annotated-doc", "Version": "0.0.7", "Editable project location": ""},
+                {"Package": "spillgate", "Version": "0.1.0", "Editable project location": "/srv/spill gate"},
+            ],
+        ),
+        (
+            PROCESSES,
+            [{"USER": "root", "PID": 1, "%CPU": 0.4, "%MEM": 0.1, "VSZ": 58108, "RSS": 25108, "TTY": "?"}],
+        ),
         (MYSQL, [{"id": 1, "city": "Rome"}, {"id": 2, "city": "Oslo"}]),
         (
             "a;b\n1,5;2,5\n2,5;3,5\n3,5;4,5\n4,5;5,5\n5,5;6,5\n",
@@ -59,13 +108,13 @@ MYSQL = """\
             [{"column_1": 1.5, "column_2": 2020}],
         ),
     ],
-    ids=["columns", "bars", "frame", "semicolons", "quotes", "no header"],
+    ids=["columns", "bars", "df", "pip", "ps", "frame", "semicolons", "quotes", "no header"],
 )
 def test_rows_are_read_by_the_dialect_of_the_table(text: str, rows: list[dict[str, object]]) -> None:
     kind, value = read_value(text.encode())
     assert kind is Kind.CSV
     assert isinstance(value, list)
-    assert value[: len(rows)] == rows
+    assert [{name: got[name] for name in row} for got, row in zip(value, rows, strict=False)] == rows
 
 
 @pytest.mark.parametrize(
@@ -74,6 +123,10 @@ def test_rows_are_read_by_the_dialect_of_the_table(text: str, rows: list[dict[st
         (PS, "table, 4 rows, 5 columns: NAME, READY, STATUS, LAST SEEN, AGE"),
         (PSQL, "table, 3 rows, 3 columns: id, name, total"),
         (MYSQL, "table, 3 rows, 2 columns: id, city"),
+        (DF, "table, 4 rows, 6 columns: Filesystem, 1K-blocks, Used, Available, Use%, Mounted on"),
+        (PIP, "table, 4 rows, 3 columns: Package, Version, Editable project location"),
+        ('id,city\n1,"Rome, IT"\n2,"the ""one"", DE"\n3,x\n4,y\n5,z\n', "CSV, 5 rows, 2 columns: id, city"),
+        ('id,city\n1,"Rome,\nIT"\n2,"Oslo"\n3,x\n4,y\n5,z\n', "CSV, 5 rows, 2 columns: id, city"),
         ("2020\t1.5\n" * 6, "TSV, 6 rows, 2 columns without names"),
         ("id,name,city\n\n1,Ann,Rome\n\n2,Bo,Oslo\n", "CSV, 2 rows, 3 columns: id, name, city"),
     ],
@@ -118,3 +171,13 @@ def test_a_header_too_long_to_be_shown_is_shortened() -> None:
     assert shown.header is None
     assert shown.columns.startswith("column_0,column_1,")
     assert len(shown.columns) <= 300
+
+
+def test_forty_thousand_columns_are_read_in_linear_time() -> None:
+    width = 40_000
+    text = "\n".join([",".join(f"c{n}" for n in range(width)), *[",".join(["1"] * width)] * 3])
+    began = time.thread_time()
+    _, value = read_value(text.encode())
+    assert time.thread_time() - began < 3
+    assert isinstance(value, list)
+    assert (len(value), len(value[0]), value[2]["c39999"]) == (3, width, 1)

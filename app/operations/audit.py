@@ -1,0 +1,107 @@
+"""The audit: who read, changed or was refused what, and from where. No line holds content.
+
+A request is a line, or a line for each stored result that it made or read. Where nothing of a tenant is read
+or changed (probes, pages, scrapes), only a refusal is one.
+"""
+
+import logging
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from app.operations.line_writer import LineWriter, opened
+
+log = logging.getLogger("spillgate.audit")
+
+SETTING = "SPILLGATE_AUDIT"
+CLOSE_SECONDS = 6.0
+MOST_WAITING = 20_000
+"""Lines in memory that are not written yet, of about 0.5 KB each. More are dropped, and counted."""
+
+NOT_ANSWERED = 499
+
+
+@dataclass(slots=True)
+class Touched:
+    """What a request has done so far: the results that it made or read, the tenant that it deleted, and why
+    it was refused."""
+
+    handles: list[str] = field(default_factory=list)
+    tenant: str | None = None
+    code: str | None = None
+
+
+class AuditLine(msgspec.Struct, frozen=True):
+    """`time` is Unix ms here, and ISO 8601 in the file. `key_tenant` and `role` are those of the key `key`,
+    null without keys; `tenant` is whose data it was. `route` is the template of the path. `bytes` were
+    answered, `bytes_received` came with the request. `code` is that of a refusal."""
+
+    time: int
+    key: str | None
+    key_tenant: str | None
+    role: str | None
+    tenant: str | None
+    session_id: str | None
+    route: str
+    handle: str | None
+    bytes: int
+    bytes_received: int
+    status: int
+    code: str | None
+    address: str
+    request_id: str
+
+
+_touched: ContextVar[Touched | None] = ContextVar("touched", default=None)
+
+
+def begin_touched() -> Touched:
+    """What is noted from here on, in this task and in those that it starts, is in the returned value."""
+    touched = Touched()
+    _touched.set(touched)
+    return touched
+
+
+def note_handle(handle: object) -> None:
+    """A stored result is made, read, asked or deleted."""
+    if (touched := _touched.get()) is not None and (text := str(handle)) not in touched.handles:
+        touched.handles.append(text)
+
+
+def note_tenant(tenant: str) -> None:
+    """The data of this tenant is deleted."""
+    if (touched := _touched.get()) is not None:
+        touched.tenant = tenant
+
+
+def note_refusal(code: str) -> None:
+    if (touched := _touched.get()) is not None:
+        touched.code = code
+
+
+class Audit:
+    """A line that cannot be written is counted, and the request is answered all the same."""
+
+    def __init__(self, target: str) -> None:
+        """Raises ConfigError if the file cannot be opened."""
+        output = opened(target, SETTING, None)
+        self._lines = LineWriter[AuditLine]("audit", output, _encoded, MOST_WAITING)
+
+    @property
+    def dropped(self) -> int:
+        return self._lines.dropped
+
+    def write(self, line: AuditLine) -> None:
+        self._lines.put_nowait(line)
+
+    def close(self) -> None:
+        """Returns when all lines are written, or after CLOSE_SECONDS."""
+        if not self._lines.close(CLOSE_SECONDS):
+            log.warning("The audit does not end.", extra={"fields": {"lost": self._lines.waiting}})
+
+
+def _encoded(line: AuditLine) -> bytes:
+    time = datetime.fromtimestamp(line.time / 1000, UTC).isoformat(timespec="milliseconds")
+    return msgspec.json.encode({**msgspec.structs.asdict(line), "time": time}) + b"\n"

@@ -1,0 +1,216 @@
+"""Writes lines in a thread of its own: the log, the accounting export and the audit delay no request."""
+
+import errno
+import os
+import queue
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from app.files import write_all
+from domain.errors import ConfigError
+
+STANDARD_OUTPUT = "-"
+KEPT_FILES = 5
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_STDOUT = 1
+_OWNER_ONLY = 0o600
+_LINK = "it is a symbolic link. Name the file itself, or write `-` for standard output."
+
+T = TypeVar("T")
+
+
+class LineOutput(Protocol):
+    def write(self, line: bytes) -> None:
+        """Raises OSError if the line is not written."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LineWriter(Generic[T]):
+    """Writes items in the order in which they were put. Those past `most_waiting`, and those that cannot be
+    written, are dropped and counted.
+
+    The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
+    of the interpreter would wait for while a pipe that is not read holds up the thread."""
+
+    def __init__(
+        self, name: str, output: LineOutput, encode: Callable[[T], bytes], most_waiting: int
+    ) -> None:
+        # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
+        self._waiting: queue.SimpleQueue[T | threading.Event | None] = queue.SimpleQueue()
+        self._output = output
+        self._encode = encode
+        self._most_waiting = most_waiting
+        self._overflowed = 0
+        self._failed = 0
+        self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Items that were not written."""
+        return self._overflowed + self._failed
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
+    def put_nowait(self, item: T) -> None:
+        """Never waits. Named as `logging.handlers.QueueHandler` calls it."""
+        if self._waiting.qsize() < self._most_waiting:
+            self._waiting.put(item)
+        else:
+            self._overflowed += 1
+
+    def flush(self, seconds: float) -> None:
+        """Returns when all items are written, or after so many seconds."""
+        written = threading.Event()
+        self._waiting.put(written)
+        written.wait(seconds)
+
+    def end(self) -> None:
+        """Ends the thread once the items are written. Does not wait for it."""
+        self._waiting.put(None)
+
+    def close(self, seconds: float) -> bool:
+        """Ends the thread, and waits for it so many seconds at most. False if it has not ended: the reader of
+        a pipe may have stopped reading."""
+        self.end()
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _write_waiting(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            try:
+                self._output.write(self._encode(item))
+            except OSError:
+                self._failed += 1
+        self._output.close()
+
+
+class _Stdout:
+    def write(self, line: bytes) -> None:
+        write_all(_STDOUT, line)
+
+    def close(self) -> None:
+        """Does nothing: the process may write to stdout later."""
+
+
+class _File:
+    """A file of mode 0600. One that has reached `max_bytes` becomes FILE.1, FILE.1 becomes FILE.2, up to
+    FILE.5; None: it grows. It is opened again if it was deleted or moved away. A FIFO is opened for the first
+    line, which waits for a reader."""
+
+    def __init__(self, path: Path, max_bytes: int | None) -> None:
+        """Raises OSError."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._is_torn = False
+        """True after a line of which a part was written."""
+        self._descriptor = None if path.is_fifo() else self._open()
+
+    def write(self, line: bytes) -> None:
+        if self._descriptor is not None and not _is_at(self._path, self._descriptor):
+            self.close()
+        if self._descriptor is None:
+            self._descriptor = self._open()
+        if self._max_bytes is not None and self._is_full(self._descriptor, self._max_bytes - len(line)):
+            self.close()
+            self._rotate()
+            self._descriptor = self._open()
+        line = b"\n" * self._is_torn + line
+        self._is_torn = True
+        try:
+            write_all(self._descriptor, line)
+        except BrokenPipeError:
+            self.close()
+            raise
+        self._is_torn = False
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _is_full(self, descriptor: int, room: int) -> bool:
+        status = os.fstat(descriptor)
+        return stat.S_ISREG(status.st_mode) and 0 < status.st_size >= room
+
+    def _open(self) -> int:
+        try:
+            descriptor = os.open(self._path, _APPEND)
+        except FileNotFoundError:
+            descriptor = os.open(self._path, _APPEND | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            try:
+                os.fchmod(descriptor, _OWNER_ONLY)
+            except OSError:
+                os.close(descriptor)
+                raise
+        self._is_torn = _lacks_newline(self._path)
+        return descriptor
+
+    def _rotate(self) -> None:
+        names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, KEPT_FILES + 1))]
+        for older, newer in reversed(list(zip(names[1:], names, strict=False))):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _lacks_newline(path: Path) -> bool:
+    """Whether its last line lacks the newline, because the disk was full and the process was killed."""
+    if path.is_file():
+        with suppress(OSError), path.open("rb") as file:
+            # Of an empty file this raises OSError.
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    return False
+
+
+def opened(target: str, setting: str, max_bytes: int | None) -> LineOutput:
+    """Raises ConfigError, which names the setting, if the file cannot be opened."""
+    if target == STANDARD_OUTPUT:
+        return _Stdout()
+    try:
+        return _File(Path(target).absolute(), max_bytes)
+    except OSError as error:
+        raise _unwritable(setting, error.errno or 0) from None
+
+
+def check_target(target: str, setting: str) -> None:
+    """Raises ConfigError for a file that could not be opened for writing. Makes none."""
+    if target == STANDARD_OUTPUT:
+        return
+    path = Path(target).absolute()
+    try:
+        os.stat(f"{path.parent}/")
+        is_directory = path.is_dir()
+    except OSError as error:
+        raise _unwritable(setting, error.errno or 0) from None
+    if is_directory:
+        raise _unwritable(setting, errno.EISDIR)
+    if path.is_symlink():
+        raise _unwritable(setting, errno.ELOOP)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(setting, errno.EACCES)
+
+
+def _unwritable(setting: str, why: int) -> ConfigError:
+    reason = _LINK if why == errno.ELOOP else f"{os.strerror(why)}."
+    return ConfigError(f"{setting} cannot be opened for writing: {reason}")

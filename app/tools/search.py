@@ -1,0 +1,192 @@
+"""A search for a pattern in a stored result for a model; what is said if nothing matches."""
+
+import re
+import sqlite3
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from app.reading import path_of, scan
+from app.tools.definitions import GrepArguments
+from content import model_text
+from content.grep import Grep, GrepPage
+from content.greppable import Greppable
+from content.kind import Kind
+from content.match_view import MOST_BYTES, page_text, surroundings
+from content.natural_language import language_of_text, may_be_in
+from content.source import Source as Text
+from extraction.source import Source
+from policies.facts import Offer
+
+if TYPE_CHECKING:
+    from app.tools.call import Reading
+    from extraction.retrieve.index import PassageIndex  # Imported with the strategies.
+
+_MOST_MATCHES = 1000
+_SCANNED_BYTES = 1 << 18
+
+_SAMPLE_BYTES = 1500
+"""The most bytes of matches that are a sample of all."""
+
+_NEAREST_WORDS = 5
+_LANGUAGE_BYTES = 8 << 10
+
+_WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
+"""A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
+
+_MOST_WORDS = 8
+_NAME_END = re.compile(r'":(?! |\\s)')
+"""In a pattern: the end of a name in JSON that is written without spaces."""
+_ESCAPE = re.compile(r"\\[A-Za-z]")
+
+_INDENTED = "The data is one long line: it is searched indented, with a space after a name's colon."
+_ANY_CASE = "Upper and lower case is ignored: nothing matches exactly."
+_IN_MARKUP = "Only the markup of the page matches, not its text."
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result."""
+
+    text: Text | None = None
+    view: bytes | None = None
+    is_page: bool = False
+
+
+async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -> str:
+    max_bytes = min(max_bytes, reading.usual_bytes)
+    searched = await _searched(reading)
+    searched, arguments, page, notes = await _first_page(reading, searched, arguments)
+    if not page.total_matches:
+        reading.found_nothing = True
+        return await _nothing(reading, arguments.pattern)
+    if note := model_text.word_boundary_note(arguments.pattern, page.matches, arguments.ignore_case):
+        notes.append(note)
+    found = _shown_as(reading, searched, arguments, page)
+    if page.total_matches == 1 and not arguments.context and not found.is_record:
+        # A line of context saves the call that would ask for it.
+        arguments = msgspec.structs.replace(arguments, context=1)
+        found = _shown_as(reading, searched, arguments, await _page(reading, searched, arguments))
+    fitting = model_text.matches_that_fit(found, max_bytes)
+    if not arguments.offset and page.total_matches >= 2 * fitting:
+        max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
+        step = page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes))
+        page = await _page(reading, searched, arguments, step=step)
+        found = _shown_as(reading, searched, arguments, page)._replace(step=step)
+    return model_text.grep_text(found, max_bytes, notes)
+
+
+async def _searched(reading: "Reading") -> _Searched:
+    """All of a small result: the text of a page on the same lines, one long line indented."""
+    stored = reading.stored
+    if stored.measure.bytes > MOST_BYTES:
+        return _Searched()
+    text = await Source(reading.rt.store, stored, path=path_of(stored)).text()
+
+    def viewed() -> _Searched:
+        is_page = text.format.kind is Kind.HTML and text.data == text.stored
+        view = text.stored
+        if reading.greppable:
+            greppable = Greppable()
+            view = greppable.feed(view) + greppable.finish()
+        return _Searched(text, page_text(view) if is_page else view, is_page)
+
+    return await run_sync(viewed, limiter=reading.rt.scanning)
+
+
+async def _first_page(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments
+) -> tuple[_Searched, GrepArguments, GrepPage, list[str]]:
+    """The matches of the pattern as it is, else as indented JSON spells it, else in any case, else in the
+    markup of a page; with what was searched for, where, and what has to be said of it."""
+    spaced = _NAME_END.sub(r'":\\s*', arguments.pattern) if reading.greppable else arguments.pattern
+    tries = [
+        (searched, arguments, []),
+        (searched, msgspec.structs.replace(arguments, pattern=spaced), [_INDENTED]),
+        (searched, msgspec.structs.replace(arguments, ignore_case=True), [_ANY_CASE]),
+    ]
+    if searched.is_page:
+        tries.append((_Searched(), arguments, [_IN_MARKUP]))
+    page = GrepPage([], 0, None)
+    for place, (where, what, notes) in enumerate(tries):
+        if place and where is searched and what == arguments:
+            continue
+        page = await _page(reading, where, what)
+        if page.total_matches:
+            return where, what, page, notes
+    return searched, arguments, page, []
+
+
+async def _page(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments, *, step: int = 1
+) -> GrepPage:
+    """With a `step` above 1 each `step`-th match of all."""
+    grep = Grep(
+        arguments.pattern,
+        context=arguments.context,
+        ignore_case=arguments.ignore_case,
+        limit=_MOST_MATCHES,
+        offset=max(arguments.offset, 1) - 1,
+        step=step,
+        max_bytes=_SCANNED_BYTES,
+    )
+    if searched.view is None:
+        return await scan(reading.rt, reading.stored, grep, greppable=reading.greppable)
+    await run_sync(grep.feed, searched.view, limiter=reading.rt.scanning)
+    return await run_sync(grep.finish, limiter=reading.rt.scanning)
+
+
+def _shown_as(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
+) -> model_text.Matches:
+    around = {}
+    if searched.text is not None and searched.view is not None:
+        around = surroundings(searched.view, searched.text, [match.line for match in page.matches])
+    if arguments.context:
+        around = {line: replace(one, text="") for line, one in around.items()}
+    pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
+    return model_text.Matches(
+        page.matches,
+        page.total_matches,
+        max(arguments.offset, 1),
+        base=1 if reading.tool.offer is Offer.GREP else None,
+        spans=pattern.spans,
+        around=around,
+        is_known=reading.shown_before.is_known,
+    )
+
+
+async def _nothing(reading: "Reading", pattern: str) -> str:
+    """What the data has that is near the words of a pattern without a match, and the data's language."""
+    rt, stored = reading.rt, reading.stored
+    sentences = ["No line matches."]
+    source = Source(rt.store, stored, path=path_of(stored))
+    words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
+    if words and source.size <= MOST_BYTES:
+        # The SQLite of some Python builds has no FTS5.
+        with suppress(sqlite3.Error):
+            async with rt.indexes.gate(source.size):
+                index = await rt.indexes.of(source, await source.text())
+                near = partial(_near, index)
+                sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
+    head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
+    language = language_of_text(head.decode("utf-8", "ignore"))
+    if language and not may_be_in(pattern, language):
+        sentences.append(f"The data is mostly {language}: search in {language}.")
+    ask = "ask with `extract`" if reading.tool.offer is Offer.ONE else "ask tool_output"
+    sentences.append(f"Try a part of a word, or {ask}.")
+    return " ".join(sentences)
+
+
+def _near(index: "PassageIndex", word: str) -> str:
+    # With the other strategies, a twentieth of the start (bench/README.md, start).
+    from extraction.retrieve.ranking import similar_words
+
+    if count := index.count(word):
+        return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."
+    near = similar_words(index, word)[:_NEAREST_WORDS]
+    return f"“{word}” is not in the data" + (f"; it has {', '.join(near)}." if near else ".")

@@ -1,0 +1,251 @@
+"""What a search shows: the text of a page, the record or row around a matching line, a table's header."""
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from content.formats.format import Passage
+from content.formats.json import Json
+from content.formats.markup import END_OF_CELL, TAGS_BETWEEN
+from content.formats.unseen import unseen_spans
+from content.kind import Kind
+from content.source import Source
+
+MOST_BYTES = 8 << 20
+"""Larger data is searched as it is stored."""
+
+RECORD_CHARS = 400
+"""A longer record is not shown in place of its line."""
+
+_ROW_CHARS = 800
+_MOST_LINES = 60
+_BLOCK = 64 << 10
+
+_TAG = re.compile(rb"<[/!?A-Za-z][^<>]{0,2000}>")
+_ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
+_SPACES = re.compile(rb"[ \t]{2,}")
+
+_OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
+_CELL_LINES = 20
+_TABLES = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN)
+_CELL_OBJECT = re.compile(
+    rb"""["'](?:address|cell|coordinate|ref)["']\s*:\s*["'](?:[^!"']{1,80}!)?\$?[A-Z]{1,3}\$?(\d{1,7})["']"""
+)
+_CELL_KEY = re.compile(rb"""\s*["']\$?[A-Z]{1,3}\$?(\d{1,7})["']\s*:""")
+_CELL_LINE = re.compile(rb"[ \t\"'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?\d{1,7}[\"'\])*]{0,3}[ \t]*[:=|\t]")
+
+
+def page_text(page: bytes) -> bytes:
+    """The page on the same lines without scripts, style sheets and tags; ` | ` between cells of a table."""
+    parts, last = [], 0
+    for start, end in unseen_spans(page):
+        parts += [page[last:start], b"\n" * page.count(b"\n", start, end)]
+        last = end
+    text = END_OF_CELL.sub(b" | ", b"".join((*parts, page[last:])))
+    text = TAGS_BETWEEN.sub(_line_breaks, text)
+    text = _ENTITY.sub(_character, _TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
+    return _SPACES.sub(b" ", text)
+
+
+def _line_breaks(tag: re.Match[bytes]) -> bytes:
+    return b"\n" * tag[0].count(b"\n") or b" "
+
+
+def _character(entity: re.Match[bytes]) -> bytes:
+    return html.unescape(entity[0].decode()).replace("\n", " ").encode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is shown of a match. `text` stands in place of its line, and of all lines from `first` to `last`.
+    `header` are the lines above a table, `columns` names its columns where they are no lines."""
+
+    first: int
+    last: int
+    text: str = ""
+    header: tuple[tuple[int, str], ...] = ()
+    columns: str = ""
+
+
+def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int, Surroundings]:
+    """`data` is what was searched: a view of the source, on lines that begin at 1. `lines` are in order."""
+    kind = source.format.kind
+    if isinstance(source.format, Json):
+        return dict(_records(data, lines))
+    if kind in _TABLES and source.is_verbatim and data == source.data:
+        return dict(_rows(source, lines))
+    return {}
+
+
+def _records(data: bytes, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
+    for number, start in _starts(data, lines):
+        found = _row_of_cells(data, start) or _record(data, start)
+        if found:
+            first = number - data.count(b"\n", found[0], start)
+            last = first + data.count(b"\n", found[0], found[1])
+            yield number, Surroundings(first, last, _on_one_line(data[slice(*found)]))
+
+
+def _rows(source: Source, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
+    data = source.data
+    for number, start in _starts(data, lines):
+        end = _end(data, start) + 1
+        whole = source.format.around(data, Passage(start, end, number, number, ""), has_sentences=False)
+        first = number - data.count(b"\n", whole.start, start)
+        last = first + data.count(b"\n", whole.start, whole.end - 1)
+        text = ""
+        if last > first and last - first < _MOST_LINES and _CELL_LINE.match(data, start):
+            text = " | ".join(data[whole.start : whole.end].decode("utf-8", "replace").split("\n")).strip(
+                " |"
+            )
+        header: tuple[tuple[int, str], ...] = ()
+        if whole.header:
+            above = first - data.count(b"\n", whole.header[0], whole.start)
+            named = data[slice(*whole.header)].decode("utf-8", "replace").rstrip("\n").split("\n")
+            header = tuple(enumerate(named, above))
+        yield number, Surroundings(first, last, text, header, whole.columns)
+
+
+def _starts(data: bytes, lines: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The numbers of lines in order, each with the place where its line begins."""
+    at, current = 0, 1
+    for number in lines:
+        while current < number:
+            count = data.count(b"\n", at, at + _BLOCK)
+            if at + _BLOCK < len(data) and current + count < number:
+                at, current = at + _BLOCK, current + count
+                continue
+            found = data.find(b"\n", at)
+            if found < 0:
+                return
+            at, current = found + 1, current + 1
+        at = data.rfind(b"\n", 0, at) + 1
+        yield number, at
+
+
+def _end(data: bytes, start: int) -> int:
+    found = data.find(b"\n", start)
+    return len(data) if found < 0 else found
+
+
+def _indent(data: bytes, start: int) -> int:
+    line = data[start : start + 200]
+    return len(line) - len(line.lstrip(b" \t"))
+
+
+def _record(data: bytes, start: int) -> tuple[int, int] | None:
+    """The largest object or list around a line that is short enough: up to an element of a list."""
+    found = None
+    around = _opened(data, start) or _around(data, start)
+    while around and _is_short(data, around, RECORD_CHARS):
+        found = around
+        opening = data[around[0] : _end(data, around[0])].strip()
+        if opening in _OPENS:
+            break
+        around = _around(data, around[0])
+    return found
+
+
+def _opened(data: bytes, start: int) -> tuple[int, int] | None:
+    """From a line that opens brackets to the end of the one that closes them."""
+    end = _end(data, start)
+    if not data[start:end].rstrip().endswith(_OPENS):
+        return None
+    indent = _indent(data, start)
+    for _ in range(_MOST_LINES):
+        if end >= len(data):
+            return None
+        following, end = end + 1, _end(data, end + 1)
+        if _indent(data, following) <= indent:
+            return start, end
+    return None
+
+
+def _around(data: bytes, start: int) -> tuple[int, int] | None:
+    """From the line that opens the brackets around a line to the end of the one that closes them."""
+    indent, begin = _indent(data, start), start
+    for _ in range(_MOST_LINES):
+        if begin == 0:
+            return None
+        begin = data.rfind(b"\n", 0, begin - 1) + 1
+        if _indent(data, begin) < indent:
+            break
+    if not data[begin : _end(data, begin)].rstrip().endswith(_OPENS):
+        return None
+    end = _end(data, start)
+    for _ in range(_MOST_LINES):
+        if end >= len(data):
+            return None
+        following, end = end + 1, _end(data, end + 1)
+        if _indent(data, following) < indent:
+            return begin, end
+    return None
+
+
+def _is_short(data: bytes, span: tuple[int, int], most: int) -> bool:
+    return span[1] - span[0] <= 8 * most and len(_on_one_line(data[slice(*span)])) <= most
+
+
+Span = tuple[int, int]
+
+
+def _row_of_cells(data: bytes, start: int) -> Span | None:
+    """The cells of a spreadsheet in the row of the one on this line."""
+    cell: Span | None = (start, _end(data, start))
+    for _ in range(2):
+        if cell and (row := _row_of(data, cell)):
+            return _whole_row(data, cell, row)
+        cell = _around(data, start)
+    return None
+
+
+def _row_of(data: bytes, cell: Span) -> bytes:
+    """The number of the row in the address of a cell, b"" for anything else."""
+    found = _CELL_KEY.match(data, *cell)
+    if found is None and cell[1] - cell[0] <= RECORD_CHARS:
+        found = _CELL_OBJECT.search(data, *cell)
+    return found[1] if found else b""
+
+
+def _whole_row(data: bytes, cell: Span, row: bytes) -> Span:
+    begin, end = cell
+    while (before := _cell_before(data, begin)) and _row_of(data, before) == row:
+        begin = before[0]
+    while (after := _cell_after(data, end)) and _row_of(data, after) == row:
+        end = after[1]
+    return (begin, end) if end - begin <= 2 * _ROW_CHARS else cell
+
+
+def _cell_before(data: bytes, begin: int) -> Span | None:
+    """The line above, or the lines of the brackets that it closes."""
+    if begin == 0:
+        return None
+    start = data.rfind(b"\n", 0, begin - 1) + 1
+    if not data[start:begin].strip().startswith(_CLOSES):
+        return start, begin - 1
+    indent, at = _indent(data, start), start
+    for _ in range(_CELL_LINES):
+        at = data.rfind(b"\n", 0, max(0, at - 1)) + 1
+        if _indent(data, at) <= indent:
+            return at, begin - 1
+    return None
+
+
+def _cell_after(data: bytes, end: int) -> Span | None:
+    start = end + 1
+    if start >= len(data):
+        return None
+    last = _end(data, start)
+    if not data[start:last].rstrip().endswith(_OPENS):
+        return start, last
+    indent = _indent(data, start)
+    for _ in range(_CELL_LINES):
+        following, last = last + 1, _end(data, last + 1)
+        if _indent(data, following) <= indent:
+            return start, last
+    return None
+
+
+def _on_one_line(lines: bytes) -> str:
+    return " ".join(line.strip() for line in lines.decode("utf-8", "replace").split("\n")).rstrip(", ")

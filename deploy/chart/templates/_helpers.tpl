@@ -1,0 +1,30 @@
+{{- define "spillgate.selector" -}}
+app.kubernetes.io/name: spillgate
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "spillgate.metadata" -}}
+name: {{ .Release.Name }}
+labels:
+  {{- include "spillgate.selector" . | nindent 2 }}
+{{- end }}
+
+{{- define "spillgate.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "spillgate.bytes" -}}
+{{- if hasSuffix "Gi" . }}{{ mul (trimSuffix "Gi" .) 1073741824 }}{{ else }}{{ mul (trimSuffix "Mi" .) 1048576 }}{{ end }}
+{{- end }}
+
+{{/* What fits into Redis: half of it is for bodies, which are counted before they are packed; half for the
+ledger, which counts about twice of what it uses. */}}
+{{- define "spillgate.caps" -}}
+{{- $memory := include "spillgate.bytes" .Values.redis.maxMemory | int64 }}
+{{- $stored := .Values.quotas.storageBytes | int64 | default (div $memory 2) }}
+- { name: SPILLGATE_STORAGE_MAX_BYTES, value: {{ $stored | quote }} }
+- { name: SPILLGATE_TENANT_STORAGE_MAX_BYTES, value: {{ div (mul $stored .Values.quotas.tenantPercent) 100 | quote }} }
+- { name: SPILLGATE_LEDGER_MAX_BYTES, value: {{ div (mul $memory .Values.quotas.tenantPercent) 100 | quote }} }
+{{- end }}

@@ -1,0 +1,143 @@
+"""Excerpts: passages as an answer shows them, each once, with what belongs to it, under the place of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from content.formats.binary import readable
+from content.formats.format import Passage, Whole
+from content.kind import Kind
+from content.passages import whole
+from content.source import Source as Text
+from content.text import decode_part
+from extraction.shown import NOTHING, Shown
+from extraction.source import Source
+
+_NEWLINE = ord("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Excerpt:
+    """Bytes `start` to before `end`, from line `line` on (1-based). `first` is the part it begins with."""
+
+    start: int
+    end: int
+    line: int
+    first: Whole
+
+    def joins(self, other: "_Excerpt") -> bool:
+        if self.first.path == other.first.path and (self.end == other.start or other.end == self.start):
+            return True
+        return self.start < other.end and other.start < self.end
+
+
+class Excerpts:
+    """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
+    path, becomes a part of it. Of binary data only the readable runs are shown."""
+
+    def __init__(
+        self,
+        source: Source,
+        text: Text,
+        max_bytes: int,
+        has_sentences: bool = True,
+        shown_before: Shown = NOTHING,
+    ) -> None:
+        """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
+        prose is shown with the sentences around it. What was `shown_before` is named by its place alone."""
+        self._shown_before = shown_before
+        self._source = source
+        self._text = text
+        self._data = text.data
+        self._max_bytes = max_bytes
+        self._has_sentences = has_sentences
+        self._is_text = text.format.kind is not Kind.BINARY
+        self._excerpts: list[_Excerpt] = []
+        self._left = max_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text so far, without its note."""
+        return self._max_bytes - self._left
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._excerpts
+
+    def add(self, passage: Passage) -> bool:
+        """Adds the passage with what belongs to it; alone where there is no room for that. False where there
+        is no room for it either."""
+        known = sum(
+            max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
+        )
+        is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
+        if is_blank or passage.end - passage.start - known > self._left:
+            return False
+        alone = Whole(passage.start, passage.end, passage.path)
+        for shown in (whole(self._text, passage, has_sentences=self._has_sentences), alone):
+            excerpts = self._with(passage, shown)
+            size = sum(len(part.encode()) for part in self._parts(excerpts, ""))
+            if size <= self._max_bytes:
+                self._excerpts, self._left = excerpts, self._max_bytes - size
+                return True
+        return False
+
+    def text(self, note: str) -> str:
+        """The `note` stands beside the first place."""
+        return "".join(self._parts(self._excerpts, note))
+
+    def _with(self, passage: Passage, shown: Whole) -> list[_Excerpt]:
+        line = passage.line - self._data.count(b"\n", shown.start, passage.start)
+        added = _Excerpt(shown.start, shown.end, line, shown)
+        joined = [one for one in self._excerpts if one.joins(added)]
+        if not joined:
+            return [*self._excerpts, added]
+        parts = [*joined, added]
+        first = min(parts, key=lambda one: one.start)
+        all_of_it = _Excerpt(first.start, max(one.end for one in parts), first.line, first.first)
+        return [all_of_it if one is joined[0] else one for one in self._excerpts if one not in joined[1:]]
+
+    def _parts(self, excerpts: list[_Excerpt], note: str) -> Iterator[str]:
+        headers = set()
+        for one in excerpts:
+            first = one.first
+            place = self._place(one)
+            piece = self._shown(one.start, one.end)
+            body = decode_part(piece if self._is_text else readable(piece))
+            if self._shown_before.is_known_passage(place, body):
+                yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
+                note = ""
+                continue
+            columns = f"columns: {first.columns}" if first.columns else ""
+            yield f"[{' · '.join(filter(None, (place, first.path, columns, note)))}]\n"
+            if first.header and first.header not in headers:
+                headers.add(first.header)
+                yield decode_part(self._shown(*first.header))
+            yield body if body.endswith("\n") else body + "\n"
+            note = ""
+
+    def _shown(self, start: int, end: int) -> bytes:
+        """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""
+        if not self._text.is_verbatim:
+            return self._data[start:end]
+        first, last = self._text.stored_span(start, end)
+        return self._text.stored[first:last]
+
+    def _place(self, excerpt: _Excerpt) -> str:
+        """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
+        data, source, text = self._data, self._source, self._text
+        spans = source.located(*text.stored_span(excerpt.start, excerpt.end))
+        in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
+        if source.size < source.stored.measure.bytes:
+            return in_bytes
+        if text.is_verbatim:
+            first = excerpt.line + text.stored_line(0) - 1
+            last = first + data.count(b"\n", excerpt.start, excerpt.end - 1)
+        else:
+            first, last = text.line(excerpt.start), text.line(excerpt.end - 1)
+        lines = f"line {first}" if first == last else f"lines {first}-{last}"
+        if header := excerpt.first.header:
+            above = data.count(b"\n", header[0], excerpt.start)
+            lines += f" under line {first - above}"
+        begins = excerpt.start == 0 or data[excerpt.start - 1] == _NEWLINE
+        is_whole = begins and (excerpt.end == len(data) or data[excerpt.end - 1] == _NEWLINE)
+        return lines if is_whole else f"{lines}, {in_bytes}"

@@ -1,0 +1,448 @@
+"""The SQL that answers a question for a count, sum, extreme or the latest, with the columns of the data."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from content.formats.json import parsed_head
+from content.kind import Kind
+from content.relation import Column, Row, columns_of, relation_of, spelled, text_of
+from content.source import Source
+from content.values import read_value
+from domain.errors import NotQueryable
+from extraction.queries import MAX_DATA_BYTES
+from extraction.retrieve.instruction import ParsedInstruction, synonyms
+from extraction.retrieve.ranking import stem
+
+_READ_BYTES = 1 << 20
+_LEAST_ROWS = 3
+_SAMPLED_ROWS = 5000
+_MOST_COLUMNS = 200
+_MOST_CELLS = 100_000
+_MOST_GROUPS = 50
+_SHOWN = 10
+_NAMING_CHARS = 60
+_NAMING_WORDS = 4
+_VALUE_CHARS = 60
+_PLAIN_WORDS = frozenset(("total", "count", "number", "data", "rows", "row", "records", "entries", "items"))
+_LEAST_MENTIONED = 4
+_SAME_BEGINNING = 4
+_KINDS = (Kind.JSON, Kind.NDJSON, Kind.CSV)
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_COUNT = _words(
+    r"\b(?:how many|number of|counts?|tally|frequen\w+|wie ?viele?|anzahl|häufig\w*|cuánt[ao]s|número de"
+    r"|combien|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
+)
+_EXTENT = _words(
+    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?"
+    r"(?:rows?|lines?|records?|entries|items|elements|objects|columns?|keys)\b"
+)
+_SUM = _words(
+    r"\b(?:sum|sums|summed|totals?|altogether|summe|insgesamt|gesamt\w*|suma|somme|soma|somma|totales?|totale|totaux)\b"
+    r"|总和|总计|总额|总共|合计|合計|합계"
+)
+_MEAN = _words(r"\b(?:averages?|avg|mean|durchschnitt\w*|mittel\w*|promedio|media|moyenne|média)\b|平均|평균")
+_MOST = _words(
+    r"\b(?:most|maximum|max|highest|largest|biggest|greatest|longest|slowest|newest|heaviest|tallest|richest"
+    r"|expensive|priciest|dearest|oldest|top|best|worst|häufigste\w*|meiste\w*|höchste\w*|größte\w*|teuerste\w*|längste\w*"
+    r"|langsamste\w*|máxim[ao]s?|mayor(?:es)?|más|plus|maximale?|maior(?:es)?|mais|massim[ao]|maggiore|più)\b"
+    r"|最多|最高|最大|最贵|最貴|最长|最長|最慢|最も|가장"
+)
+_LEAST = _words(
+    r"\b(?:least|minimum|min|lowest|smallest|shortest|fewest|fastest|cheapest|lightest|youngest|wenigste\w*|niedrigste\w*"
+    r"|kleinste\w*|billigste\w*|günstigste\w*|kürzeste\w*|schnellste\w*|mínim[ao]s?|menor(?:es)?|menos|moins|minimale?"
+    r"|minim[ao]|meno)\b|最少|最低|最小|最便宜|最短|最快"
+)
+_GROUP = _words(
+    r"\b(?:by|per|for each|for every|in each|of each|each|grouped by|group by|pro|je|nach|por|cada|par|chaque"
+    r"|per ogni|ogni)\b|每个|每個|每|各|按|ごと|별"
+)
+_DISTINCT = _words(
+    r"\b(?:distinct|unique|different|verschiedene?n?|distint[ao]s|diferentes|différente?s|divers[ie])\b|不同"
+)
+
+_MORE = _words(
+    r"(?:\b(?:more than|over|above|greater than|larger than|longer than|higher than|exceed\w*|über|mehr als"
+    r"|más de|plus de|mais de|più di)\b|超过|大于|高于|>)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
+)
+_FEWER = _words(
+    r"(?:\b(?:less than|fewer than|under|below|smaller than|shorter than|lower than|unter|weniger als"
+    r"|menos de|moins de|meno di)\b|低于|小于|少于|<)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
+)
+
+_MEASURES = (
+    (
+        "expensive cheap teuer billig günst caro cher barat 贵 便宜 price",
+        "price cost amount fee total 价格 价",
+    ),
+    (
+        "long short slow fast lange lang kurz schnell langsam 长 短 快 慢",
+        "duration elapsed latency ms seconds time length",
+    ),
+    ("large big small groß klein grand petit 大 小", "size bytes length population area amount"),
+    ("popular beliebt popular populaire", "stars votes likes downloads views count score rating"),
+    ("old young alt jung", "age year"),
+    ("heavy light schwer leicht", "weight mass"),
+    ("high tall hoch", "height score value price"),
+    ("best worst rated beste", "rating score stars"),
+)
+_AN_ID = _words(
+    r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|zip|code|lat|lon|latitude|longitude|ean|phone)$|Id$"
+)
+_A_LABEL = _words(r"(?:^|[_. ])(?:name|title|label|id|key|subject|path|url|file)$|[a-z](?:Name|Id)$")
+_A_TIME = _words(
+    r"(?:^|[_. ])(?:date|time|timestamp|created|updated|modified|published|day|日期|时间|at)$"
+    r"|(?:At|Date|Time)$|date|time"
+)
+_A_GROUP = _words(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
+_SORTABLE = re.compile(r"\d{4}-\d\d(?:-\d\d)?|\d{4}/\d\d|\d{10,13}\Z|\d\d:\d\d")
+_PARTS = re.compile(r"[^\W\d_]+|\d+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def suggested_query(text: Source, instruction: ParsedInstruction) -> str:
+    """A query that answers the question, "" where none would, or the data is no table."""
+    asked = _Asked.of(instruction)
+    if asked is None or text.format.kind not in _KINDS or len(text.stored) > MAX_DATA_BYTES:
+        return ""
+    rows = _sampled(text)
+    return _Table(rows, instruction, asked).query() if len(rows) >= _LEAST_ROWS else ""
+
+
+def _sampled(text: Source) -> list[Row]:
+    """The rows that the first MiB of the data holds."""
+    is_whole = len(text.stored) <= _READ_BYTES
+    head = text.data[:_READ_BYTES]
+    if not is_whole:
+        value = parsed_head(head)[0] if text.format.kind is Kind.JSON else None
+        if value is not None:
+            return relation_of(value).rows[:_SAMPLED_ROWS]
+        head = head[: head.rfind(b"\n") + 1]
+    try:
+        return relation_of(read_value(head, text.tool_name, text.path)[1]).rows[:_SAMPLED_ROWS]
+    except (NotQueryable, MemoryError):
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a question asks for."""
+
+    count: bool
+    function: str
+    descending: bool | None
+    latest: bool | None
+    groups: bool
+    distinct: bool
+
+    @classmethod
+    def of(cls, instruction: ParsedInstruction) -> "_Asked | None":
+        text = _FEWER.sub(" ", _MORE.sub(" ", instruction.text))
+        most, least = _MOST.search(text) is not None, _LEAST.search(text) is not None
+        latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
+        function = "avg" if _MEAN.search(text) else "sum" if _SUM.search(text) else ""
+        count = _COUNT.search(text) is not None
+        distinct = _DISTINCT.search(text) is not None
+        if not (most or least or function or count or distinct or latest is not None):
+            return None
+        descending = most if most != least else None
+        groups = _GROUP.search(text) is not None
+        return cls(count, function, descending, latest, groups, distinct)
+
+
+class _Table:
+    """The sampled rows, and which of their columns and values the question names."""
+
+    def __init__(self, rows: list[Row], instruction: ParsedInstruction, asked: _Asked) -> None:
+        self._asked = asked
+        self._columns = columns_of(rows)[:_MOST_COLUMNS]
+        self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
+        self._text = instruction.text
+        self._content_words = list(dict.fromkeys(word.lower() for word in instruction.words))
+        parts = [part.lower() for part in _PARTS.findall(instruction.text) if len(part) > 2]
+        self._words = list(dict.fromkeys((*self._content_words, *parts)))
+        self._stems = {stem(word) for word in self._words}
+
+    def query(self) -> str:
+        asked = self._asked
+        where, named_values = self._filter()
+        if asked.latest is not None and not asked.count and not asked.function:
+            return self._newest(where)
+        if asked.function:
+            return self._aggregate(where)
+        group = self._group(named_values)
+        is_row = group is None or len(self._values[group.name]) == len(self._rows)
+        if asked.count and is_row and (array := self._best(self._arrays)):
+            return self._lengths(array, where)
+        if asked.descending is not None and (measure := self._measure()) and not asked.count:
+            return self._extreme(measure, where)
+        if asked.distinct and group:
+            return _select(f"count(DISTINCT {spelled(group.name)})", where)
+        if group and (asked.groups or asked.descending is not None or not where):
+            order = "ASC" if asked.descending is False else "DESC"
+            return self._grouped(group, "count(*)", where, order)
+        if asked.count and not where and (len(self._content_words) < 2 or _EXTENT.search(self._text)):
+            # How much there is of the data is said beside the passages.
+            return ""
+        if asked.count and not where:
+            where = self._mentions()
+        if where or asked.count:
+            return _select("count(*)", where) if where else self._by_usual_group()
+        return ""
+
+    def _mentions(self) -> str:
+        """The condition that a text holds a word of the question: the word that the fewest rows hold."""
+        found: list[tuple[int, str, str]] = []
+        texts = {
+            column.name: [cell.lower() for cell in self._cells(column) if isinstance(cell, str)]
+            for column in self._columns
+            if str in column.types
+        }
+        for word in self._content_words:
+            bare = stem(word)
+            if len(bare) < _LEAST_MENTIONED or word in _PLAIN_WORDS or bare in self._named_stems:
+                continue
+            counts = [(sum(bare in text for text in held), name) for name, held in texts.items()]
+            count, name = max(counts, default=(0, ""))
+            if 0 < count < len(self._rows):
+                found.append((count, bare, name))
+        if not found:
+            return ""
+        _, bare, name = min(found)
+        return f"WHERE {spelled(name)} LIKE {text_of(f'%{bare}%')}"
+
+    def _by_usual_group(self) -> str:
+        usual = [column for column in self._groups if _A_GROUP.search(column.name)]
+        return self._grouped(usual[0], "count(*)", "", "DESC") if usual else _select("count(*)")
+
+    def _lengths(self, array: Column, where: str) -> str:
+        length = f"json_array_length({spelled(array.name)})"
+        shown = [*(spelled(column.name) for column in self._labels), length]
+        return _select(", ".join(shown), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
+
+    def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
+        name = spelled(group.name)
+        return _select(f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {_SHOWN}")
+
+    def _aggregate(self, where: str) -> str:
+        measure = self._measure(may_be_unnamed=True)
+        if measure is None:
+            return ""
+        value = f"{self._asked.function}({spelled(measure.name)})"
+        group = self._group(set()) if self._asked.groups or self._asked.descending is not None else None
+        if group and group != measure:
+            return self._grouped(group, value, where, "ASC" if self._asked.descending is False else "DESC")
+        return _select(value, where)
+
+    def _extreme(self, measure: Column, where: str) -> str:
+        names = [column.name for column in (*self._labels, measure)]
+        shown = ", ".join(map(spelled, dict.fromkeys(names)))
+        order = "DESC" if self._asked.descending else "ASC"
+        name = spelled(measure.name)
+        if order == "ASC":
+            where = f"{where} AND {name} IS NOT NULL" if where else f"WHERE {name} IS NOT NULL"
+        return _select(shown, where, f"ORDER BY {name} {order} LIMIT 5")
+
+    def _newest(self, where: str) -> str:
+        times = [
+            column for column in self._columns if _A_TIME.search(column.name) and self._is_sortable(column)
+        ]
+        named = self._best(self._numbers)
+        time = max(times, key=self._score) if times else self._measure()
+        if time is None:
+            return ""
+        columns = (*self._labels, *([named] if named else []), time)
+        shown = ", ".join(map(spelled, dict.fromkeys(column.name for column in columns)))
+        order = "DESC" if self._asked.latest else "ASC"
+        return _select(shown, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
+
+    # What the question names.
+
+    def _score(self, column: Column) -> float:
+        """How many of the words of the column's name the question has; its synonyms count half."""
+        parts = _parts(column)
+        if not parts:
+            return 0
+        stems = [stem(part) for part in parts]
+        same = float(sum(one in self._stems for one in stems))
+        # A language without spaces between its words.
+        same += sum(not part.isascii() and part in self._text for part in parts) if not same else 0
+        if same:
+            return same + same / len(parts)
+        if any(_begin_alike(one, word) for one in stems for word in self._stems):
+            return 0.6
+        return 0.4 if set(map(stem, synonyms(parts))) & self._stems else 0
+
+    def _best(self, columns: Iterable[Column]) -> Column | None:
+        scored = [(self._score(column), column) for column in columns]
+        best = max(scored, key=lambda one: one[0], default=(0.0, None))
+        return best[1] if best[0] else None
+
+    @cached_property
+    def _named_stems(self) -> set[str]:
+        return {stem(part) for column in self._columns for part in _parts(column)}
+
+    @cached_property
+    def _arrays(self) -> list[Column]:
+        return [column for column in self._columns if column.types - {type(None)} == {list}]
+
+    @cached_property
+    def _numbers(self) -> list[Column]:
+        return [column for column in self._columns if self._is_number(column)]
+
+    @cached_property
+    def _groups(self) -> list[Column]:
+        """Columns with few values, each of them often."""
+        return [
+            column
+            for column in self._columns
+            if 0 < (number := len(self._values[column.name])) <= max(_MOST_GROUPS, len(self._rows) // 2)
+            and number < sum(self._values[column.name].values())
+        ]
+
+    @cached_property
+    def _values(self) -> dict[str, Counter[object]]:
+        return {
+            column.name: Counter(cell for cell in self._cells(column) if isinstance(cell, str | int | float))
+            for column in self._columns
+        }
+
+    @cached_property
+    def _labels(self) -> list[Column]:
+        """The columns that say which row it is."""
+        named = self._best(column for column in self._columns if str in column.types)
+        found = [column for column in self._columns if _A_LABEL.search(column.name)][:2]
+        found = found or [column for column in self._columns if str in column.types][:1]
+        return [*found, *([named] if named and named not in found else [])]
+
+    def _cells(self, column: Column) -> Iterator[object]:
+        for row in self._rows:
+            cell: object = row
+            for key in column.keys:
+                cell = cell.get(key) if isinstance(cell, dict) else None
+            yield cell
+
+    def _is_number(self, column: Column) -> bool:
+        types = column.types - {type(None)}
+        if types and types <= {int, float}:
+            return True
+        texts = [cell for cell in self._cells(column) if isinstance(cell, str) and cell]
+        return (
+            types == {str}
+            and bool(texts)
+            and all(re.fullmatch(r"-?\d+(?:\.\d+)?", one) for one in texts[:100])
+        )
+
+    def _is_sortable(self, column: Column) -> bool:
+        cells = [str(cell) for cell in self._cells(column) if cell not in (None, "")][:50]
+        return bool(cells) and all(map(_SORTABLE.match, cells))
+
+    def _measure(self, *, may_be_unnamed: bool = False) -> Column | None:
+        """The column of numbers that the question names, or whose numbers its adjective compares; the only
+        one, if it `may_be_unnamed`."""
+        numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
+        if found := self._best(numbers):
+            return found
+        text = self._text.lower()
+        for adjectives, names in _MEASURES:
+            if any(re.search(rf"\b{one}" if one.isascii() else one, text) for one in adjectives.split()):
+                for name in names.split():
+                    for column in numbers:
+                        if name in re.split(r"[^a-z]+", _CAMEL.sub(" ", column.name).lower()) or (
+                            not name.isascii() and name in column.name
+                        ):
+                            return column
+        return numbers[0] if len(numbers) == 1 and may_be_unnamed else None
+
+    def _group(self, without: set[str]) -> Column | None:
+        """The column by whose values the question groups: the one that it names last after "by"."""
+        if found := _GROUP.search(self._text):
+            rest = self._text[found.end() :]
+            after = [
+                column for column in self._columns if self._values[column.name] and _begins_with(rest, column)
+            ]
+            if after:
+                return max(after, key=self._score)
+        is_ranked = self._asked.descending is not None or self._asked.distinct
+        return self._best(
+            column
+            for column in (self._columns if is_ranked else self._groups)
+            if column.name not in without
+            and self._values[column.name]
+            and (column not in self._numbers or not self._asked.function)
+            and (is_ranked or not (_AN_ID.search(column.name) or _A_LABEL.search(column.name)))
+        )
+
+    def _filter(self) -> tuple[str, set[str]]:
+        """The condition of the values that the question names, and their columns."""
+        conditions = list(self._comparisons())
+        columns: set[str] = set()
+        for column in self._groups:
+            if column in self._numbers:
+                continue
+            texts = [value for value in self._values[column.name] if isinstance(value, str)]
+            found = [value for value in texts if self._is_named(value)]
+            if found and len(found) < len(texts):
+                # Of values that hold others, such as "not found" and "found", the longest is meant.
+                found = [one for one in found if not any(one != other and one in other for other in found)]
+                listed = ", ".join(map(text_of, found))
+                name = spelled(column.name)
+                conditions.append(f"{name} IN ({listed})" if len(found) > 1 else f"{name} = {listed}")
+                columns.add(column.name)
+        return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), columns
+
+    def _comparisons(self) -> Iterator[str]:
+        for sign, pattern in ((">", _MORE), ("<", _FEWER)):
+            found = pattern.search(self._text)
+            if found and (measure := self._measure(may_be_unnamed=True)):
+                yield f"{spelled(measure.name)} {sign} {found[1].replace(',', '')}"
+        text = _FEWER.sub(" ", _MORE.sub(" ", self._text))
+        for column in self._numbers:
+            names = "|".join(map(re.escape, _parts(column)))
+            found = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
+            if names and found and int(found[1]) in self._values[column.name]:
+                yield f"{spelled(column.name)} = {found[1]}"
+
+    def _is_named(self, value: str) -> bool:
+        parts = [part.lower() for part in _PARTS.findall(value)]
+        if (
+            not parts
+            or len(value) > _VALUE_CHARS
+            or (len(parts) == 1 and len(parts[0]) < 2 and parts[0].isascii())
+        ):
+            return False
+        if not value.isascii() and value in self._text:
+            return True
+        if len(parts) == 1 and not value.isupper():
+            return parts[0] in self._words or stem(parts[0]) in self._stems
+        pattern = r"\W+".join(map(re.escape, parts))
+        return re.search(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", self._text.lower()) is not None
+
+
+def _select(shown: str, where: str = "", rest: str = "") -> str:
+    return " ".join(filter(None, ("SELECT", shown, "FROM data", where, rest)))
+
+
+def _begin_alike(one: str, other: str) -> bool:
+    """True for forms of one word, such as `close` and `clos`."""
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _SAME_BEGINNING and long.startswith(short) and len(long) - len(short) <= 2
+
+
+def _parts(column: Column) -> list[str]:
+    """The words of a column's name, in lower case."""
+    return [part.lower() for part in _PARTS.findall(_CAMEL.sub(" ", column.name))]
+
+
+def _begins_with(text: str, column: Column) -> bool:
+    """True if the first words of the text name the column."""
+    text = text[:_NAMING_CHARS].lower()
+    stems = {stem(word) for word in _PARTS.findall(text)[:_NAMING_WORDS]}
+    return any(stem(part) in stems or (not part.isascii() and part in text) for part in _parts(column))

@@ -1,0 +1,40 @@
+"""Pages of sessions, those that were used last first: by the time of their last use, then by id."""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+
+from domain.budget import Session
+from domain.ports import SessionPage
+from storage.base import cursors
+
+_END_OF_TIME = (1 << 63) - 1
+_MOST_DIGITS = 18
+"""Those of a time in a cursor: SQLite takes no number past 63 bits."""
+
+
+def position_of(cursor: str | None) -> tuple[int, str]:
+    """The time (Unix ms) and the id that the page comes after. Raises InvalidField."""
+    if cursor is None:
+        return _END_OF_TIME, ""
+    used_at, _, session_id = cursors.decode("used", cursor).partition(" ")
+    if not (used_at.isascii() and used_at.isdigit() and len(used_at) <= _MOST_DIGITS):
+        raise cursors.foreign()
+    return int(used_at), session_id
+
+
+def cursor_after(used_at: int, session_id: str) -> str:
+    return cursors.encode("used", f"{used_at} {session_id}")
+
+
+def newest_page(live: Iterable[Session], limit: int, cursor: str | None) -> SessionPage:
+    """Those of the live sessions that come after the cursor. Raises InvalidField."""
+    used_at, session_id = position_of(cursor)
+    after = (-used_at, session_id)
+    newest = nsmallest(limit + 1, (one for one in live if _order(one) > after), key=_order)
+    page, last = newest[:limit], newest[limit - 1 : limit]
+    more = cursor_after(last[0].last_used_at, last[0].key.session_id) if len(newest) > limit else None
+    return SessionPage(page, more)
+
+
+def _order(session: Session) -> tuple[int, str]:
+    return -session.last_used_at, session.key.session_id

@@ -1,0 +1,211 @@
+"""The audit over HTTP: who read, changed or was refused what, from where, and nothing of the content."""
+
+import asyncio
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.operations import audit
+from app.operations.line_writer import LineWriter
+from app.proxies import caller_address
+from app.settings import Settings, load_settings
+from domain.errors import ConfigError
+from tests.conftest import Serve, served
+from tests.faults.service_process import SERVE, Service
+from tests.keys import key_file
+
+pytestmark = pytest.mark.anyio
+
+MARKER = "S3cretMarker"
+BIG = f"{MARKER} line of the result\n" * 1000
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "audit.ndjson"
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    return key_file(tmp_path / "keys", "red:agent:agent:ci", "blue:other", "ops:admin:admin:ada")
+
+
+def by(name: str, **more: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {name}", **more}
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+async def test_each_reading_change_and_refusal_is_a_line_without_content(
+    serve: Serve, target: Path, keys: Path
+) -> None:
+    async with serve(audit=str(target), api_keys_file=keys) as client:
+        sent = {"tool_name": "t", "content": BIG, "session_id": "s"}
+        stored = await client.post("/results", json=sent, headers=by("agent"))
+        handle = stored.json()["handle"]
+        read = await client.get(f"/results/{handle}/content", headers=by("agent"))
+        await client.get(f"/results/{handle}/grep", params={"pattern": MARKER}, headers=by("agent"))
+        asked = {"handle": handle, "extract": f"what is {MARKER}?"}
+        await client.post("/extract", json=asked, headers=by("agent"))
+        call = {"session_id": "s", "name": "tool_output", "arguments": asked}
+        await client.post("/tools/call", json=call, headers=by("agent"))
+        for key in ("other", "admin", f"wrong-{MARKER}"):
+            await client.get(f"/results/{handle}/content", headers=by(key))
+        await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": "red"}))
+        for path in ("/livez", "/readyz", "/docs", "/ui"):
+            assert (await client.get(path)).status_code == 200
+        assert (await client.get("/metrics", headers=by("admin"))).status_code == 200
+        await client.delete(f"/results/{handle}", headers=by("agent"))
+        await client.delete("/sessions/s", headers=by("agent"))
+        await client.delete("/tenants/red", headers=by("admin"))
+    assert MARKER not in target.read_text()
+    shown = ("key", "tenant", "session_id", "route", "handle", "status", "code")
+    assert [tuple(line[name] for name in shown) for line in lines_of(target)] == [
+        ("ci", "red", "s", "POST /results", handle, 201, None),
+        ("ci", "red", "s", "GET /results/{handle}/content", handle, 200, None),
+        ("ci", "red", "s", "GET /results/{handle}/grep", handle, 200, None),
+        ("ci", "red", "s", "POST /extract", handle, 200, None),
+        ("ci", "red", "s", "POST /tools/call", handle, 200, None),
+        (
+            lines_of(target)[5]["key"],
+            "blue",
+            "s",
+            "GET /results/{handle}/content",
+            handle,
+            404,
+            "result_not_found",
+        ),
+        ("ada", "ops", None, "GET /results/{handle}/content", None, 403, "forbidden"),
+        (None, None, None, "GET /results/{handle}/content", None, 401, "unauthorized"),
+        ("ada", "red", None, "GET /sessions", None, 200, None),
+        ("ci", "red", "s", "DELETE /results/{handle}", handle, 204, None),
+        ("ci", "red", "s", "DELETE /sessions/{session_id}", None, 204, None),
+        ("ada", "red", None, "DELETE /tenants/{tenant_id}", None, 200, None),
+    ]
+    first, second, *_, last = lines_of(target)
+    assert second["bytes"] == len(read.content)
+    assert first["bytes_received"] > len(BIG)
+    assert (first["address"], first["request_id"]) == ("127.0.0.1", stored.headers["x-request-id"])
+    assert (last["key_tenant"], last["role"]) == ("ops", "admin")
+
+
+async def test_a_request_that_reads_several_results_is_a_line_for_each(serve: Serve, target: Path) -> None:
+    message = {"role": "tool", "content": BIG, "tool_call_id": "a"}
+    async with serve(audit=str(target)) as client:
+        sent = {"messages": [message, {**message, "tool_call_id": "b", "content": BIG + BIG}], "model": "m"}
+        assert (await client.post("/v1/compress", json=sent)).status_code == 200
+    found = [line for line in lines_of(target) if line["route"] == "POST /v1/compress"]
+    assert len(found) == len({line["handle"] for line in found}) == 2
+    assert len({line["request_id"] for line in found}) == 1
+
+
+async def test_the_file_is_for_its_owner_alone_and_is_never_rotated(serve: Serve, target: Path) -> None:
+    target.touch(0o644)
+    before = os.umask(0)
+    try:
+        async with serve(audit=str(target), accounting_export_max_bytes=1 << 16) as client:
+            for _ in range(300):
+                await client.post("/results", json={"tool_name": "t", "content": "x"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert len(lines_of(target)) == 300
+    assert list(target.parent.glob("audit.ndjson*")) == [target]
+
+
+@pytest.mark.parametrize("fault", ["full", "slow"])
+async def test_what_cannot_be_written_is_counted_and_delays_no_request(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    stuck = threading.Event()
+    if fault == "slow":
+        monkeypatch.setattr(audit, "MOST_WAITING", 1)
+        monkeypatch.setattr(audit, "CLOSE_SECONDS", 0.0)
+        monkeypatch.setattr(LineWriter, "_write_waiting", lambda writer: stuck.wait())
+    async with serve(audit="/dev/full" if fault == "full" else "-") as client:
+        for _ in range(3):
+            assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
+        dropped = 3.0 if fault == "full" else 2.0
+        async with asyncio.timeout(30):
+            while f"spillgate_audit_dropped_total {dropped}" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+    stuck.set()
+
+
+async def test_a_deleted_tenant_and_the_accounting_leave_the_audit_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="SPILLGATE_AUDIT cannot be opened for writing"):
+        async with served(storage_url="memory:", audit=str(tmp_path / "no" / "file")):
+            pass
+    for name, value in {
+        "STORAGE_URL": f"disk://{tmp_path}/state",
+        "ACCOUNTING_EXPORT": str(tmp_path / "entries"),
+    }.items():
+        monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    for wrong, why in (("state/audit", "directory of the stored results"), ("entries", "name one file")):
+        monkeypatch.setenv("SPILLGATE_AUDIT", str(tmp_path / wrong))
+        with pytest.raises(ConfigError, match=why):
+            load_settings()
+
+
+async def test_a_process_writes_its_audit_to_the_end(tmp_path: Path, target: Path) -> None:
+    service = Service(tmp_path / "state", tmp_path / "log", SERVE, {"audit": str(target)})
+    await service.listening()
+    try:
+        async with service.client() as client:
+            for _ in range(50):
+                await client.post("/results", json={"tool_name": "t", "content": "x"})
+        assert await service.stop() == 0
+    finally:
+        service.kill()
+    assert len(lines_of(target)) == 50
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "address"),
+    [
+        ("10.0.0.9", "", ("10.0.0.0/8",), "10.0.0.9"),
+        ("10.0.0.9", "203.0.113.7", (), "10.0.0.9"),
+        ("10.0.0.9", "1.2.3.4, 203.0.113.7", ("10.0.0.0/8",), "203.0.113.7"),
+        ("10.0.0.9", "203.0.113.7, 10.0.0.8", ("10.0.0.0/8",), "203.0.113.7"),
+        ("::ffff:10.0.0.9", "203.0.113.7", ("10.0.0.0/8",), "203.0.113.7"),
+        ("192.0.2.1", "203.0.113.7", ("10.0.0.0/8",), "192.0.2.1"),
+        ("10.0.0.9", "203.0.113.7, nonsense", ("10.0.0.0/8",), "10.0.0.9"),
+        (None, "203.0.113.7", ("unix",), "203.0.113.7"),
+        (None, "203.0.113.7", ("10.0.0.0/8",), "unix"),
+    ],
+)
+def test_only_a_trusted_proxy_names_the_caller(
+    peer: str | None, forwarded: str, trusted: tuple[str, ...], address: str
+) -> None:
+    assert caller_address(peer, forwarded, trusted) == address
+
+
+def test_a_wrong_proxy_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILLGATE_TRUSTED_PROXIES", "10.0.0.0/8, balancer")
+    with pytest.raises(ConfigError, match="write addresses or networks"):
+        load_settings()
+    assert Settings(trusted_proxies="10.0.0.0/8,unix").trusted_proxies == ("10.0.0.0/8", "unix")
+
+
+async def test_the_log_names_where_a_wrong_key_came_from(tmp_path: Path, keys: Path) -> None:
+    settings = {"api_keys_file": str(keys), "trusted_proxies": "127.0.0.1"}
+    service = Service(tmp_path / "state", tmp_path / "log", SERVE, settings)
+    await service.listening()
+    try:
+        async with service.client() as client:
+            answer = await client.get("/sessions", headers=by("wrong", **{"X-Forwarded-For": "203.0.113.7"}))
+            assert answer.status_code == 401
+        await service.stop()
+    finally:
+        service.kill()
+    (line,) = (line for line in service.lines() if line["event"] == "refused")
+    assert (line["code"], line["address"]) == ("unauthorized", "203.0.113.7")

@@ -1,0 +1,322 @@
+"""Tokens of an OpenID Connect issuer over HTTP, beside API keys: a real issuer on this machine."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from app.edge import issuer_keys
+from app.settings import load_settings
+from domain.errors import ConfigError
+from tests.conftest import Serve
+from tests.faults.service_process import SERVE, Service
+from tests.issuer import AUDIENCE, LoopbackIssuer
+from tests.keys import key_file
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def issuer() -> Iterator[LoopbackIssuer]:
+    with LoopbackIssuer().listening() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "LEAST_SECONDS", 0.0)
+
+
+def of(issuer: LoopbackIssuer, **more: Any) -> dict[str, Any]:
+    return {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **more}
+
+
+async def asked(
+    client: httpx.AsyncClient, token: str, path: str = "/sessions", **headers: str
+) -> httpx.Response:
+    return await client.get(path, headers={"Authorization": f"Bearer {token}", **headers})
+
+
+async def test_a_token_is_of_its_tenant_beside_the_keys(
+    serve: Serve, issuer: LoopbackIssuer, tmp_path: Path
+) -> None:
+    keys = key_file(tmp_path / "keys", "blue:other")
+    audit = tmp_path / "audit"
+    async with serve(**of(issuer, api_keys_file=keys, audit=str(audit))) as client:
+        sent = {"tool_name": "t", "content": "word " * 9000, "session_id": "s"}
+        by_token = {"Authorization": f"Bearer {issuer.token()}"}
+        stored = await client.post("/results", json=sent, headers=by_token)
+        handle = stored.json()["handle"]
+        assert (await client.get(f"/results/{handle}/content", headers=by_token)).status_code == 200
+        for other in ("other", issuer.token(tenant="blue")):
+            assert (await asked(client, other, f"/results/{handle}/content")).status_code == 404
+        assert (await client.get("/sessions")).status_code == 401
+    first = json.loads(audit.read_text().splitlines()[0])
+    assert (first["key"], first["key_tenant"], first["role"]) == ("ada", "red", "agent")
+
+
+async def test_a_claim_names_the_role(serve: Serve, issuer: LoopbackIssuer) -> None:
+    claims = {"oidc_role_claim": "realm_access.roles", "oidc_tenant_claim": "https://example.com/team"}
+    async with serve(**of(issuer, **claims)) as client:
+
+        def token(roles: Any) -> str:
+            return issuer.token(**{"https://example.com/team": "ops", "realm_access": {"roles": roles}})
+
+        for roles, tenants, metrics, results in (
+            (["offline_access", "admin"], 200, 200, 403),
+            ("agent", 403, 200, 404),
+            (["metrics"], 403, 200, 403),
+            (["admin", "agent"], 403, 403, 403),
+            (["owner"], 403, 403, 403),
+            (None, 403, 403, 403),
+            ([{"admin": 1}], 403, 403, 403),
+        ):
+            answers = [
+                (await asked(client, token(roles), path)).status_code
+                for path in (
+                    "/tenants",
+                    "/metrics",
+                    "/results/session-s/file-00000000-0000-4000-8000-000000000000",
+                )
+            ]
+            assert answers == [tenants, metrics, results]
+        missing = await asked(client, issuer.token(realm_access={"roles": ["admin"]}))
+        assert (missing.status_code, "SPILLGATE_OIDC_TENANT_CLAIM" in missing.json()["detail"]) == (403, True)
+        for tenant in ("../up", "__sealing__", 7, ["red"], ""):
+            said = {"https://example.com/team": tenant, "realm_access": {"roles": "agent"}}
+            assert (await asked(client, issuer.token(**said))).status_code == 403
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed_with_the_public_key(issuer: LoopbackIssuer) -> str:
+    """HS256 with what everybody knows as its secret."""
+    key, _, _ = issuer.keys["first"]
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    claims = jwt.decode(issuer.token(), options={"verify_signature": False})
+    head = _b64(json.dumps({"alg": "HS256", "kid": "first", "typ": "JWT"}).encode())
+    signed = f"{head}.{_b64(json.dumps(claims).encode())}"
+    return f"{signed}.{_b64(hmac.digest(public, signed.encode(), hashlib.sha256))}"
+
+
+def without_signature(issuer: LoopbackIssuer) -> str:
+    claims = jwt.decode(issuer.token(), options={"verify_signature": False})
+    return jwt.encode(claims, None, algorithm="none", headers={"kid": "first"})
+
+
+def changed(issuer: LoopbackIssuer) -> str:
+    head, body, signature = issuer.token().split(".")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=="))
+    return f"{head}.{_b64(json.dumps(claims | {'tenant': 'blue'}).encode())}.{signature}"
+
+
+def of_another_key(issuer: LoopbackIssuer) -> str:
+    other = LoopbackIssuer()
+    other.url = issuer.url
+    return other.token()
+
+
+NOW = int(time.time())
+DISCOVERY = "/.well-known/openid-configuration"
+USELESS = b"""{"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "first"}, {"kty": "RSA", "n": "AQAB",
+"e": "AQAB"}, {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, {"kty": 7}, {}]}"""
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda issuer: issuer.token(aud="another"), "another audience"),
+        (lambda issuer: issuer.token(aud=None), "lacks a claim"),
+        (lambda issuer: issuer.token(iss="https://evil.test"), "another issuer"),
+        (lambda issuer: issuer.token(iss=None), "lacks a claim"),
+        (lambda issuer: issuer.token(exp=NOW - 31), "has expired"),
+        (lambda issuer: issuer.token(exp=None), "lacks a claim"),
+        (lambda issuer: issuer.token(nbf=NOW + 3600), "not valid yet"),
+        (lambda issuer: issuer.token(iat=NOW + 3600), "not valid yet"),
+        (lambda issuer: issuer.token(header={"kid": "unknown"}), "does not have"),
+        (lambda issuer: issuer.token(header={"crit": ["exp"]}), "token"),
+        (without_signature, "does not have"),
+        (signed_with_the_public_key, "does not have"),
+        (changed, "signature"),
+        (of_another_key, "signature"),
+        (lambda issuer: "a.b.c", "neither a known API key nor a token"),
+        (lambda issuer: issuer.token()[:-20], "token"),
+        (lambda issuer: "no-token", "issuer"),
+    ],
+)
+async def test_a_wrong_token_is_refused(serve: Serve, issuer: LoopbackIssuer, make: Any, why: str) -> None:
+    async with serve(**of(issuer)) as client:
+        assert (await asked(client, issuer.token())).status_code == 200
+        refused = await asked(client, make(issuer))
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
+        assert why in refused.json()["detail"]
+
+
+async def test_a_token_ends_while_it_is_known(
+    serve: Serve, issuer: LoopbackIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.edge.issuer.LEEWAY_SECONDS", 0.0)
+    async with serve(**of(issuer)) as client:
+        token = issuer.token(exp=int(time.time()) + 2)
+        assert (await asked(client, token)).status_code == 200
+        with anyio.fail_after(20):
+            while (await asked(client, token)).status_code == 200:
+                await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS384", "ES256"])
+async def test_a_new_key_is_fetched_when_a_token_needs_it_and_an_old_one_is_gone(
+    serve: Serve, issuer: LoopbackIssuer, fast: None, algorithm: str
+) -> None:
+    async with serve(**of(issuer)) as client:
+        before = issuer.token()
+        assert (await asked(client, before)).status_code == 200
+        issuer.rotate("second", algorithm, also="first")
+        for token in (issuer.token("second"), before):
+            assert (await asked(client, token)).status_code == 200
+        issuer.rotate("third", algorithm)
+        assert (await asked(client, issuer.token("third"))).status_code == 200
+        assert (await asked(client, before)).status_code == 401
+
+
+async def test_a_replaced_key_of_the_same_id_ends_the_tokens_of_the_old_one(
+    serve: Serve, issuer: LoopbackIssuer, fast: None
+) -> None:
+    async with serve(**of(issuer)) as client:
+        before = issuer.token()
+        assert (await asked(client, before)).status_code == 200
+        issuer.rotate("first")
+        await asked(client, issuer.token(header={"kid": "unknown"}))
+        assert [(await asked(client, one)).status_code for one in (before, issuer.token())] == [401, 200]
+
+
+async def test_unknown_keys_do_not_make_it_ask_the_issuer_again_and_again(
+    serve: Serve, issuer: LoopbackIssuer
+) -> None:
+    async with serve(**of(issuer)) as client:
+        for number in range(20):
+            assert (await asked(client, issuer.token(header={"kid": f"k{number}"}))).status_code == 401
+        assert issuer.asked.count("/keys") <= 2
+
+
+async def test_an_issuer_that_is_away_is_503_until_it_is_back_and_its_keys_outlast_it(
+    serve: Serve, issuer: LoopbackIssuer, monkeypatch: pytest.MonkeyPatch, fast: None
+) -> None:
+    monkeypatch.setattr(issuer_keys, "RETRY_SECONDS", 0.05)
+    away = dict.fromkeys(("/.well-known/openid-configuration", "/keys"), (503, b""))
+    issuer.answers = dict(away)
+    async with serve(**of(issuer)) as client:
+        refused = await asked(client, issuer.token())
+        assert (refused.status_code, refused.json()["code"]) == (503, "issuer_unavailable")
+        assert refused.headers["retry-after"] == "1"
+        (warning,) = (await client.get("/readyz")).json()["warnings"]
+        assert "SPILLGATE_OIDC_ISSUER cannot be fetched: it answered with the status 503" in warning
+        issuer.answers.clear()
+        with anyio.fail_after(20):
+            while (await asked(client, issuer.token())).status_code != 200:
+                await anyio.sleep(0.05)
+        assert (await client.get("/readyz")).json()["warnings"] == []
+        issuer.answers = dict(away)
+        await asked(client, issuer.token(header={"kid": "unknown"}))
+        assert (await asked(client, issuer.token())).status_code == 200
+        monkeypatch.setattr(issuer_keys, "LAST_SECONDS", -1.0)
+        assert (await asked(client, issuer.token())).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "body", "why"),
+    [
+        ("/keys", 200, b"x" * (issuer_keys.MAX_BYTES + 1), "more than 262144 bytes"),
+        ("/keys", 200, b"[" * 100_000, "not the JSON"),
+        ("/keys", 200, b'{"keys": 7}', "not the JSON"),
+        ("/keys", 200, b'{"keys": []}', "no key that can be used"),
+        ("/keys", 200, USELESS, "no key"),
+        ("/keys", 302, b"", "status 302"),
+        (DISCOVERY, 200, b"\xff<html>", "not the JSON"),
+        (DISCOVERY, 200, b'{"issuer": "https://evil.test", "jwks_uri": "x"}', "another issuer"),
+    ],
+)
+async def test_an_issuer_that_answers_nonsense_gives_nobody_rights(
+    serve: Serve, issuer: LoopbackIssuer, path: str, status: int, body: bytes, why: str
+) -> None:
+    issuer.answers[path] = (status, body)
+    async with serve(**of(issuer)) as client:
+        assert (await asked(client, issuer.token())).status_code == 503
+        (warning,) = (await client.get("/readyz")).json()["warnings"]
+        assert why in warning
+
+
+async def test_keys_are_fetched_over_https_alone(serve: Serve, issuer: LoopbackIssuer) -> None:
+    document = {"issuer": issuer.url, "jwks_uri": "http://keys.example.com/jwks"}
+    issuer.answers[DISCOVERY] = (200, json.dumps(document).encode())
+    async with serve(**of(issuer)) as client:
+        assert (await asked(client, issuer.token())).status_code == 503
+        assert "not https" in (await client.get("/readyz")).json()["warnings"][0]
+
+
+async def test_an_issuer_that_does_not_answer_delays_neither_keys_nor_probes(
+    serve: Serve, issuer: LoopbackIssuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_keys, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 5.0)
+    issuer.silent.set()
+    keys = key_file(tmp_path / "keys", "blue:other")
+    async with serve(**of(issuer, api_keys_file=keys)) as client:
+        with anyio.fail_after(4):
+            assert (await asked(client, issuer.token())).status_code == 503
+            assert (await asked(client, "other")).status_code == 200
+            assert (await client.get("/livez")).status_code == 200
+
+
+async def test_a_process_takes_tokens_and_counts_its_issuer(issuer: LoopbackIssuer, tmp_path: Path) -> None:
+    settings = {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "oidc_role_claim": "role"}
+    service = Service(tmp_path / "state", tmp_path / "log", SERVE, settings)
+    await service.listening()
+    try:
+        async with service.client() as client:
+            token = issuer.token(role="metrics")
+            assert (
+                'spillgate_backend_up{backend="issuer"} 1.0' in (await asked(client, token, "/metrics")).text
+            )
+            assert (await client.get("/metrics")).status_code == 401
+    finally:
+        service.kill()
+    assert token not in service.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"OIDC_ISSUER": "https://login.example.com"}, "OIDC_AUDIENCE is not set"),
+        ({"OIDC_ISSUER": "http://login.example.com", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
+        ({"OIDC_ISSUER": "https://u:p@login.example.com", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
+        ({"OIDC_ROLE_CLAIM": "role"}, "is set without SPILLGATE_OIDC_ISSUER"),
+    ],
+)
+def test_a_half_configured_issuer_refuses_the_start(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], why: str
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    with pytest.raises(ConfigError, match=why):
+        load_settings()
+
+
+def test_with_an_issuer_any_address_may_be_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"OIDC_ISSUER": "https://login.example.com", "OIDC_AUDIENCE": "spillgate", "HOST": "0.0.0.0"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    settings = load_settings()
+    assert (settings.hosts, settings.names_paths) == (None, False)

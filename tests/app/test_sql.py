@@ -1,0 +1,392 @@
+"""SQL over stored data: over HTTP, in the confined process of a query, and as text for a model."""
+
+import json
+import random
+import re
+import sys
+from typing import Any
+
+import anyio
+import httpx
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from content.sql import Database, UnknownName
+from domain.errors import BadQuery
+from extraction import queries
+from tests.app.test_query import CSV, NDJSON, ROWS, keep
+
+pytestmark = pytest.mark.anyio
+
+BY_HOST = (
+    "SELECT host, count(*) AS n, sum(ms) AS ms FROM data WHERE level = 'ERROR' GROUP BY host ORDER BY host"
+)
+CUSTOMERS = json.dumps(
+    {
+        "total": 400,
+        "page": {"next": "abc", "sizes": [100, 200]},
+        "items": [
+            {
+                "id": n,
+                "order": n % 7,
+                "price": f"{n}.50",
+                "code": f"{n:04}",
+                "active": n % 2 == 0,
+                "billing": {"email": f"c{n}@example.com", "tags": [f"t{n % 3}"]},
+                "lines": [{"sku": f"s{k}", "qty": k} for k in range(n % 4)],
+            }
+            for n in range(400)
+        ],
+    }
+)
+
+
+async def selected(client: httpx.AsyncClient, handle: str, sql: str, **more: Any) -> dict[str, Any]:
+    answer = await client.get(f"/results/{handle}/query", params={"expression": sql, **more})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def rows_of(client: httpx.AsyncClient, handle: str, sql: str) -> list[Any]:
+    rows: list[Any] = (await selected(client, handle, sql))["result"]
+    return [next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in rows]
+
+
+async def told(client: httpx.AsyncClient, handle: str, sql: str) -> tuple[str, bool]:
+    body = {"name": "tool_output", "arguments": {"handle": handle, "query": sql}}
+    answer = await client.post("/tools/call", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["text"], answer.json()["is_error"]
+
+
+async def test_json_lines_json_and_tables_are_the_same_rows(client: httpx.AsyncClient) -> None:
+    wanted = [
+        {"host": f"web-{h}", "n": len(found), "ms": sum(found)}
+        for h in range(3)
+        if (found := [row["ms"] for row in ROWS if row["level"] == "ERROR" and row["host"] == f"web-{h}"])
+    ]
+    for text, kind in ((CSV, "csv"), (NDJSON, "ndjson"), (json.dumps(ROWS), "json")):
+        answer = await selected(client, await keep(client, text), BY_HOST)
+        whole = {"type": "array", "total": 3, "next_offset": None, "truncated": False, "hint": ""}
+        assert answer == {"result": wanted, "kind": kind, "columns": ["host", "n", "ms"], **whole}
+
+
+async def test_select_and_with_begin_sql_in_any_case_after_comments(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    for sql in (
+        "  sElEcT count(*) FROM data;",
+        "-- how many\n/* in all */ SELECT\ncount(*) FROM data -- done",
+        "WITH errors AS (SELECT * FROM data) SELECT count(*) FROM errors",
+        "SELECT(SELECT count(*) FROM data)",
+    ):
+        assert await rows_of(client, handle, sql) == [2000]
+    text = json.dumps({"select": {"a": 7}, "rest": ["x"] * 5000})
+    handle = await keep(client, text)
+    for path in ("select.a", '"select".a'):
+        answer = await selected(client, handle, path)
+        assert (answer["result"], answer["columns"]) == (7, None)
+
+
+async def test_the_records_within_an_object_are_the_rows_and_the_rest_is_document(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, CUSTOMERS)
+    answer = await selected(client, handle, "SELECT count(*), sum(price), sum(active) FROM data")
+    assert answer["result"] == [{"count(*)": 400, "sum(price)": 80_000.0, "sum(active)": 200}]
+    assert answer["hint"] == "data is $.items; document is the object around it."
+    for sql, wanted in (
+        ("SELECT total FROM document", [400]),
+        ("SELECT page.next FROM document", ["abc"]),
+        ('SELECT value FROM document, json_each("page.sizes")', [100, 200]),
+        ("SELECT billing.email FROM data WHERE id = 3", ["c3@example.com"]),
+        (
+            "SELECT d.\"billing.email\" FROM data AS d WHERE d.billing.email LIKE 'c39_@%' LIMIT 1",
+            ["c390@example.com"],
+        ),
+        ("SELECT json_extract(billing, '$.tags[0]') FROM data WHERE id = 5", ["t2"]),
+        ("SELECT billing.tags FROM data LIMIT 1", ['["t0"]']),
+        ("SELECT order FROM data ORDER BY order DESC LIMIT 1", [6]),
+        ("SELECT code FROM data WHERE code = '0007'", ["0007"]),
+        ("SELECT id FROM data WHERE price = '7.50'", [7]),
+        ("SELECT max(price) FROM data", [399.5]),
+        ("SELECT id FROM data WHERE active = true AND id < 4", [0, 2]),
+        ("SELECT sum(json_extract(l.value, '$.qty')) FROM data, json_each(lines) AS l", [400]),
+        ("SELECT rowid FROM data WHERE id = 9", [10]),
+    ):
+        assert await rows_of(client, handle, sql) == wanted, sql
+
+
+@pytest.mark.parametrize(
+    ("value", "columns", "count"),
+    [
+        ([{"Name": 1, "name": 2, "NAME": 3}], ["Name", "name_2", "NAME_3"], 1),
+        (
+            [{"": 1, 'a"b': 2, "a`b": 3, "a b\n": 4, "x.y": 5, "x": {"y": 6}}],
+            ["column_1", 'a"b', "a`b", "a b", "x.y", "x.y_6"],
+            1,
+        ),
+        ([1, "a", None], ["value"], 3),
+        ([[1, 2], [3]], ["column_1", "column_2"], 2),
+        ([["id", "n"], [1, "x"], [2, "y"]], ["id", "n"], 2),
+        ([[{"a": 1}], [{"a": 2}, {"a": 3}]], ["_list", "a"], 3),
+        ({"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}}, ["key", "n"], 3),
+        ({"x": [1, 2, 3], "y": [4, 5, 6]}, ["x", "y"], 3),
+        ({"name": "n", "tags": ["a", "b"]}, ["name", "tags"], 1),
+        ({"r": {"s": {"items": [{"a": 1}]}}, "few": []}, ["a"], 1),
+        ([{"a\x00b": "x\x00y", "s": "\ud83d", "n": 2**70, "m": -(2**63)}], ["a b", "s", "n", "m"], 1),
+        ([], ["value"], 0),
+    ],
+    ids=str,
+)
+async def test_any_value_has_columns_whose_names_sql_can_spell(
+    client: httpx.AsyncClient, value: object, columns: list[str], count: int
+) -> None:
+    text = json.dumps(value) + " " * 20_000
+    handle = await keep(client, text)
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    answer = await selected(client, handle, f"SELECT {names} FROM data")
+    assert (answer["total"], answer["columns"]) == (count, columns)
+    assert (await selected(client, handle, "SELECT * FROM data"))["columns"] == columns
+
+
+async def test_beyond_2000_columns_the_rest_is_json(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, json.dumps([{f"k{n}": n for n in range(10_000)}, {"k9999": "x"}]))
+    await client.put("/sessions/default", json={"policy": {"max_bytes": 200_000}})
+    assert len((await selected(client, handle, "SELECT * FROM data LIMIT 1"))["columns"]) == 2000
+    sql = "SELECT k1998, json_extract(_more, '$.k9999') FROM data"
+    assert await rows_of(client, handle, sql) == [(1998, 9999), (None, "x")]
+
+
+async def test_a_name_that_is_unknown_is_answered_with_all_names(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    for sql, said in (
+        (
+            "SELECT hst FROM data",
+            "No column is named hst. The nearest is host. Columns of data: id, level, ms, host.",
+        ),
+        ("SELECT id FROM logs", "The rows are in the table data. Columns of data: id, level, ms, host."),
+        (
+            "SELECT sql FROM sqlite_master",
+            "The rows are in the table data. Columns of data: id, level, ms, host.",
+        ),
+        (
+            'SELECT id FROM data WHERE level = "FATAL"',
+            "No column is named FATAL. A text is written in single quotes. Columns of data: id, level, ms",
+        ),
+        (
+            "SELECT id FROM data WHERE level = 'error'",
+            "level has ok (1,960), ERROR (40). Columns of data: id, level, ms, host.",
+        ),
+    ):
+        answer = await selected(client, handle, sql)
+        assert (answer["result"], answer["total"]) == ([], 0)
+        assert said in answer["hint"], sql
+        text, is_error = await told(client, handle, sql)
+        assert (text, is_error) == (f"[]\n[Nothing is selected. {answer['hint']}]", False)
+
+
+async def test_rows_are_paged_within_the_cap(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    seen: list[int] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = await selected(
+            client, handle, "SELECT id FROM data WHERE level = 'ERROR'", limit=17, offset=offset
+        )
+        assert page["total"] == 40
+        seen += [row["id"] for row in page["result"]]
+        offset = page["next_offset"]
+    assert seen == list(range(0, 2000, 50))
+    text, _ = await told(client, handle, "SELECT id, host FROM data")
+    lines = text.splitlines()
+    assert lines[:2] == ["id | host", "0 | web-0"]
+    count = len(lines) - 2
+    assert lines[-1] == f"[Rows 1 to {count:,} of 2,000. Go on with: LIMIT {count} OFFSET {count}]"
+    text, _ = await told(client, handle, f"SELECT id, host FROM data LIMIT {count} OFFSET {count}")
+    assert text.splitlines()[1] == f"{count} | web-{count % 3}"
+    text, _ = await told(client, handle, "SELECT id, host FROM data LIMIT 1500 OFFSET 10")
+    shown = len(text.splitlines()) - 2
+    assert text.endswith(f"of 1,500. Go on with: LIMIT {1500 - shown} OFFSET {10 + shown}]")
+
+
+async def test_a_model_reads_a_table_or_the_single_value(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    assert await told(client, handle, "SELECT count(*) FROM data") == ("2000", False)
+    assert await told(client, handle, "SELECT max(ms) FROM data WHERE id < 0") == ("null", False)
+    text, _ = await told(client, handle, "SELECT level, count(*) AS n FROM data GROUP BY level ORDER BY n")
+    assert text.splitlines() == ["level | n", "ERROR | 40", "ok | 1960", "[2 rows.]"]
+    handle = await keep(client, json.dumps([{"id": n, "body": f"{n} " + "word " * 20_000} for n in range(3)]))
+    text, _ = await told(client, handle, "SELECT id, body FROM data WHERE id = 1")
+    assert text.startswith("id | body\n1 | 1 word word")
+    assert text.endswith("[1 row. Texts are cut: substr(column, 1, 1000) selects a part.]")
+    assert 1000 < len(text) < 12_288
+    plain = {"Accept": "text/plain"}
+    asked = {"expression": "SELECT id FROM data", "limit": 1, "offset": 1}
+    answer = await client.get(f"/results/{handle}/query", params=asked, headers=plain)
+    assert answer.text == "id\n1\n[Rows 2 to 2 of 3. Go on with: LIMIT 1 OFFSET 2]"
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("How many requests had level ERROR?", "40"),
+        ("count by host", "host | count(*)\nweb-1 | 667\nweb-0 | 667\nweb-2 | 666\n[3 rows.]"),
+        ("what is the sum of ms", str(sum(row["ms"] for row in ROWS))),
+    ],
+)
+async def test_the_query_that_an_answer_names_is_run_as_it_is(
+    client: httpx.AsyncClient, question: str, wanted: str
+) -> None:
+    handle = await keep(client, CSV)
+    body = {"name": "tool_output", "arguments": {"handle": handle, "extract": question}}
+    text = (await client.post("/tools/call", json=body)).json()["text"]
+    named = re.search(r"query: (SELECT .+)\]", text)
+    assert named, text
+    assert (await told(client, handle, named[1]))[0] == wanted
+
+
+REFUSED = {
+    "INSERT INTO data VALUES (1)": "can only read",
+    "UPDATE data SET id = 1": "can only read",
+    "PRAGMA table_info(data)": "can only read",
+    "ATTACH '/tmp/S3cret' AS s": "can only read",
+    "EXPLAIN SELECT 1": "can only read",
+    "WITH x AS (SELECT 1) DELETE FROM data": "can only read",
+    "WITH x AS (SELECT 1) INSERT INTO data SELECT * FROM data": "can only read",
+    "SELECT 1; DROP TABLE data": "can only read",
+    "SELECT 1; SELECT 2": "can only read",
+    "SELECT * FROM pragma_table_info('data')": "can only read",
+    "SELECT load_extension('/tmp/S3cret.so')": "no such function",
+    "SELECT readfile('/etc/passwd')": "no such function",
+    "SELECT writefile('/tmp/S3cret', 'x')": "no such function",
+    "SELECT zeroblob(1000000000)": "no such function",
+    "SELECT S3cret(id) FROM data": "no such function",
+    "SELECT id FORM data": "is not SQL as SQLite reads it",
+    "SELECT sum(id": "something is missing at its end",
+    "SELECT 'S3cret": "is not SQL",
+    "SELECT": "something is missing",
+    "WITH": "something is missing",
+    "SELECT sum(count(*)) FROM data": "misuse of aggregate",
+    "SELECT json_extract(level, '$.a') FROM data": "is not JSON",
+    "SELECT id FROM data GROUP BY 9": "GROUP BY",
+    "SELECT id\x00 FROM data": "null character",
+    "SELECT " + "(" * 3000: "SQLite cannot run",
+    "SELECT " + "1 + " * 1000 + "1": "SQLite cannot run",
+}
+
+
+@pytest.mark.parametrize(("sql", "said"), REFUSED.items(), ids=lambda text: text[:40])
+async def test_what_does_not_read_is_refused_in_two_sentences(
+    client: httpx.AsyncClient, sql: str, said: str
+) -> None:
+    handle = await keep(client, NDJSON)
+    answer = await client.get(f"/results/{handle}/query", params={"expression": sql})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["retryable"]) == (422, "bad_query", False)
+    assert said in problem["detail"]
+    assert "S3cret" not in answer.text
+    text, is_error = await told(client, handle, sql)
+    assert is_error
+    assert text.startswith(problem["detail"])
+    assert len(text) < 500
+    assert await rows_of(client, handle, "SELECT count(*) FROM data") == [2000]
+
+
+async def test_the_model_is_shown_where_its_query_cannot_be_read(client: httpx.AsyncClient) -> None:
+    text, _ = await told(client, await keep(client, NDJSON), "SELECT id FROM data WERE level = 'ok'")
+    assert text.endswith("It cannot be read near: data WERE level = 'ok'")
+
+
+ENDLESS = {
+    "recursion": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+    "join": "SELECT a.id FROM data a, data b, data c",
+    "memory": "WITH RECURSIVE c(x) AS (SELECT 'a' UNION ALL SELECT x || x FROM c) SELECT length(x) FROM c",
+    "format": "SELECT printf('%.*c', 60000000, 'x') || printf('%.*c', 1000000000, 'x')",
+}
+"""Statements that would not end, or would take all memory."""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "from extraction import query_child as child; "
+        "child.MEMORY_BYTES, child.EVALUATE_SECONDS = 96 << 20, 1; child.main()"
+    )
+    monkeypatch.setattr(queries, "_COMMAND", (sys.executable, "-S", "-P", "-c", code))
+    # However slow the machine: processor time ends them, not the clock.
+    monkeypatch.setattr(queries, "RUN_SECONDS", 600)
+    monkeypatch.setattr(queries, "WAIT_SECONDS", 600)
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_query_without_end_is_stopped_while_the_service_answers(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    texts: dict[str, str] = {}
+
+    async def attack(name: str, sql: str) -> None:
+        text, is_error = await told(client, handle, sql)
+        assert is_error, (name, text)
+        texts[name] = text
+
+    answered = 0
+    async with anyio.create_task_group() as tasks:
+        for name, sql in ENDLESS.items():
+            tasks.start_soon(attack, name, sql)
+        while len(texts) < len(ENDLESS):
+            assert (await client.get("/livez")).status_code == 200
+            answered += 1
+            await anyio.sleep(0.05)
+    assert answered > 10
+    said = ("takes more time than it has", "takes more memory than it has", "string or blob too big")
+    for name, text in texts.items():
+        assert any(one in text for one in said), (name, text)
+
+
+async def test_data_that_cannot_be_read_is_refused_as_for_jmespath(client: httpx.AsyncClient) -> None:
+    for text, said in (("some words\n" * 2000, "plain text"), ("[" * 20_000, "too deeply")):
+        handle = await keep(client, text)
+        answer = await client.get(f"/results/{handle}/query", params={"expression": "SELECT * FROM data"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "not_queryable")
+        assert said in answer.json()["detail"]
+
+
+SYNTAX = """
+SELECT WITH FROM data WHERE GROUP BY ORDER LIMIT OFFSET id level ms host "host" `ms` [id] 'x' "x 'x
+count( * ( ) , ; -- /* */ = < LIKE AND OR NOT NULL 1 -1 1e999 x'00' CAST( AS TEXT json_each(
+json_extract( '$.a' UNION ALL JOIN ON a b . .. || -> ->> ? :x @y $z CASE WHEN THEN END DESC DISTINCT
+HAVING OVER( VALUES EXISTS IN document pragma_table_info( sqlite_master main. temp. rowid data.id
+data.level.x \x00 \ud800 é 中 RECURSIVE
+"""
+WORDS = SYNTAX.split()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=14),
+    start=st.sampled_from(["SELECT ", "WITH "]),
+)
+def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: str) -> None:
+    value = [{**row, "n": {"a": row["id"], "b": [1]}} for row in ROWS[:5]]
+    query = queries.Query(start + " ".join(words), 2000)
+    try:
+        found = Database(value).select(query.expression)
+        msgspec.json.decode(queries.rows_slice(found.columns, found.rows, query).result)
+    except (BadQuery, UnknownName, queries.QueryTooCostly):
+        return
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_sql_over_http_is_200_or_422(client: httpx.AsyncClient, seed: int) -> None:
+    pick = random.Random(seed)
+    handle = await keep(client, NDJSON)
+    for _ in range(4):
+        sql = "SELECT " + " ".join(pick.choices(WORDS, k=pick.randint(1, 14)))
+        body = {"name": "tool_output_query", "arguments": {"handle": handle, "expression": sql}}
+        answer = await client.post("/tools/call", content=json.dumps(body))
+        assert answer.status_code == 200, sql
+        clean = sql.encode("utf-8", "replace").decode()
+        answer = await client.get(f"/results/{handle}/query", params={"expression": clean})
+        assert answer.status_code in (200, 422), (sql, answer.text)

@@ -1,0 +1,269 @@
+"""The charts, rendered by helm: valid, with safe defaults, and the source of the plain manifests."""
+
+import json
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from app.settings import Settings
+from domain import __version__
+from tests.deploy import rendered
+from tests.deploy.manifests import DEPLOY, Node, environment, pod
+from tests.deploy.rendered import helm_template, render_agent, render_shared
+
+CHART, SIDECAR = DEPLOY / "chart", DEPLOY / "sidecar"
+VERSIONS = ("1.29", kubernetes_validate.latest_version())
+CUSTOM = {"PodMonitor", "PrometheusRule", "HTTPRoute"}
+"""Kinds that are no part of Kubernetes: no schema of theirs is here."""
+
+
+def yaml_blocks(path: Path) -> list[str]:
+    return re.findall(r"^```yaml\n(.+?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+README = yaml_blocks(CHART / "README.md")
+DEPENDENCY, LINES, SIDECAR_VALUES = yaml_blocks(SIDECAR / "README.md")
+each_example = pytest.mark.parametrize("values", README, ids=lambda text: text.partition(":")[0])
+
+
+def check(documents: list[Node]) -> None:
+    for document in documents:
+        if document["kind"] in CUSTOM:
+            continue
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def one(documents: list[Node], kind: str, name: str = "spillgate") -> Node:
+    return next(each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+def settings_of(documents: list[Node]) -> dict[str, str]:
+    return environment(pod(one(documents, "Deployment"))["containers"][0])
+
+
+def test_the_plain_manifests_are_those_of_the_charts() -> None:
+    for path, text in rendered.manifests().items():
+        assert path.read_text() == text, f"{path.name} differs from its chart: run `make manifests`"
+
+
+def test_both_charts_pass_helms_own_checks_and_are_of_this_version() -> None:
+    done = rendered.run("helm", "lint", "--strict", str(CHART), str(SIDECAR))
+    assert done.returncode == 0, done.stdout
+    for chart in (CHART, SIDECAR):
+        described = yaml.safe_load((chart / "Chart.yaml").read_text())
+        assert described["version"] == described["appVersion"] == __version__
+    assert yaml.safe_load((SIDECAR / "values.yaml").read_text())["image"]["tag"] == __version__
+
+
+@each_example
+def test_the_values_of_the_readme_render_what_kubernetes_and_the_service_accept(
+    monkeypatch: pytest.MonkeyPatch, values: str
+) -> None:
+    documents = render_shared(values=values)
+    check(documents)
+    for name, value in settings_of(documents).items():
+        monkeypatch.setenv(name, value)
+    assert Settings().api_keys_file == Path("/etc/spillgate/keys/keys")
+    mounts = pod(one(documents, "Deployment"))["containers"][0]["volumeMounts"]
+    volumes = pod(one(documents, "Deployment"))["volumes"]
+    assert [mount["name"] for mount in mounts] == [volume["name"] for volume in volumes]
+    files = {Path(value) for value in settings_of(documents).values() if value.startswith("/etc/spillgate")}
+    listed = {
+        Path("/etc/spillgate", volume["name"], item["path"])
+        for volume in volumes
+        if "secret" in volume
+        for item in volume["secret"]["items"]
+    }
+    assert files == listed | {Path("/etc/spillgate/policy/policy.toml")}
+
+
+def test_a_policy_is_mounted_as_it_was_given() -> None:
+    (values,) = [text for text in README if "policy:" in text]
+    text = one(render_shared(values=values), "ConfigMap", "spillgate-policy")["data"]["policy.toml"]
+    assert text == yaml.safe_load(values)["policy"]
+
+
+def test_model_gateway_and_further_rules_open_the_network_for_what_was_asked_alone() -> None:
+    def rules(values: str = "") -> Node:
+        spec: Node = one(render_shared(values=values), "NetworkPolicy")["spec"]
+        return spec
+
+    plain = rules()
+    assert [rule["ports"][0]["port"] for rule in plain["egress"]] == [53, 6379]
+    assert all("ipBlock" not in peer for rule in plain["egress"] for peer in rule["to"])
+    by_section = {text.partition(":")[0]: text for text in README}
+    model = rules(by_section["model"])["egress"]
+    assert [rule["ports"][0]["port"] for rule in model] == [53, 6379, 443]
+    assert model[-1]["to"][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+    assert len(rules(by_section["httpRoute"])["ingress"][0]["from"]) == len(plain["ingress"][0]["from"]) + 1
+
+
+def test_route_and_autoscaler_name_the_service_and_the_deployment() -> None:
+    documents = render_shared(values=next(text for text in README if text.startswith("httpRoute")))
+    (backend,) = one(documents, "HTTPRoute")["spec"]["rules"][0]["backendRefs"]
+    service = one(documents, "Service")
+    assert backend == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
+    target = one(documents, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
+    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "spillgate"}
+    assert "replicas" not in one(documents, "Deployment")["spec"]
+
+
+def test_alerts_and_dashboard_are_the_shipped_ones() -> None:
+    documents = render_shared(values=next(text for text in README if text.startswith("podMonitor")))
+    rule, board = one(documents, "PrometheusRule"), one(documents, "ConfigMap", "spillgate-dashboard")
+    assert rule["spec"] == yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    assert json.loads(board["data"]["spillgate.json"]) == json.loads((DEPLOY / "grafana.json").read_text())
+    assert {each["metadata"]["name"] for each in documents if each["kind"] == "PodMonitor"} == {
+        "spillgate",
+        "spillgate-sidecars",
+    }
+
+
+def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
+    done = rendered.run("helm", "package", "--destination", str(tmp_path), str(CHART))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / f"spillgate-{__version__}.tgz") as packed:
+        for name in ("alerts.yaml", "grafana.json"):
+            file = packed.extractfile(f"spillgate/files/{name}")
+            assert file is not None
+            assert file.read() == (DEPLOY / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "user: 0",
+        "user: root",
+        "replica: 2",
+        "replicas: 0",
+        "keys: { existingSecret: '' }",
+        "keys: { existingSecret: null }",
+        "redis: { existingSecret: '' }",
+        "redis: { maxMemory: 6GB }",
+        "redis: { url: 'redis://:password@host' }",
+        "quotas: { tenantPercent: 0 }",
+        "quotas: { tenantPercent: 101 }",
+        "model: { baseUrl: 'https://api.example.com/v1' }",
+        "model: { apiKey: secret }",
+        "settings: { SPILLGATE_API_KEYS_FILE: /dev/null }",
+        "settings: { SPILLGATE_LLM_API_KEY: secret }",
+        "settings: { LD_PRELOAD: /x }",
+        "httpRoute: { enabled: true }",
+        "image: { digest: latest }",
+        "resources: { limits: null }",
+        "securityContext: { privileged: true }",
+    ],
+)
+def test_the_schema_refuses(values: str) -> None:
+    # helm names the section, or the name of a setting.
+    named = "|".join(re.findall(r"(\w+):", values))
+    with pytest.raises(ValueError, match=f"schema(.|\n)+({named})"):
+        render_shared(values=values)
+
+
+@pytest.mark.parametrize("settings", [("spillgate-sidecar.user=0",), ("spillgate-sidecar.storage=4",)])
+def test_the_schema_of_the_library_refuses(settings: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="spillgate-sidecar"):
+        render_agent(*settings)
+
+
+def test_the_caps_are_derived_from_the_memory_of_redis() -> None:
+    given = settings_of(render_shared("redis.maxMemory=2Gi", "quotas.tenantPercent=10"))
+    assert given["SPILLGATE_STORAGE_MAX_BYTES"] == str(1 << 30)
+    assert given["SPILLGATE_TENANT_STORAGE_MAX_BYTES"] == str((1 << 30) // 10)
+    assert given["SPILLGATE_LEDGER_MAX_BYTES"] == str((2 << 30) // 10)
+
+
+def test_the_image_may_be_named_by_its_digest() -> None:
+    digest = f"sha256:{'0' * 64}"
+    documents = render_shared("image.repository=registry.example.com/spillgate", f"image.digest={digest}")
+    found = pod(one(documents, "Deployment"))["containers"][0]["image"]
+    assert found == f"registry.example.com/spillgate@{digest}"
+
+
+def test_another_release_shares_no_name_and_no_pod_with_the_first() -> None:
+    documents = [each for each in yaml.safe_load_all(helm_template(CHART, "other")) if each]
+    check(documents)
+    assert all(each["metadata"]["name"].startswith("other") for each in documents)
+    assert one(documents, "Service", "other")["spec"]["selector"]["app.kubernetes.io/instance"] == "other"
+
+
+def test_a_chart_takes_the_sidecar_with_helm_as_the_readme_says(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY / "examples", tmp_path / "deploy" / "examples")
+    shutil.copytree(SIDECAR, tmp_path / "deploy" / "sidecar")
+    chart = tmp_path / "deploy" / "examples" / "agent"
+    done = rendered.run("helm", "dependency", "update", "--skip-refresh", str(chart))
+    assert done.returncode == 0, done.stderr
+    text = helm_template(chart, "agent", values=SIDECAR_VALUES)
+    (job,) = yaml.safe_load_all(text)
+    check([job])
+    (spillgate,) = pod(job)["initContainers"]
+    given = environment(spillgate)
+    assert given["SPILLGATE_STORAGE_MAX_BYTES"] == str(4 << 30)
+    assert given["SPILLGATE_MAX_BYTES"] == "8192"
+    assert pod(job)["securityContext"]["runAsUser"] == 1000
+    assert pod(job)["volumes"][0]["emptyDir"] == {"sizeLimit": "8Gi"}
+    described = yaml.safe_load((chart / "Chart.yaml").read_text())
+    assert described["dependencies"] == yaml.safe_load(DEPENDENCY)["dependencies"]
+    template = (chart / "templates" / "job.yaml").read_text()
+    included = re.findall(r"^ *\{\{- include .+$", LINES, re.MULTILINE)
+    assert len(included) == 3
+    assert all(line in template for line in included)
+
+
+WORKLOAD = """
+apiVersion: apps/v1
+kind: {kind}
+metadata:
+  name: agent
+  labels: {{ spillgate-sidecar: "true" }}
+spec:
+  selector: {{ matchLabels: {{ app: agent }} }}
+  {service}
+  template:
+    metadata: {{ labels: {{ app: agent }} }}
+    spec:
+      initContainers: [{{ name: first, image: "first:1" }}]
+      containers: [{{ name: agent, image: "agent:1" }}]
+      volumes: [{{ name: own, emptyDir: {{}} }}]
+"""
+
+
+@pytest.mark.parametrize(("kind", "service"), [("Deployment", ""), ("StatefulSet", "serviceName: agent")])
+def test_the_component_puts_the_same_sidecar_beside_an_agent(tmp_path: Path, kind: str, service: str) -> None:
+    shutil.copytree(DEPLOY / "kustomize", tmp_path / "kustomize")
+    (tmp_path / "agent").mkdir()
+    labelled = WORKLOAD.format(kind=kind, service=service)
+    other = labelled.replace("name: agent\n", "name: other\n", 1).replace('spillgate-sidecar: "true"', "")
+    (tmp_path / "agent" / "workload.yaml").write_text(f"{labelled}---{other}")
+    overlay = {"resources": ["workload.yaml"], "components": ["../kustomize/sidecar"]}
+    (tmp_path / "agent" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    done = rendered.run("kubectl", "kustomize", str(tmp_path / "agent"))
+    assert done.returncode == 0, done.stderr
+    documents = list(yaml.safe_load_all(done.stdout))
+    check(documents)
+    patched = pod(one(documents, kind, "agent"))
+    (job,) = yaml.safe_load_all(render_agent())
+    found = {each["name"]: each for each in patched["initContainers"]}
+    assert found.keys() == {"spillgate", "first"}
+    assert found["spillgate"] == pod(job)["initContainers"][0]
+    assert {"own", *(each["name"] for each in pod(job)["volumes"])} == {
+        each["name"] for each in patched["volumes"]
+    }
+    assert patched["securityContext"] == pod(job)["securityContext"]
+    assert len(pod(one(documents, kind, "other"))["initContainers"]) == 1
+
+
+def test_kustomize_builds_the_shared_shape() -> None:
+    done = rendered.run("kubectl", "kustomize", str(DEPLOY))
+    assert done.returncode == 0, done.stderr
+    documents = list(yaml.safe_load_all(done.stdout))
+    check(documents)
+    assert {each["kind"] for each in documents} >= {"Deployment", "StatefulSet", "NetworkPolicy"}

@@ -1,0 +1,144 @@
+"""The query that an answer names answers the question, when it is run over the data."""
+
+import csv
+import io
+import json
+import re
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from content.source import Source
+from content.sql import Database
+from content.values import read_value
+from extraction.retrieve.instruction import parse
+from extraction.retrieve.suggested_query import suggested_query
+
+CITIES = ("Rome", "Oslo", "Lima", "Kyoto", "New York")
+ORDERS: list[dict[str, Any]] = [
+    {
+        "order_id": f"A{n:04}",
+        "customer": f"customer {n % 40}",
+        "city": CITIES[n % 5],
+        "status": "failed" if n % 9 == 0 else "open" if n % 4 == 0 else "paid",
+        "amount": round(n * 37.5 % 911 + n / 100, 2),
+        "items": [{"sku": k} for k in range(n % 6)],
+        "shipping": {"method": "air" if n % 3 else "sea", "weight": n % 17},
+        "created_at": f"{date(2024, 1, 1) + timedelta(days=n * 7 % 600)}T08:00:00Z",
+    }
+    for n in range(600)
+]
+JSON = json.dumps({"page": 1, "orders": ORDERS})
+NDJSON = "\n".join(map(json.dumps, ORDERS))
+FLAT = ("order_id", "customer", "city", "status", "amount", "created_at")
+_table = io.StringIO()
+csv.writer(_table).writerows([FLAT, *([row[name] for name in FLAT] for row in ORDERS)])
+CSV = _table.getvalue()
+FILES = json.dumps(
+    {f"src/part{n}.py": {"size": n * 97 % 1009, "language": "python" if n % 3 else "c"} for n in range(90)}
+)
+
+
+def count_by(key: str, rows: list[dict[str, Any]] = ORDERS) -> dict[str, int]:
+    names = [row[key] for row in rows]
+    return {name: names.count(name) for name in names}
+
+
+def total(rows: list[dict[str, Any]]) -> float:
+    return float(sum(row["amount"] for row in rows))
+
+
+FAILED = [row for row in ORDERS if row["status"] == "failed"]
+PAID = [row for row in ORDERS if row["status"] == "paid"]
+DEAREST = max(ORDERS, key=lambda row: float(row["amount"]))
+NEWEST = max(row["created_at"] for row in ORDERS)
+QUESTIONS: list[tuple[str, str, object]] = [
+    ("How many orders are there of each status?", JSON, count_by("status")),
+    ("How many orders failed?", NDJSON, len(FAILED)),
+    ("What is the sum of amount for Rome?", CSV, total([row for row in ORDERS if row["city"] == "Rome"])),
+    ("total amount by city", CSV, {c: total([r for r in ORDERS if r["city"] == c]) for c in CITIES}),
+    ("average amount of paid orders", JSON, total(PAID) / len(PAID)),
+    ("Which is the most expensive order?", NDJSON, DEAREST["order_id"]),
+    (
+        "Which city has the most failed orders?",
+        CSV,
+        max((n, c) for c, n in count_by("city", FAILED).items())[1],
+    ),
+    ("the latest order", CSV, NEWEST),
+    ("how many orders have an amount over 900", JSON, sum(row["amount"] > 900 for row in ORDERS)),
+    ("which file is the largest", FILES, max((n * 97 % 1009, f"src/part{n}.py") for n in range(90))[1]),
+    ("how many items has each order", NDJSON, 5),
+    ("how many orders by shipping method", JSON, {"air": 400, "sea": 200}),
+    ("Wie viele Bestellungen pro status?", CSV, count_by("status")),
+    ("¿Cuántos pedidos por city?", NDJSON, count_by("city")),
+    ("combien de commandes par status", JSON, count_by("status")),
+    ("quanti ordini per city", CSV, count_by("city")),
+    ("每个 city 有多少订单", JSON, count_by("city")),
+    ("höchster amount", CSV, DEAREST["amount"]),
+]
+
+
+def answered(text: str, sql: str) -> list[tuple[Any, ...]]:
+    return list(Database(read_value(text.encode())[1]).select(sql).rows)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "answer"), QUESTIONS, ids=[question for question, *_ in QUESTIONS]
+)
+def test_the_query_that_is_named_answers_the_question(question: str, text: str, answer: object) -> None:
+    rows = answered(text, suggested_query(Source(text.encode()), parse(question)))
+    if isinstance(answer, dict):
+        assert dict(rows) == pytest.approx(answer)
+    elif isinstance(answer, float):
+        assert answer in [pytest.approx(cell) for cell in rows[0] if isinstance(cell, float)]
+    else:
+        assert answer in rows[0]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did customer 7 order?",
+        "How many rows are there?",
+        "the reason of the failure",
+        "Which order was sent to the moon?",
+    ],
+)
+def test_a_question_that_no_query_answers_better_names_none(question: str) -> None:
+    assert suggested_query(Source(CSV.encode()), parse(question)) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 5000, "[" * 5000, '{"a": 1}', "2024-01-01 ERROR x\n" * 900, "a,b\n1,2\n"]
+)
+def test_data_without_rows_names_none(text: str) -> None:
+    assert suggested_query(Source(text.encode()), parse("how many errors by level")) == ""
+
+
+def test_of_large_data_the_beginning_names_the_columns() -> None:
+    text = '{"rows": [' + ", ".join([json.dumps(row) for row in ORDERS] * 12) + "]}"
+    assert len(text) > 1 << 20
+    sql = suggested_query(Source(text.encode()), parse("how many orders by status"))
+    assert sql == "SELECT status, count(*) FROM data GROUP BY status ORDER BY 2 DESC LIMIT 10"
+    assert dict(answered(text, sql)) == {name: 12 * n for name, n in count_by("status").items()}
+
+
+def test_numbers_arrays_and_words_of_texts_are_counted() -> None:
+    rows = [{"code": 404 if n % 4 else 200, "hits": [1] * (n % 3)} for n in range(80)]
+    text = json.dumps(rows)
+    for question, first in (("how many answers with code 404 came", (60,)), ("how many hits each", (2,))):
+        assert answered(text, suggested_query(Source(text.encode()), parse(question)))[0] == first
+    text = json.dumps([{"note": f"the driver's door {n}" if n % 5 else f"roof {n}"} for n in range(80)])
+    for question in ("how many notes tell of driver's trouble", "number of notes with door"):
+        assert answered(text, suggested_query(Source(text.encode()), parse(question))) == [(64,)], question
+
+
+def test_names_and_values_are_quoted() -> None:
+    rows = [{'the "kind"': f"it's {n % 2}", "order": n % 3} for n in range(50)]
+    text = json.dumps(rows)
+    sql = suggested_query(Source(text.encode()), parse("how many it's 1 are there?"))
+    assert answered(text, sql) == [(25,)]
+    sql = suggested_query(Source(text.encode()), parse("count per order"))
+    assert re.search('"order"', sql)
+    assert dict(answered(text, sql)) == {0: 17, 1: 17, 2: 16}
