@@ -134,7 +134,7 @@ def governing() -> tuple[bool, str]:
 
 
 def _program() -> list[str]:
-    """The command as the session manager has to call it, which has no PATH of the user."""
+    """The command by its path: a session manager has no PATH of the user."""
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = beside if os.access(beside, os.X_OK) else shutil.which("spillgate")
     if path is None:
@@ -152,7 +152,7 @@ def _environment() -> dict[str, str]:
 
 
 def _manager() -> Manager:
-    """That of this system. Raises ConfigError."""
+    """The session manager of this system. Raises ConfigError."""
     if sys.platform == "darwin":
         path = Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         domain = f"gui/{os.getuid()}"
@@ -180,7 +180,7 @@ def unit(program: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it: `%` begins a specifier."""
+    """A word of a unit, in which `%` begins a specifier."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 

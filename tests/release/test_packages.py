@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from domain import __version__
-from tests.release.conftest import ROOT, TOOLS
+from tests.release.conftest import EXTRAS, ROOT, TOOLS
 
 NAMES = {
     f"spillgate-{__version__}-py3-none-any.whl",
@@ -43,7 +43,7 @@ def test_the_wheel_has_real_files_of_the_product_alone(dist: Path) -> None:
         metadata = wheel.read(f"spillgate-{__version__}.dist-info/METADATA").decode()
     assert not folders & {"tests", "bench", "clients", "docs", "deploy", "spillgate"}
     assert "Classifier: Programming Language :: Python :: 3.14\n" in metadata
-    assert {"encryption", "otel", "s3"} == {
+    assert set(EXTRAS) == {
         line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Provides-Extra")
     }
 
