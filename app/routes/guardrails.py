@@ -47,13 +47,16 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     return Response(answer, media_type=JSON)
 
 
+_MESSAGES = {"type": "array", "items": {"type": "object"}}
+
+
 @router.post(
     "/v1/compress",
     response_class=Response,
     summary="Replace the large tool results of a conversation, in Headroom's protocol",
     responses={200: {"description": "As many messages as came.", "content": json_of({"type": "object"})}},
     openapi_extra=body_of(
-        {"type": "object", "properties": {"messages": {"type": "array"}}, "required": ["messages"]},
+        {"type": "object", "properties": {"messages": _MESSAGES}, "required": ["messages"]},
         "`messages` in OpenAI's form; other fields are ignored.",
     ),
 )

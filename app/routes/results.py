@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field
 from starlette.types import Receive, Scope
 
 from app.api.answers import JSON, PLAIN, ResultOut, encode, result_out, spillgate_headers
@@ -85,11 +85,6 @@ _BYTES_PER_TOKEN = 4
 Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
 
 
-_SIZED: list[JsonValue] = [
-    {"required": [name], "properties": {name: {"type": "integer"}}} for name in ("bytes", "tokens", "rows")
-]
-
-
 @router.post(
     "/results",
     response_class=Response,
@@ -155,8 +150,6 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
 
 class CheckIn(BodyIn):
     """At least one of `bytes`, `tokens` and `rows`."""
-
-    model_config = ConfigDict(json_schema_extra={"anyOf": _SIZED})
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]

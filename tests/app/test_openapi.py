@@ -34,6 +34,28 @@ def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
 
 
+def test_each_operation_is_named_by_its_function_and_each_list_says_what_it_holds(
+    document: dict[str, Any],
+) -> None:
+    names = [operation["operationId"] for each in document["paths"].values() for operation in each.values()]
+    assert len(set(names)) == len(names)
+    assert {"post_result", "post_extract", "get_content", "head_content"} <= set(names)
+    assert list(bare_lists(document, "")) == []
+
+
+def bare_lists(node: Any, place: str) -> Iterator[str]:
+    """Lists without `items`, which generators of clients refuse."""
+    if isinstance(node, dict):
+        if node.get("type") == "array" and not node.keys() & {"items", "prefixItems"}:
+            yield place
+        for name, below in node.items():
+            if name not in ("example", "examples"):
+                yield from bare_lists(below, f"{place}/{name}")
+    elif isinstance(node, list):
+        for below in node:
+            yield from bare_lists(below, place)
+
+
 def answers_of(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Operation, status and answer, each reference followed."""
     for path, operations in document["paths"].items():

@@ -9,22 +9,12 @@ import pytest
 
 from app.cli.check_config import mask_url
 from app.operations.sweeper import sweep
-from app.settings import CENTURY_SECONDS, PREFIX, Settings, load_settings
+from app.settings import CENTURY_SECONDS, Settings, load_settings
 from command.main import main
 from domain.errors import ConfigError
 from tests.conftest import served
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_each_setting_is_documented_with_its_default_and_its_description() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith(f"| `{PREFIX}")]
-    assert len(rows) == len(Settings.model_fields)
-    for row, (name, field) in zip(rows, Settings.model_fields.items(), strict=True):
-        default = {None: "none", (): "empty"}.get(field.default, f"`{json.dumps(field.default)}`")
-        default = default.replace('"', "")
-        assert row.startswith(f"| `{PREFIX}{name.upper()}` | {default} | {field.description}"), name
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:

@@ -215,7 +215,7 @@ def test_what_was_governed_is_counted_once() -> None:
         assert found["spillgate_tokens_total", ("out",)] == 360
         assert found["spillgate_tokens_total", ("saved",)] == 240
         assert found["spillgate_govern_seconds_count", ("store",)] == 1
-        assert found["spillgate_up_info", ("0.1.0",)] == 1
+        assert found["spillgate_up_info", ("0.2.0",)] == 1
 
 
 def test_what_answering_costs_is_counted_as_spent() -> None:

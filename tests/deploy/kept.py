@@ -1,6 +1,7 @@
 """Writes tests/deploy/kept/<version>: what this version keeps on disk, in SQLite and in Redis.
 
-Later versions must read it. Run it once for each release: `python -m tests.deploy.kept`."""
+Later versions must read it. Run it for each release: `python -m tests.deploy.kept`. `0.1.0` is of the first
+build of that version (schema 7 of the database), `0.1.0-last` of its last one, commit d1b2173 (schema 8)."""
 
 import asyncio
 import base64

@@ -1,7 +1,9 @@
 """The plain manifests, rendered from the charts: `python -m tests.deploy.rendered` writes them."""
 
+import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,8 +18,8 @@ _HEAD = "# Rendered from the chart {} by `make manifests`.\n"
 
 def program(name: str) -> str:
     """helm or kubectl: that of `make .helm/.ready`, else the machine's own. Skips the test without one."""
-    own = ROOT / ".helm" / name / name
-    found = str(own) if own.exists() else shutil.which(name)
+    own, runs_here = ROOT / ".helm" / name / name, (sys.platform, platform.machine()) == ("linux", "x86_64")
+    found = str(own) if runs_here and own.exists() else shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is missing: `make .helm/.ready` installs it on x86-64 Linux")
     return found

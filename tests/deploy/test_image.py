@@ -1,5 +1,6 @@
 """The image: built from what is there and locked; and the keys that it is given."""
 
+import os
 import re
 import shutil
 import stat
@@ -39,6 +40,33 @@ def test_every_image_has_a_tag_and_ours_is_this_version() -> None:
         assert tag not in ("", "latest")
         assert name != "spillgate" or tag == __version__
     assert services["redis"]["image"] == redis_server["image"]
+
+
+@pytest.mark.parametrize(
+    "base", ["python:3.13-slim-trixie", "python@sha256:123", "python:3.13@sha256:latest"]
+)
+def test_an_image_of_a_release_is_built_on_a_digest_alone(base: str) -> None:
+    asked = ["sh", str(DEPLOY / "build-image.sh"), base, "spillgate:0.2.0"]
+    refused = subprocess.run(asked, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert f"Name the base by its digest: {base}@sha256:..." in refused.stderr
+
+
+def test_an_image_of_a_release_has_the_extras_and_is_for_two_architectures(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    docker.chmod(0o755)
+    base = f"python:3.13-slim-trixie@sha256:{'0' * 64}"
+    asked = ["sh", str(DEPLOY / "build-image.sh"), base, "registry.example.com/spillgate:0.2.0", "--push"]
+    done = subprocess.run(
+        asked, capture_output=True, text=True, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    )
+    words = done.stdout.splitlines()
+    assert words[:2] == ["buildx", "build"]
+    assert {f"PYTHON={base}", "LOCK=requirements-extras.lock", "linux/amd64,linux/arm64", "--push"} <= set(
+        words
+    )
+    assert {"--sbom=true", "--provenance=mode=max", "registry.example.com/spillgate:0.2.0"} <= set(words)
 
 
 @pytest.fixture

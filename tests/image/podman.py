@@ -87,14 +87,29 @@ def make_base() -> None:
     subprocess.run(["rm", "-rf", str(rootfs)], check=True)
 
 
-def build(base: str, tag: str, *arguments: str) -> None:
-    """Builds the Dockerfile as it is. The build trusts the certificates that this machine trusts."""
+def build(base: str, image: str) -> None:
+    """Builds with the script of a release, for this machine's kind of processor. The build trusts the
+    certificates that this machine trusts."""
     trusted = ["--volume", f"{_CA}:{_CA}:ro"] if Path(_CA).exists() else []
-    podman(
-        # The other format, of OCI, has no health check.
-        *("build", "--format", "docker", "--isolation", "chroot", "--network", "host", *trusted),
-        *("--build-arg", f"PYTHON={base}", *arguments, "--tag", tag, "--file", "deploy/Dockerfile", "."),
+    # A list of an earlier build would get another member.
+    for kind in ("manifest", "image"):
+        podman(kind, "rm", image, check=False)
+    digest = podman("image", "inspect", "--format", "{{.Digest}}", base).stdout.strip()
+    asked = ["sh", "deploy/build-image.sh", f"{base.rpartition(':')[0]}@{digest}", image]
+    chosen = {"CONTAINERS": "podman", "PLATFORMS": f"linux/{_architecture()}"}
+    done = subprocess.run(
+        [*asked, "--isolation", "chroot", "--network", "host", *trusted],
+        env=environment() | chosen,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def _architecture() -> str:
+    return podman("info", "--format", "{{.Host.Arch}}").stdout.strip()
 
 
 def eventually(is_true: Callable[[], bool], logs: Callable[[], str] = lambda: "") -> None:

@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
-from podman import IMAGE, eventually, is_ready, podman, size_of
+from podman import IMAGE, ROOT, eventually, is_ready, podman, size_of
 
+from domain import __version__
 from tests.redis_server import free_port
 
 NAME = "spillgate-tested"
@@ -94,10 +98,50 @@ def test_it_adds_what_the_docs_say_and_cannot_install(base: str) -> None:
     added = (size_of(IMAGE) - size_of(base)) // 1_000_000
     print(f"\nimage: {size_of(IMAGE) // 1_000_000} MB, {added} of them on top of its base")
     # docs/deploy.md, Sizing: "disk of the image".
-    assert 80 < added <= 130
-    tools = ["pip", "pip3", "hatchling", "uv"]
+    assert 100 < added <= 130
+    tools = ["pip", "pip3", "hatchling", "uv", "strip"]
     looked = f"command -v {' '.join(tools)} || echo none of them"
     found = podman("run", "--rm", "--entrypoint", "sh", IMAGE, "-c", looked).stdout
     assert found.splitlines()[-1] == "none of them"
     version = podman("run", "--rm", IMAGE, "--version").stdout.split()[-1]
     assert IMAGE.endswith(f":{version}")
+
+
+def test_it_has_the_extras() -> None:
+    asked = ("run", "--rm", "--entrypoint", "python", IMAGE, "-c")
+    assert podman(*asked, "import cryptography, obstore, opentelemetry.sdk, uvloop; print('there')").stdout
+
+
+def test_its_sbom_names_each_python_and_debian_package_that_is_in_it(tmp_path: Path) -> None:
+    saved, written = tmp_path / "image.tar", tmp_path / "sbom.json"
+    podman("save", "--output", str(saved), IMAGE)
+    subprocess.run(
+        ["make", "--silent", "image-sbom", f"IMAGE=docker-archive:{saved}", f"SBOM={written}"],
+        cwd=ROOT,
+        check=True,
+    )
+    found = json.loads(written.read_text())["components"]
+    named = {normal(part["purl"].partition("?")[0]) for part in found if "purl" in part}
+    python = (
+        "import importlib.metadata as m\nfor d in m.distributions(): print(f'pkg:pypi/{d.name}@{d.version}')"
+    )
+    asked = ("run", "--rm", "--entrypoint")
+    pypi = {
+        normal(line)
+        for line in podman(*asked, "python", IMAGE, "-c", python).stdout.splitlines()
+        if "pkg:" in line
+    }
+    assert f"pkg:pypi/spillgate@{__version__}" in pypi
+    assert pypi <= named
+    shown = podman(
+        *asked, "dpkg-query", IMAGE, "--show", "--showformat", "deb ${Package}\n"
+    ).stdout.splitlines()
+    debian = {line.removeprefix("deb ") for line in shown if line.startswith("deb ")}
+    assert "libc6" in debian
+    assert debian <= {one.partition("@")[0].rpartition("/")[2] for one in named if one.startswith("pkg:deb/")}
+
+
+def normal(package: str) -> str:
+    """A URL of a package, with its name as PyPI writes it."""
+    name, _, version = unquote(package).partition("@")
+    return f"{re.sub('[-_.]+', '-', name).lower()}@{version}" if "pypi" in name else f"{name}@{version}"

@@ -4,5 +4,5 @@ from spillgate.client import AsyncSpillgate, Spillgate
 from spillgate.exchange import Check, Governed, Tools
 from spillgate.functions import governed, governed_tools
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["AsyncSpillgate", "Check", "Governed", "Spillgate", "Tools", "governed", "governed_tools"]

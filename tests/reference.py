@@ -1,0 +1,314 @@
+"""The pages of docs/reference, made of the code: `make reference` writes them, a test compares."""
+
+import ast
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from app.main import create_app
+from app.operations import telemetry
+from app.operations.telemetry import Metrics
+from app.settings import PREFIX, Settings
+from domain import __version__
+from domain.errors import every_error
+from policies.facts import Policy
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "docs" / "reference"
+
+Schema = dict[str, Any]
+
+
+def page(title: str, opening: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", opening, *parts]) + "\n"
+
+
+def table(head: str, rows: Iterable[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([f"| {head} |", "|---" * (head.count("|") + 1) + "|", *lines])
+
+
+def code(value: object) -> str:
+    return f"`{value}`"
+
+
+def settings() -> str:
+    rows = [
+        (code(f"{PREFIX}{name.upper()}"), _default(field.default), field.description or "")
+        for name, field in Settings.model_fields.items()
+    ]
+    opening = (
+        "Read from the environment at the start. What they are for: [settings](../settings.md). The "
+        "service refuses an unknown name and an empty value; `spillgate check-config` shows what is "
+        "in force, and who set it."
+    )
+    return page("Settings", opening, table("setting | default | meaning", rows))
+
+
+def _default(value: object) -> str:
+    return {None: "none", (): "empty"}.get(value, code(json.dumps(value).replace('"', "")))  # type: ignore[call-overload, no-any-return]
+
+
+def policy_keys() -> str:
+    folder = ROOT / "policies"
+    built_in = tomllib.loads((folder / "default.toml").read_text())
+    profile = tomllib.loads((folder / "profiles" / f"{built_in['profile']}.toml").read_text())
+    values = {**profile["defaults"], **built_in["defaults"], "mode": built_in["mode"]}
+    meanings = dict(_attribute_docstrings(Policy))
+    rows = [
+        (code(one.name), code(json.dumps(values[one.name])), meanings[one.name]) for one in fields(Policy)
+    ]
+    opening = (
+        "Keys of `[defaults]` and `[tools.NAME]` in the [policy file](../policies.md), and of "
+        "`policy` in a session and a request, with the values of the built-in policy. Sections of the "
+        "file: [settings](../settings.md#policy-file)."
+    )
+    return page("Policy keys", opening, table("key | built in | meaning", rows))
+
+
+def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    body = definition.body
+    for one, after in pairwise(body):
+        is_described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and is_described:
+            yield one.target.id, after.value.value  # type: ignore[attr-defined]
+
+
+def metrics() -> str:
+    dropped = Metrics()._dropped.items()
+    counts = [(code(f"spillgate_{name}_total"), "", what) for name, (what, _) in dropped]
+    rows = sorted([*_metrics_of_the_process(), *counts])
+    for quota, (name, what) in telemetry._TENANT_SERIES.items():
+        rows.append((code(f"spillgate_tenant_{name}"), "`tenant`", f"{what} Its quota: `{quota}`."))
+        rows.append((code(f"spillgate_tenant_{name}_cap"), "`tenant`", f"Quota `{quota}`; 0 = none."))
+    requests = "Requests with the keys of a tenant that has a quota of requests, refused ones too."
+    rows.append((code("spillgate_tenant_requests_total"), "`tenant`", requests))
+    opening = (
+        "`GET /metrics`, in the text format of Prometheus; `process_*` besides: memory, CPU, open "
+        "files. What to look at: [operations](../operations.md#metrics)."
+    )
+    return page("Metrics", opening, table("metric | labels | is", rows))
+
+
+_SUFFIX = {"counter": "_total", "Info": "_info"}
+
+
+def _metrics_of_the_process() -> Iterator[tuple[str, str, str]]:
+    for node in ast.walk(ast.parse(Path(telemetry.__file__).read_text())):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+            continue
+        if node.func.id not in ("counter", "gauge", "Histogram", "Info"):
+            continue
+        name, what = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
+        is_labelled = len(node.args) > 2 and isinstance(node.args[2], ast.List)
+        labels = ast.literal_eval(node.args[2]) if is_labelled else []
+        labels += ["version"] if node.func.id == "Info" else []
+        yield code(name + _SUFFIX.get(node.func.id, "")), ", ".join(map(code, labels)), what
+
+
+def errors() -> str:
+    kinds = sorted(every_error(), key=lambda kind: (kind.status, kind.code))
+    rows = [
+        (str(kind.status), code(kind.code), "yes" if kind.retryable else "no", kind.title, kind.advice)
+        for kind in kinds
+    ]
+    opening = (
+        "`application/problem+json` (RFC 9457). Programs go by `code`, people read `detail`, which "
+        "repeats nothing that was sent. `retryable`: the same request may work later. `stored: false` "
+        "on `POST /results`: nothing was kept, and you hold the only copy. More: [the "
+        "API](../api.md#errors)."
+    )
+    return page("Errors", opening, table("status | code | retryable | title | what to do", rows))
+
+
+def routes() -> str:
+    document = create_app(Settings(storage_url="memory:")).openapi()
+    sections = dict[str, list[str]]()
+    everywhere = _errors_everywhere(document)
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            text = _operation(document, f"{method.upper()} {path}", operation, everywhere)
+            sections.setdefault(operation["tags"][0], []).append(text)
+    opening = (
+        "Every route, from [openapi.json](../../openapi/openapi.json), which a running service has at "
+        "`/openapi.json` and `/docs`. How to use them, with answers: [the API](../api.md)."
+    )
+    shared = f"Besides, any of them may answer with: {', '.join(map(code, sorted(everywhere)))}."
+    parts = [part for tag, texts in sections.items() for part in (f"## {tag.capitalize()}", *texts)]
+    return page("Routes", opening, shared, *parts)
+
+
+def _operation(document: Schema, title: str, operation: Schema, everywhere: set[str]) -> str:
+    parts = [f"### {title}", operation["summary"] + "."]
+    if operation.get("description"):
+        parts.append(" ".join(operation["description"].split()))
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    named = _followed(document, body) if body else {}
+    rows = [
+        (code(name), "yes" if name in named.get("required", ()) else "", _kind(field), _meaning(field))
+        for name, field in named.get("properties", {}).items()
+    ]
+    if rows:
+        parts.append(table("field of the body | required | type | meaning", rows))
+    parameters = [one for one in operation.get("parameters", ()) if not _repeats_the_body(one, named)]
+    asked = [
+        (code(one["name"]), one["in"], _kind(one["schema"]), _meaning({**one["schema"], **one}))
+        for one in parameters
+    ]
+    if asked:
+        parts.append(table("parameter | in | type | meaning", asked))
+    parts.append("Answers: " + ", ".join(_answers(operation, everywhere)) + ".")
+    return "\n\n".join(parts)
+
+
+def _repeats_the_body(parameter: Schema, body: Schema) -> bool:
+    return parameter["in"] == "query" and parameter["name"] in body.get("properties", {})
+
+
+def _codes(answer: Schema) -> list[str]:
+    name = answer.get("$ref", "").rpartition("/")[2]
+    return name.split(".") if name else []
+
+
+def _errors_everywhere(document: Schema) -> set[str]:
+    """Codes of all operations that need a key where keys are set."""
+    operations = [
+        one for each in document["paths"].values() for one in each.values() if one.get("security") != []
+    ]
+    codes = [{code for answer in one["responses"].values() for code in _codes(answer)} for one in operations]
+    return set.intersection(*codes)
+
+
+def _answers(operation: Schema, everywhere: set[str]) -> Iterator[str]:
+    for status, answer in operation["responses"].items():
+        own = [one for one in _codes(answer) if one not in everywhere]
+        if own or not _codes(answer):
+            yield f"{status} {', '.join(map(code, own))}".strip()
+
+
+def _followed(document: Schema, schema: Schema) -> Schema:
+    while "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def _kind(schema: Schema) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_kind(one) for one in schema["anyOf"] if one.get("type") != "null"))
+    return str(schema.get("type", "any"))
+
+
+def _meaning(schema: Schema) -> str:
+    text = str(schema.get("description", ""))
+    default = schema.get("default", schema.get("schema", {}).get("default"))
+    shown = "" if default in (None, [], "", False) else f" Default: `{default}`."
+    return text + shown
+
+
+_PACKAGES = {
+    "Coding agents": {
+        "tests/interop/agents/package-lock.json": {
+            "@anthropic-ai/claude-code": "Claude Code",
+            "@openai/codex": "Codex",
+            "@github/copilot": "Copilot CLI",
+            "@google/gemini-cli": "Gemini CLI (as an MCP client)",
+            "opencode-ai": "OpenCode",
+        }
+    },
+    "MCP": {
+        "tests/interop/mcp/requirements.lock": {
+            "mcp": "MCP SDK for Python, client and server",
+            "mcp-server-git": "server for git, behind the relay",
+            "mcp-server-time": "server for times, behind the relay",
+        }
+    },
+    "Proxies": {"tests/interop/requirements.lock": {"litellm": "LiteLLM"}},
+    "Frameworks in Python": {
+        "clients/python/locks/adapters.lock": {
+            "langchain": "LangChain",
+            "langgraph": "LangGraph",
+            "deepagents": "Deep Agents",
+            "openai-agents": "OpenAI Agents",
+            "pydantic-ai-slim": "Pydantic AI",
+            "strands-agents": "Strands",
+            "google-adk": "Google ADK",
+            "agent-framework-core": "Microsoft Agent Framework",
+            "llama-index-core": "LlamaIndex (recipe)",
+            "haystack-ai": "Haystack (recipe)",
+            "smolagents": "smolagents (recipe)",
+        },
+        "clients/python/locks/crewai.lock": {"crewai": "CrewAI (recipe)"},
+    },
+    "Frameworks in JavaScript": {
+        "clients/typescript/package-lock.json": {
+            "ai": "AI SDK",
+            "@openai/agents": "OpenAI Agents JS",
+            "langchain": "LangChain JS",
+            "@mastra/core": "Mastra",
+        }
+    },
+    "Generated clients": {
+        "tests/generated/requirements.lock": {
+            "openapi-python-client": "openapi-python-client",
+            "openapi-generator-cli": "OpenAPI Generator (Go)",
+        },
+        "tests/generated/package-lock.json": {"openapi-typescript": "openapi-typescript"},
+    },
+}
+_RUN_BY = {
+    "Coding agents": "make interop",
+    "MCP": "make interop",
+    "Proxies": "make interop",
+    "Frameworks in Python": "make adapters",
+    "Frameworks in JavaScript": "make adapters-js",
+    "Generated clients": "make clients-generated",
+}
+
+
+def compatibility() -> str:
+    rows = [
+        (what, code(package), _locked(lock, package), code(_RUN_BY[group]))
+        for group, locks in _PACKAGES.items()
+        for lock, packages in locks.items()
+        for package, what in packages.items()
+    ]
+    opening = (
+        f"What Spillgate {__version__} is tested with: versions are those of the lock files. Other "
+        "versions may work. What each cannot do: [coding agents](../hooks.md#what-was-run), "
+        "[frameworks](../clients.md), [MCP clients](../mcp.md)."
+    )
+    return page("Compatibility", opening, table("client | package | version | tested by", rows))
+
+
+def _locked(lock: str, package: str) -> str:
+    text = (ROOT / lock).read_text()
+    if lock.endswith(".json"):
+        return str(json.loads(text)["packages"][f"node_modules/{package}"]["version"])
+    found = re.search(rf"^{re.escape(package)}==([^\s;\\]+)", text, re.MULTILINE)
+    assert found, f"{lock} has no {package}"
+    return found[1]
+
+
+PAGES = {
+    "routes": routes,
+    "settings": settings,
+    "policy-keys": policy_keys,
+    "metrics": metrics,
+    "errors": errors,
+    "compatibility": compatibility,
+}
+
+if __name__ == "__main__":
+    PLACE.mkdir(exist_ok=True)
+    for name, made in PAGES.items():
+        (PLACE / f"{name}.md").write_text(made())
