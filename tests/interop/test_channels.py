@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from domain import __version__
 from tests.interop.agents.programs import PROGRAMS, ROOT
 
 MARKETPLACE = ("plugin", "marketplace", "add", str(ROOT))
@@ -46,12 +47,12 @@ def test_claude_code_installs_the_plugin_from_the_marketplace(tmp_path: Path) ->
 def test_copilot_installs_the_plugin_from_the_marketplace(tmp_path: Path) -> None:
     ran(tmp_path, "copilot", *MARKETPLACE)
     ran(tmp_path, "copilot", *PLUGIN)
-    assert "spillgate@spillgate (v0.1.0) (enabled)" in ran(tmp_path, "copilot", "plugin", "list")
+    assert f"spillgate@spillgate (v{__version__}) (enabled)" in ran(tmp_path, "copilot", "plugin", "list")
 
 
 def test_gemini_validates_and_installs_the_extension(tmp_path: Path) -> None:
     assert "has been successfully validated" in ran(tmp_path, "gemini", "extensions", "validate", GEMINI)
     ran(tmp_path, "gemini", "extensions", "install", GEMINI, "--consent")
     listed = ran(tmp_path, "gemini", "extensions", "list")
-    assert "spillgate (0.1.0)" in listed
+    assert f"spillgate ({__version__})" in listed
     assert "MCP servers:\n  spillgate" in listed
