@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What is imported once is compiled once: compiling the tests alone takes each worker five seconds.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock up down clean
+.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock key up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,12 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 .PHONY: objects-test
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
 	$(BIN)/python -m pytest -q tests/objects
+
+.PHONY: rounds
+# 20 agents against Redis, Sentinel, Cluster and S3: about seven minutes, three of them with Redis away.
+rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50" bounds it
+	@sh tests/install_tools.sh
+	$(BIN)/python -m tests.rounds $(or $(ROUNDS),--long)
 
 .generated/.ready: tests/generated/requirements.lock tests/generated/package-lock.json
 	@echo "Installing the locked generators of clients into .generated (100 MB, a quarter of a minute, once; needs Node.js, Java) ..."
@@ -329,8 +335,20 @@ publish-mcp:
 
 deploy/secrets/keys:
 	sh deploy/new-key.sh
+TENANT = default
+ROLE = agent
+NAME = $(TENANT)
+EXPIRES =
+SECRETS = deploy/secrets
 
-up: deploy/secrets/keys ## Start the service and Redis in containers
+key: $(VENV)/.run ## Make an API key: make key TENANT=team-a ROLE=agent NAME=ci EXPIRES=2027-12-31
+	$(BIN)/spillgate keys new $(TENANT) --role $(ROLE) --name $(NAME) --expires "$(EXPIRES)" --file $(SECRETS)/keys --out $(SECRETS)/$(NAME).key
+	@chmod 644 $(SECRETS)/keys # hashes, in a directory that is closed: the container's user reads the file
+
+$(SECRETS)/keys:
+	$(MAKE) key
+
+up: $(SECRETS)/keys ## Start the service and Redis in containers
 	docker compose up --build --detach --wait
 
 down: ## Stop the containers, keep their volumes

@@ -1,8 +1,9 @@
 """Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 import msgspec
@@ -14,9 +15,10 @@ from app.operations.tracing import note_read, note_stored
 from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
+from content.text import clip
 from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
 from domain.budget import Session
-from domain.errors import ResultExpired, ResultNotFound, SessionEnded, StorageError
+from domain.errors import BadQuery, ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 _INLINE_BYTES = 1 << 14
 _UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
+_NEAR_CHARS = 60
 MOST_WORDS = 1000
 """Characters that are kept of a question, and shown of the arguments of a call."""
 
@@ -203,6 +206,18 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
+async def begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
+    first = await anext(body, b"")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in body:
+            yield chunk
+
+    return chunks()
+
+
 async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | None:
     """The words of the question that the entry of this epoch answers; None if they were not kept."""
     if entry.type not in (EntryType.EXTRACT, EntryType.READ):
@@ -265,6 +280,18 @@ async def account_read(
         rt.readiness.invalidate()
         fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
         log.warning("A reading back was not accounted.", extra={"fields": fields})
+
+
+async def run_query(rt: Runtime, stored: StoredResult, query: Query) -> QueryAnswer:
+    """For the model that wrote the query: the detail of a BadQuery says where it cannot be read. Raises as
+    `Queries.run`."""
+    try:
+        return await rt.queries.run(
+            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
+        )
+    except BadQuery as error:
+        near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
+        raise BadQuery(error.detail + near) from None
 
 
 def query_text(query: Query, answer: QueryAnswer, max_bytes: int) -> str:

@@ -4,7 +4,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from app.extracting.known_models import KnownModels, default_models, model_confi
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
+from app.governing.unrecorded import Unrecorded
 from app.operations.audit import Audit
 from app.operations.export import Export, exported
 from app.operations.policy_file import load_policies
@@ -32,7 +33,6 @@ from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
-from domain.results import ToolResult
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
@@ -41,12 +41,14 @@ from policies.book import PolicyBook
 from storage import (
     body_path,
     check_urls,
+    key_uses_of,
     open_keyless,
     open_ledger,
     open_sealed_store,
     open_store,
     sealed_ledger,
 )
+from storage.sealed.keys import KeyUses
 
 if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
@@ -111,6 +113,7 @@ class Runtime:
     shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
+    unrecorded: Unrecorded = field(default_factory=Unrecorded)
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -120,6 +123,7 @@ class Runtime:
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
+    key_uses: Callable[[], Awaitable[KeyUses]] | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     audit: Audit | None = None
@@ -131,11 +135,11 @@ class Runtime:
             return tokenizer.count(text)
         return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
 
-    def body_path(self, result: ToolResult, handle: Handle | None) -> str | None:
+    def body_path(self, tenant: str, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""
         if handle is None or not self.settings.names_paths:
             return None
-        return body_path(self.settings.store, result.key.tenant, handle)
+        return body_path(self.settings.store, tenant, handle)
 
     @property
     def models(self) -> ModelPool | None:
@@ -177,6 +181,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
+        key_uses = None if keys is None else key_uses_of(store)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         if settings.accounting_export is not None:
@@ -203,6 +208,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             background=background,
             policy_stamp=stamp,
             storage_keys=keys,
+            key_uses=key_uses,
             tracer=tracer,
             audit=audit,
             tracing=tracing,

@@ -14,6 +14,7 @@ from app.files import read_text
 from app.proxies import proxies
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
+from domain.handles import DEFAULT_TENANT, is_tenant
 from domain.library_errors import pydantic_rule
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url
@@ -103,6 +104,13 @@ class Settings(BaseSettings):
         ge=1,
         description="A larger JSON body gets 413, which says to send the text itself (`text/*`, streamed).",
     )
+    max_argument_bytes: int = Field(
+        1_048_576,
+        ge=1,
+        le=67_108_864,
+        description="Most bytes of a stored result in an argument of a tool; in a whole call, eight times "
+        "as many.",
+    )
     retention_seconds: int = Field(
         86_400,
         ge=1,
@@ -123,13 +131,16 @@ class Settings(BaseSettings):
         description="Stored bytes of one tenant; past it a write of this tenant gets 507; 0 = no quota.",
     )
     max_sessions: int = Field(
-        10_000, ge=0, description="Open sessions of one tenant; past it a new one gets 429; 0 = no quota."
+        10_000,
+        ge=0,
+        description="Open sessions of one tenant; past it idle ones leave, else a new one gets 429; 0 = no "
+        "quota.",
     )
     ledger_max_bytes: int = Field(
         1_073_741_824,
         ge=0,
-        description="Bytes of one tenant's accounting and sessions, about; past it a new result gets 507; "
-        "0 = no quota.",
+        description="Bytes of one tenant's accounting and sessions, about; past it the oldest entries go "
+        "into sums; 0 = no quota.",
     )
     tenant_requests_per_second: float = Field(
         0.0,
@@ -156,6 +167,10 @@ class Settings(BaseSettings):
         None,
         description="Lines `tenant:sha256hex:role`, reloaded on change. Without it only loopback or a Unix "
         "socket may be bound.",
+    )
+    tenant: str = Field(
+        DEFAULT_TENANT,
+        description="The tenant of a service without API keys, such as the team of a sidecar.",
     )
     key_for_pages: bool = Field(
         False,
@@ -464,5 +479,11 @@ def _check_binding(settings: Settings) -> None:
     listener = settings.metrics_listener
     if listener is not None and settings.uds is None and listener[1] and listener[1] == settings.port:
         raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
+    if not is_tenant(settings.tenant):
+        raise ConfigError(
+            f"{PREFIX}TENANT has 1 to 128 letters, digits and ._:@=+~-, the first a letter, a digit or _."
+        )
+    if settings.tenant != DEFAULT_TENANT and settings.api_keys_file is not None:
+        raise ConfigError(f"{PREFIX}TENANT is for a service without keys: with keys, each names its tenant.")
     if settings.api_keys_file is not None:
         read_text(settings.api_keys_file, f"{PREFIX}API_KEYS_FILE", secret=True)

@@ -27,6 +27,7 @@ class Round(NamedTuple):
     rate: float
     micros: float
     p99: float
+    p999: float
 
 
 def one_round(server: Server, sent: list[bytes], seconds: float) -> Round:
@@ -34,7 +35,7 @@ def one_round(server: Server, sent: list[bytes], seconds: float) -> Round:
     tally = asyncio.run(load.run(server.port, sent, seconds))
     assert set(tally.statuses) <= {200, 201}, f"{server.name} answered {tally.statuses}"
     micros = (server.cpu_seconds - before) / len(tally.seconds) * 1e6
-    return Round(tally.rate, micros, tally.percentile(99) * 1000)
+    return Round(tally.rate, micros, tally.percentile(99) * 1000, tally.percentile(99.9) * 1000)
 
 
 def measured(
@@ -59,8 +60,8 @@ def rows(label: str, found: dict[str, list[Round]]) -> Iterator[str]:
         rate = statistics.median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True))
         micros = statistics.median(a.micros / b.micros for a, b in zip(ours, theirs, strict=True))
         yield (
-            f"| {label} | {name} | {medians[0]:,.0f} | {medians[2]:.1f} | {medians[1]:,.0f} | {rate:.2f} | "
-            f"{micros:.2f} |"
+            f"| {label} | {name} | {medians[0]:,.0f} | {medians[2]:.1f} | {medians[3]:.1f} | "
+            f"{medians[1]:,.0f} | {rate:.2f} | {micros:.2f} |"
         )
 
 
@@ -96,8 +97,8 @@ def main(arguments: list[str] | None = None) -> None:
                 label: measured(servers, size, options.rounds, options.seconds, bar)
                 for label, size in sizes.items()
             }
-    print("\n| result | server | /s | p99 ms | CPU µs | spillgate's rate to it | spillgate's CPU to it |")
-    print("|---|---|---|---|---|---|---|")
+    print("\n| result | server | /s | p99 ms | p99.9 ms | CPU µs | rate to it | CPU to it |")
+    print("|---|---|---|---|---|---|---|---|")
     for label, of_label in found.items():
         print("\n".join(rows(label, of_label)), flush=True)
 

@@ -5,12 +5,23 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
+from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from command import user_service
-from command.http1 import Address, Buffer, Connections, HttpAnswer, HttpRequest, address_of
+from command.http1 import (
+    Address,
+    Buffer,
+    Connection,
+    Connections,
+    HttpAnswer,
+    HttpRequest,
+    address_of,
+    read_body,
+)
 from domain import DEFAULT_URL
 from domain.doors import project_of
 from domain.errors import ConfigError
@@ -20,6 +31,9 @@ ANSWER_SECONDS = 10.0
 
 TOOL_SECONDS = 130.0
 """An answer to a question may take the longest deadline of an extraction, 120 s."""
+
+RESOLVE_SECONDS = 45.0
+"""A query for an argument may wait 10 s and run 30 s."""
 
 LARGE_BYTES = 1 << 20
 """A larger result is sent as text in pieces. Hooks cut it if the service cannot take it."""
@@ -100,6 +114,14 @@ class ServiceAnswer(NamedTuple):
                 return text, is_error
         raise ServiceError("The service answered with something else than a text.")
 
+    def arguments(self) -> tuple[Any, str | None]:
+        """The arguments in an answer of POST /arguments, and what the model reads instead if the tool is not
+        to run. Raises ServiceError."""
+        match self.json():
+            case {"arguments": arguments, "refusal": None | str() as refusal}:
+                return arguments, refusal
+        raise ServiceError("The service answered with something else than arguments.")
+
 
 def encoded(text: str) -> bytes:
     """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
@@ -150,6 +172,15 @@ def result_request(
         query = _query({name: value for name, value in set_fields.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"
     return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
+
+
+def arguments_request(
+    session: str, tool: str, arguments: str, seconds: float = RESOLVE_SECONDS
+) -> ServiceRequest:
+    """The arguments of a call, as JSON, for POST /arguments."""
+    named = json.dumps({"session_id": session, "tool_name": tool})
+    body = f'{named[:-1]}, "arguments": {arguments}}}'
+    return ServiceRequest("POST", "/arguments", encoded(body), seconds=seconds)
 
 
 def _query(fields: Mapping[str, str | bool]) -> str:
@@ -287,13 +318,47 @@ class ServiceClient:
             raise ServiceError(str(error)) from None
 
     def _asked(self, request: ServiceRequest) -> ServiceAnswer:
-        """Raises ServiceError."""
+        """The answer, if its status is below 400. Raises ServiceError."""
+        sent = self._http(request)
+        seconds = request.seconds + sent.length / _BYTES_A_SECOND
+        with self._told():
+            return _accepted(self._exchange(sent, seconds))
+
+    def stream(self, request: ServiceRequest) -> Iterator[bytes]:
+        """The body of the answer in pieces, as they come: it is never held whole, and waited for without
+        end. Raises ServiceError, also in its midst."""
+        if self._start is not None:
+            self.request(ServiceRequest("GET", "/livez"))
+        with self._told(), closing(self._connected()) as connection:
+            response = connection.send(self._http(request))
+            if response.status >= 400:
+                _accepted(HttpAnswer(response.status, read_body(response)))
+            while piece := response.read(_PIECE_BYTES):
+                yield piece
+            if response.length:
+                raise ConnectionResetError("the answer is cut off")
+
+    def _http(self, request: ServiceRequest) -> HttpRequest:
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
         target = self.address.prefix + request.route
-        sent = HttpRequest(request.method, target, headers, request.body, request.size)
-        seconds = request.seconds + sent.length / _BYTES_A_SECOND
+        return HttpRequest(request.method, target, headers, request.body, request.size)
+
+    def _connected(self) -> Connection:
+        """Raises OSError."""
         try:
-            return _accepted(self._exchange(sent, seconds))
+            return Connection(self.address, ANSWER_SECONDS)
+        except ConnectionRefusedError:
+            if self._fallback is None:
+                raise
+            return Connection(self._fallback.address, ANSWER_SECONDS)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Translates what goes wrong with a connection. Raises ServiceError."""
+        try:
+            yield
+        except HTTPException as error:
+            raise Unreachable(f"{self.address} closed the connection: {type(error).__name__}.") from None
         except TimeoutError:
             raise ServiceError(f"No answer from {self.address}: timed out.") from None
         except (ConnectionResetError, BrokenPipeError) as error:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 from command.client import (
     LARGE_BYTES,
@@ -24,6 +25,7 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
+    arguments_request,
     encoded,
     result_request,
     shown_unstored,
@@ -32,7 +34,17 @@ from command.commands import SETTING_UP
 from command.user_service import state_folder
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS, HookAnswer, HookCall, in_shell, project_in, text_in
+from domain.hooks import (
+    CLIENTS,
+    HookAnswer,
+    HookCall,
+    PendingCall,
+    ended_session,
+    in_shell,
+    project_in,
+    text_in,
+)
+from domain.references import UNRESOLVED
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
@@ -45,6 +57,9 @@ RETRY_SECONDS = 30.0
 
 MAX_PAYLOAD_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
+
+RESOLVE_SECONDS = 8.0
+"""The agent gives a hook 10 s. A call that refers to stored results waits: it cannot run without them."""
 
 MAX_LOG_BYTES = 1 << 20
 
@@ -145,6 +160,11 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     inner = CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
+    if (session := ended_session(payload)) is not None:
+        return {}, _end(session)
+    pending = CLIENTS[client].before(payload)
+    if pending is not None:
+        return _passed_on(pending) if pending.refers else ({}, "")
     call = CLIENTS[client].read(payload)
     if call is None:
         raise Passed("the payload has a shape that this hook does not replace")
@@ -159,6 +179,20 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     return call.answer(_in_shell_of_agent(shown)), f"replaced a result of {call.tool!a}"
 
 
+def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
+    """A call that refers to stored results. If they cannot be had, the tool does not run."""
+    given = json.dumps(call.arguments)
+    try:
+        with closing(ServiceClient.from_environment()) as service:
+            asked = arguments_request(call.session_id, call.tool, given, RESOLVE_SECONDS)
+            arguments, refusal = service.request(asked).arguments()
+    except (ServiceError, ConfigError, OSError) as error:
+        return call.refused(UNRESOLVED), f"refused a call of {call.tool!a}: {error}"
+    if refusal is not None:
+        return call.refused(refusal), f"refused a call of {call.tool!a}"
+    return call.changed(arguments), f"handed stored results to {call.tool!a}"
+
+
 def _in_shell_of_agent(text: str) -> str:
     """The message, with `spillgate ask` as the agent's shell has to call it: that may lack the directory of
     the command in its PATH, and the address that the agent's settings give this hook."""
@@ -169,6 +203,19 @@ def _in_shell_of_agent(text: str) -> str:
     if url.rstrip("/") != DEFAULT_URL:
         program = f"env SPILLGATE_URL={shlex.quote(url)} {program}"
     return in_shell(text, program)
+
+
+def _end(session: str) -> str:
+    """Lets the session go; its results stay until their retention ends. Raises ServiceError, ConfigError."""
+    path = f"/sessions/{quote(session, safe='')}?keep_results=true"
+    with closing(ServiceClient.from_environment()) as service:
+        try:
+            service.request(ServiceRequest("DELETE", path, seconds=_patience()))
+        except Refused as error:
+            if error.status != 404:
+                raise
+            return ""
+    return "released the session at its end"
 
 
 def _text(call: HookCall) -> str:

@@ -17,6 +17,9 @@ TIMEOUT_SECONDS = 10
 PLUGINS = Path(__file__).parents[1] / "integrations"
 
 
+_REFERS = "i=$(cat); case $i in *spillgate:*) ;; *) exit 0;; esac;"
+
+
 class SettingsFile(NamedTuple):
     """One file and the entries in it. The items of a list go into the list at its keys. `base` is what a new
     JSON file must hold beside them. A `whole` file has no other author."""
@@ -57,6 +60,11 @@ class Setup(NamedTuple):
     def run(self, client: str) -> str:
         return f"{self.command} hook {client}"
 
+    def run_before(self, client: str) -> str:
+        """For the hook before each call: a shell lets calls pass that refer to no stored result. The command
+        itself takes a tenth of a second."""
+        return f'{_REFERS} printf %s "$i" | {self.run(client)}'
+
     @property
     def started(self) -> dict[str, Any]:
         """The command of the MCP server, as most clients write it."""
@@ -95,6 +103,8 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     ]
     started = {"type": "stdio", **setup.started} if setup.tools else {}
     mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http")
+    before = {**run, "command": setup.run_before("claude-code")}
+    pre = [{"matcher": "^(Bash|Write|Edit|NotebookEdit|Agent|mcp__(?!spillgate__).*)$", "hooks": [before]}]
     folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
     if setup.project is not None:
         servers = setup.project / ".mcp.json"
@@ -103,7 +113,15 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     else:
         servers = setup.home / ".claude.json"
     return [
-        SettingsFile(folder / "settings.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(
+            folder / "settings.json",
+            "json",
+            (
+                (("hooks", "PostToolUse"), groups),
+                (("hooks", "PreToolUse"), pre),
+                (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+            ),
+        ),
         SettingsFile(servers, "json", mcp),
     ]
 
@@ -111,6 +129,7 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
 def _codex(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
     groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
+    before = [{"matcher": "^mcp__.*$", "hooks": [{**run, "command": setup.run_before("codex")}]}]
     server: dict[str, Any] = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
     if setup.tools:
         server = setup.started
@@ -118,7 +137,11 @@ def _codex(setup: Setup) -> list[SettingsFile]:
         server["bearer_token_env_var"] = "SPILLGATE_KEY"
     folder = setup.folder(".codex", ".codex", "CODEX_HOME")
     return [
-        SettingsFile(folder / "hooks.json", "json", ((("hooks", "PostToolUse"), groups),)),
+        SettingsFile(
+            folder / "hooks.json",
+            "json",
+            ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), before)),
+        ),
         SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
     ]
 
@@ -157,9 +180,15 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
         "timeout": TIMEOUT_SECONDS * 1000,
     }
     groups = [{"matcher": ".*", "hooks": [run]}]
+    before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
     mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY", setup.started)
     folder = setup.folder(".gemini", ".gemini")
-    return [SettingsFile(folder / "settings.json", "jsonc", ((("hooks", "AfterTool"), groups), *mcp))]
+    hooks = (
+        (("hooks", "AfterTool"), groups),
+        (("hooks", "BeforeTool"), before),
+        (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+    )
+    return [SettingsFile(folder / "settings.json", "jsonc", (*hooks, *mcp))]
 
 
 def _opencode(setup: Setup) -> list[SettingsFile]:

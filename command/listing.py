@@ -1,6 +1,8 @@
-"""`ls`, `cat` and `stats`: what is stored, one stored result whole, and what was kept out of the context."""
+"""`ls`, `cat`, `stats` and `storage-keys`: what is stored, one stored result whole, and what was kept out of
+the context; and which keys of encryption are in use."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,14 +11,17 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from command.client import ServiceClient, ServiceError, ServiceRequest
+from command.client import ServiceClient, ServiceError, ServiceRequest, arguments_request, session_in
 from command.commands import COMMANDS
 from domain.errors import ConfigError
+from domain.references import NOT_RUN, SCHEME
 
 LAST = "@last"
 """In place of a handle: the newest result that is stored."""
 
 _PAGE = 100
+_TOOL = "execute_shell"
+"""What gets the bytes, for the accounting."""
 
 
 class Stored(NamedTuple):
@@ -35,15 +40,23 @@ def main(arguments: Sequence[str]) -> int:
     about = COMMANDS[name].help
     parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.")
     if name == "cat":
-        parser.add_argument("handle", help=f"that of the result, or {LAST}")
-    else:
+        parser.add_argument(
+            "handle", help=f"that of the result, or {LAST}; #lines=, #pattern= or #query= behind it: a part"
+        )
+        parser.add_argument(
+            "--path",
+            action="store_true",
+            help="print the file that holds the bytes, if it is on this machine",
+        )
+    elif name != "storage-keys":
         parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
     if name == "ls":
         parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
     options = parser.parse_args(arguments[1:])
     try:
         with closing(ServiceClient.from_environment()) as service:
-            return {"ls": _ls, "cat": _cat, "stats": _stats}[name](service, options)
+            commands = {"ls": _ls, "cat": _cat, "stats": _stats, "storage-keys": _storage_keys}
+            return commands[name](service, options)
     except ServiceError as error:
         print(f"spillgate {name}: {error}", file=sys.stderr)
         return 1
@@ -75,8 +88,26 @@ def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
 
 
 def _cat(service: ServiceClient, options: argparse.Namespace) -> int:
-    route = f"/results/{quote(handle_of(service, options.handle))}/content"
-    sys.stdout.buffer.write(service.request(ServiceRequest("GET", route)).body)
+    named, sign, part = options.handle.removeprefix(SCHEME).partition("#")
+    handle = handle_of(service, named)
+    if options.path:
+        path = _fields(service, f"/results/{quote(handle)}")["path"]
+        if path is None:
+            raise ServiceError(
+                "The service names no file: this machine does not have it, or may not read it."
+            )
+        print(path)
+    elif sign:
+        reference = json.dumps([f"{SCHEME}{handle}#{part}"])
+        asked = arguments_request(session_in(handle) or "", _TOOL, reference)
+        texts, refusal = service.request(asked).arguments()
+        if refusal is not None:
+            raise ServiceError(refusal.removesuffix(NOT_RUN).rstrip())
+        sys.stdout.buffer.write(texts[0].encode("utf-8", "replace"))
+    else:
+        query = urlencode({"passed_on_to": _TOOL})
+        for piece in service.stream(ServiceRequest("GET", f"/results/{quote(handle)}/content?{query}")):
+            sys.stdout.buffer.write(piece)
     return 0
 
 
@@ -93,6 +124,23 @@ def _stats(service: ServiceClient, options: argparse.Namespace) -> int:
         rows.append((_short(name), *(f"{count:,}" for count in counts)))
     _print_table(rows, right=range(1, 6))
     return 0
+
+
+def _storage_keys(service: ServiceClient, options: argparse.Namespace) -> int:
+    """The exit status is 1 while an id is in use that the file does not have."""
+    found = _fields(service, "/config")["storage_keys"]
+    if found is None:
+        print("Nothing is encrypted: the service has no SPILLGATE_STORAGE_KEY_FILE.")
+        return 0
+    rows: list[tuple[str, ...]] = [("KEY", "ENCRYPTS", "NEEDED UNTIL")]
+    for key in found["keys"]:
+        until = key["needed_until"]
+        moment = "not in use" if until is None else f"{datetime.fromtimestamp(until / 1000):%Y-%m-%d %H:%M}"
+        rows.append((key["id"], "yes" if key["encrypts"] else "", moment))
+    _print_table(rows, right=())
+    if found["missing"]:
+        print(f"In use, but not in the file: {found['missing']}. Put the lines back that were taken out.")
+    return 1 if found["missing"] else 0
 
 
 def _session(options: argparse.Namespace) -> str | None:

@@ -279,3 +279,46 @@ class Grep:
         self._line += 1
         self._long = False
         self._searched = 0
+
+
+class MatchingLines:
+    """Collects the lines that match, whole, with their line ends. `is_too_large`: they have more than
+    `max_bytes`, or a line of the text has."""
+
+    __slots__ = ("_buffer", "_found", "_left", "_most", "_pattern", "is_too_large")
+
+    def __init__(self, pattern: str, max_bytes: int) -> None:
+        """Raises BadPattern."""
+        from content.patterns import Pattern
+
+        self._pattern = Pattern(pattern)
+        self._most = self._left = max_bytes
+        self._buffer = b""
+        self._found: list[bytes] = []
+        self.is_too_large = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self.is_too_large:
+            return
+        self._buffer += chunk
+        end = self._buffer.rfind(b"\n") + 1
+        block, self._buffer = self._buffer[:end], self._buffer[end:]
+        self._search(block)
+        self.is_too_large = self.is_too_large or len(self._buffer) > self._most
+
+    def finish(self) -> bytes:
+        self._search(self._buffer)
+        return b"".join(self._found)
+
+    def _search(self, block: bytes) -> None:
+        block = TERMINAL_CODE.sub(b"", block)
+        start, end = 0, len(block) - block.endswith(b"\n")
+        while start < len(block) and not self.is_too_large:
+            at = self._pattern.find(block, start, end)
+            if at < 0:
+                return
+            begin = block.rfind(b"\n", start, at) + 1 or start
+            start = block.find(b"\n", at, end) + 1 or len(block)
+            self._found.append(block[begin:start])
+            self._left -= start - begin
+            self.is_too_large = self._left < 0

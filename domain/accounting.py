@@ -1,4 +1,4 @@
-"""The accounting: one immutable line per governed result, model call, extraction and reading back."""
+"""The accounting: one immutable line for each result, model call, extraction, reading, and handing on."""
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -13,6 +13,7 @@ class EntryType(StrEnum):
     LLM = "llm"
     EXTRACT = "extract"
     READ = "read"
+    PASS_ON = "pass_on"
 
 
 class EntryStatus(StrEnum):
@@ -90,7 +91,7 @@ class AccountingEntry:
     else of its session, the `client` that sent it, and the `project` that this works in. Of a model call:
     `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
     `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
-    the answer rests on.
+    the answer rests on. Of a result that was handed on, `tool_name` is the tool that got it.
     """
 
     id: str

@@ -28,7 +28,7 @@ class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. `durability` is None
     if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
     as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
-    known, and the caller has not been told so."""
+    known, and the caller has not been told so. Not `is_recorded`: it has no accounting entry."""
 
     kind: OutcomeKind
     text: str | None
@@ -43,3 +43,4 @@ class Outcome:
     durability: Durability | None = None
     report_warning: ReportWarning | None = None
     has_no_window: bool = False
+    is_recorded: bool = True

@@ -7,7 +7,9 @@ from typing import NamedTuple
 class Door(NamedTuple):
     """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
     `needs_search` names the tool that the model must call first to find them. Without `has_tools` the model
-    has none of them. `has_shell`: it can run `spillgate ask`. `most_bytes` of a replacement are shown whole,
+    has none of them. `has_shell`: it can run `spillgate ask`. `passes_on`: whose tools
+    may be given references to stored results (`domain.references`): `any`, or those of the `server` that the
+    result is from; "" for none. `most_bytes` of a replacement are shown whole,
     0 for any number. `own_limit_bytes`: what the client itself shows of a larger result, 0 if that is not
     known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
     client's own tools that read a file to edit it: their results pass."""
@@ -17,6 +19,7 @@ class Door(NamedTuple):
     needs_search: str = ""
     has_tools: bool = True
     has_shell: bool = False
+    passes_on: str = ""
     most_bytes: int = 0
     reads: frozenset[str] = frozenset()
     own_limit_bytes: int = 0

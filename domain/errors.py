@@ -18,7 +18,8 @@ class SpillgateError(Exception):
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
     advice: ClassVar[str] = ""
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
+    """Whether the same request may work later, without a change by anyone."""
     retry_after: int | None = None
     """Seconds after which a retry may succeed; None if that is not known."""
 
@@ -200,8 +201,9 @@ class QuotaReached(SpillgateError):
 class TooManySessions(QuotaReached):
     code = "too_many_sessions"
     title = "Too many sessions"
-    advice = "End sessions that are done with, wait until idle ones expire, or raise SPILLGATE_MAX_SESSIONS."
-    retry_after = 30
+    advice = (
+        "End sessions that are done with, wait as long as Retry-After says, or raise SPILLGATE_MAX_SESSIONS."
+    )
 
 
 class TooManyRequests(QuotaReached):

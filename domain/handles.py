@@ -24,7 +24,9 @@ _HANDLE = re.compile(
 _COPY = "Use it exactly as the handle message gave it."
 _FILE_CHARS = 36
 _QUOTES = " \t\r\n\"'`“”‘’<>"
-_SPELLING = re.compile(r"(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE)
+_SPELLING = re.compile(
+    r"(?:spillgate://)?(?:session-(?P<session>[^/\s]+)/)?file-(?P<file>[0-9a-f-]{36})", re.IGNORECASE
+)
 _CUT_OFF = re.compile(
     rf"session-(?:{NAME_PATTERN})?/?|(?:session-{NAME_PATTERN}/)?file-?(?P<file>[0-9a-f-]*)", re.IGNORECASE
 )

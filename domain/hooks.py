@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from domain.doors import CLAUDE_CODE_CHARS, CODEX_BYTES, OPENCODE_BYTES, PI_BYTES, Door, project_of
+from domain.references import is_of_relay, references_in
 
 HookAnswer = dict[str, Any]
 
@@ -113,14 +114,41 @@ class HookCall(NamedTuple):
         return session_id_of(self.session)
 
 
+class PendingCall(NamedTuple):
+    """A call of a tool that is about to run. `changed` makes the agent's JSON for other arguments, `refused`
+    for a call that is not to run, with what the model reads instead."""
+
+    tool: str
+    session: str
+    arguments: Any
+    changed: Callable[[Any], HookAnswer]
+    refused: Callable[[str], HookAnswer]
+
+    @property
+    def session_id(self) -> str:
+        return session_id_of(self.session)
+
+    @property
+    def refers(self) -> bool:
+        """Whether the arguments refer to stored results that are to be put in their place. A relay does so
+        itself for the tools of the MCP server behind it."""
+        if OWN_TOOL.fullmatch(self.tool) or not _NAME.fullmatch(self.tool):
+            return False
+        references = references_in(self.arguments)
+        is_relayed = self.tool.startswith("mcp_") and all(map(is_of_relay, references))
+        return bool(references) and not is_relayed
+
+
 class Client(NamedTuple):
     """A coding agent. `read` reads the JSON of its hook: None for a shape that is not replaced. `inner_json`
-    names a member of it that is JSON in a string. `outputs` are the files in which the agent leaves whole
+    names a member of it that is JSON in a string. `before` reads the JSON of its hook before a call: None for
+    any other. `outputs` are the files in which the agent leaves whole
     outputs, None if each session has a folder for them, beside its transcript."""
 
     read: Callable[[Any], HookCall | None]
     door: Door
     inner_json: str = ""
+    before: Callable[[Any], PendingCall | None] = lambda payload: None
     outputs: re.Pattern[str] | None = None
 
 
@@ -129,6 +157,13 @@ def session_id_of(session: str) -> str:
     if _SESSION_ID.fullmatch(session):
         return session
     return sha256(session.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def ended_session(payload: Any) -> str | None:
+    """The session that a SessionEnd hook of Claude Code or Gemini CLI reports as over; None for others."""
+    is_end = text_in(payload, "hook_event_name") == "SessionEnd"
+    session = text_in(payload, "session_id") if is_end else None
+    return None if session is None else session_id_of(session)
 
 
 def session_of(session: str, payload: Any) -> str:
@@ -340,9 +375,9 @@ def _unwrapped(text: str) -> str:
 def claude_code(payload: Any) -> HookCall | None:
     """PostToolUse. A replacement must fit the tool's own output schema, else it is ignored. Cursor and
     Copilot run Claude Code's hooks too: they send other fields, and read another answer."""
+    if is_other_agent(payload):
+        return None
     match payload:
-        case {"cursor_version": _} | {"conversation_id": _}:
-            return None
         case {
             "hook_event_name": "PostToolUse",
             "session_id": str(session),
@@ -364,6 +399,11 @@ def claude_code(payload: Any) -> HookCall | None:
                 spilled=_spilled(response),
             )
     return None
+
+
+def is_other_agent(payload: Any) -> bool:
+    """Whether the JSON of Claude Code's hooks is that of Cursor."""
+    return isinstance(payload, dict) and bool({"cursor_version", "conversation_id"} & payload.keys())
 
 
 def _mcp(response: Any) -> Found:
@@ -426,6 +466,61 @@ def _spilled(response: Any) -> str | None:
     return text_in(response, "persistedOutputPath")
 
 
+def before_claude_code(payload: Any) -> PendingCall | None:
+    """PreToolUse. Without a decision, the agent asks for its permissions as ever, about the new arguments."""
+    return None if is_other_agent(payload) else _before("PreToolUse", payload, {})
+
+
+def before_codex(payload: Any) -> PendingCall | None:
+    """PreToolUse. Codex takes new arguments only with a decision; its approvals and sandbox hold all the
+    same."""
+    return _before("PreToolUse", payload, {"permissionDecision": "allow"})
+
+
+def _before(event: str, payload: Any, decision: HookAnswer) -> PendingCall | None:
+    match payload:
+        case {
+            "hook_event_name": name,
+            "session_id": str(session),
+            "tool_name": str(tool),
+            "tool_input": {**arguments},
+        } if name == event:
+            head = {"hookEventName": event}
+            return PendingCall(
+                tool,
+                session_of(session, payload),
+                arguments,
+                lambda given: {"hookSpecificOutput": {**head, **decision, "updatedInput": given}},
+                lambda why: {
+                    "hookSpecificOutput": {
+                        **head,
+                        "permissionDecision": "deny",
+                        "permissionDecisionReason": why,
+                    }
+                },
+            )
+    return None
+
+
+def before_gemini(payload: Any) -> PendingCall | None:
+    """BeforeTool."""
+    match payload:
+        case {
+            "hook_event_name": "BeforeTool",
+            "session_id": str(session),
+            "tool_name": str(tool),
+            "tool_input": {**arguments},
+        }:
+            return PendingCall(
+                tool,
+                session,
+                arguments,
+                lambda given: {"hookSpecificOutput": {"hookEventName": "BeforeTool", "tool_input": given}},
+                lambda why: {"decision": "deny", "reason": why},
+            )
+    return None
+
+
 # Gemini's `read_many_files` is governed: it has no limit of its own.
 _CLAUDE_CODE_READS = frozenset({"Read", "NotebookRead"})
 
@@ -435,18 +530,22 @@ CLIENTS = {
         Door(
             "mcp__spillgate__",
             has_shell=True,
+            passes_on="any",
             reads=_CLAUDE_CODE_READS,
             own_limit_bytes=CLAUDE_CODE_CHARS,
         ),
+        before=before_claude_code,
     ),
     "claude-code-plugin": Client(
         claude_code,
         Door(
             "mcp__plugin_spillgate_spillgate__",
             has_shell=True,
+            passes_on="any",
             reads=_CLAUDE_CODE_READS,
             own_limit_bytes=CLAUDE_CODE_CHARS,
         ),
+        before=before_claude_code,
     ),
     # Codex shows 2,500 tokens of a hook's reason, and finds the tools of MCP servers only by a search.
     "codex": Client(
@@ -456,9 +555,11 @@ CLIENTS = {
             has_shell=True,
             most_bytes=8000,
             needs_search="tool_search",
+            passes_on="any",
             reads=frozenset({"read_file"}),
             own_limit_bytes=CODEX_BYTES,
         ),
+        before=before_codex,
     ),
     "copilot": Client(
         copilot,
@@ -468,15 +569,25 @@ CLIENTS = {
     "cursor": Client(
         cursor, Door(has_shell=True, reads=frozenset({"Read", "read_file"})), inner_json="tool_output"
     ),
-    "gemini": Client(gemini, Door("mcp_spillgate_", has_shell=True, reads=frozenset({"read_file"}))),
+    "gemini": Client(
+        gemini,
+        Door("mcp_spillgate_", has_shell=True, passes_on="any", reads=frozenset({"read_file"})),
+        before=before_gemini,
+    ),
     "opencode": Client(
         opencode,
-        Door("spillgate_", has_shell=True, reads=frozenset({"read"}), own_limit_bytes=OPENCODE_BYTES),
+        Door(
+            "spillgate_",
+            has_shell=True,
+            passes_on="any",
+            reads=frozenset({"read"}),
+            own_limit_bytes=OPENCODE_BYTES,
+        ),
         outputs=re.compile(r"/.*/tool-output/[^/]+"),
     ),
     "pi": Client(
         pi,
-        Door(has_shell=True, reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
+        Door(has_shell=True, passes_on="any", reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
         outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
     ),
 }

@@ -59,11 +59,13 @@ class Draft(Protocol):
 
 class Load(NamedTuple):
     """How busy a backend is. `connections` to a server are in use, of at most `connections_cap`; 0: it has no
-    such connections. `waiting` operations wait for a connection, or for the only writer."""
+    such connections. `waiting` operations wait for a connection, or for the only writer. `medium_share`
+    of the server's memory or of the file system is used, by anyone; 0: it is not known."""
 
     connections: int = 0
     connections_cap: int = 0
     waiting: int = 0
+    medium_share: float = 0.0
 
 
 class Backend(Protocol):
@@ -189,13 +191,15 @@ class Call:
 
 @frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `is_retry`: the call was a retry."""
+    """What the ledger recorded for a call. `is_retry`: the call was a retry. Not `is_recorded`: the result
+    passed while the ledger had no room, and has no entry."""
 
     entry: AccountingEntry
     budget: Budget
     fingerprint: str = ""
     text: str | None = None
     is_retry: bool = False
+    is_recorded: bool = True
 
 
 @frozen_struct
@@ -218,11 +222,13 @@ class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns.
 
-    Past `ledger_max_bytes` of a tenant's quota, a new call (`enter`, `reserve`, `settle`), `append` and
-    opening a session raise TenantFull. Past `max_sessions`, opening one more raises TooManySessions. Both
-    change nothing. All else still works: retries are answered, open sessions take reports and changes, and
-    can be ended. An extraction's entries (`llm`, `extract`)
-    are accepted past the bound: `enter` admitted its question.
+    At `ledger_max_bytes` of a tenant's quota, its oldest entries go into sums, which `summary` still counts;
+    then ended sessions are forgotten, then idle ones. At `max_sessions`, idle sessions leave, as by
+    `release`: first those that stored nothing, those used longest ago before others. Only if that is not
+    enough, a new call (`enter`, `reserve`, `settle`), `append` and opening a session raise TenantFull, and
+    opening a session TooManySessions; both say when the next session is idle, and change nothing else. All
+    else still works: retries are answered, open sessions take reports and changes, and can be ended. An
+    extraction's entries (`llm`, `extract`) are accepted past the bound: `enter` admitted its question.
     """
 
     async def enter(self, call: Call) -> Entered:
@@ -264,6 +270,11 @@ class Ledger(Backend, Protocol):
         """Ends the session; None if it is unknown. Ending an ended session changes nothing. The session
         `default` is never ended but emptied: a later epoch, nothing used or reserved. Returns the session
         afterwards; results before its `first_live_epoch` are to be deleted."""
+        ...
+
+    async def release(self, key: SessionKey) -> Session | None:
+        """Forgets the session, with its receipts and findings; its results live until their retention. A
+        later use opens it again, empty. Returns it as it was; None: it is unknown. An ended session stays."""
         ...
 
     async def sessions(

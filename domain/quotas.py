@@ -63,8 +63,8 @@ SETTINGS = {
 
 WHAT_TO_DO = {
     "storage_max_bytes": "Delete results, or end sessions that are done with",
-    "ledger_max_bytes": "Let the operator keep entries for less time with SPILLGATE_LEDGER_RETENTION_SECONDS",
-    "max_sessions": "End sessions that are done with, or wait until idle ones expire",
+    "ledger_max_bytes": "Sessions in use take all of it: end those that are done with",
+    "max_sessions": "End sessions that are done with, or wait until one is idle",
     "requests_per_second": "Send fewer requests, and try again after the time in Retry-After",
     "llm_usd_per_day": "Ask with mode `retrieve` or `truncate`, which call no model, or wait until 00:00 UTC",
 }

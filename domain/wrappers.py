@@ -109,6 +109,9 @@ class LedgerAround(Ledger):
     async def end(self, key: SessionKey) -> Session | None:
         return await self._inner.end(key)
 
+    async def release(self, key: SessionKey) -> Session | None:
+        return await self._inner.release(key)
+
     async def sessions(
         self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> SessionPage:

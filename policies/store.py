@@ -16,6 +16,9 @@ _TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
 _CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
 _BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
 _MESSAGE = f"{_BARE_MESSAGE}\nThe handle is a relative path under the tool_output root."
+_PASS_ON = "\nTo hand it to another tool{} unread, pass spillgate://<handle> as the whole argument."
+_OF = {"any": "", "server": " of this server"}
+_CAT = "\ncat in place of ask writes all of it."
 _INSTRUCTIONS = "\nProvide precise and detailed instructions{} about what you are looking for."
 
 
@@ -48,16 +51,31 @@ def closed_message(measure: Measure) -> str:
 
 
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
-    """For a model with our tools and a shell, a last line has the command for the shell."""
-    call, shell = asking(handle, policy, door), ""
+    """With what a model behind the door can do beside that: hand the result on, and commands of a shell."""
+    call, more = asking(handle, policy, door), ""
     size = measure.bytes, measure.lines, measure.tokens
     if door is not None and door.call:
         return _BARE_MESSAGE.format(*size, call=call)
-    if door is not None and door.needs_search and policy.offer:
-        shell = f"\nIf the tool is not in your list, find it with {door.needs_search} first."
     is_told = has_tools(policy, door)
-    if door is not None and door.has_shell and is_told:
-        shell += f"\nIn a shell: {asking_by_shell(handle)}"
+    if door is not None:
+        more = _search(door, policy) + _pass_on(door) + _shell(handle, door, is_told)
     where = " in `extract`" if is_told or door is None else ""
     how = _INSTRUCTIONS.format(where) if takes_extract(policy) or not is_told else ""
-    return _MESSAGE.format(*size, call=call) + how + shell
+    return _MESSAGE.format(*size, call=call) + how + more
+
+
+def _search(door: Door, policy: Policy) -> str:
+    if not (door.needs_search and policy.offer):
+        return ""
+    return f"\nIf the tool is not in your list, find it with {door.needs_search} first."
+
+
+def _pass_on(door: Door) -> str:
+    return _PASS_ON.format(_OF[door.passes_on]) if door.passes_on else ""
+
+
+def _shell(handle: Handle, door: Door, is_told: bool) -> str:
+    """`is_told`: the message names a tool; else it names the command that asks."""
+    if not door.has_shell:
+        return ""
+    return (f"\nIn a shell: {asking_by_shell(handle)}" if is_told else "") + _CAT

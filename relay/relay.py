@@ -1,7 +1,8 @@
-"""What passes between a client and a server of MCP. All but three kinds of message pass byte for byte.
+"""What passes between a client and a server of MCP. All but four kinds of message pass byte for byte.
 
 tools/list gets the tools that answer questions about stored results. Large results of tools/call are
-replaced. Calls of those tools are answered here. Whatever fails, the client gets what the server said.
+replaced. Calls of those tools are answered here. Stored results stand where the arguments of a call refer to
+them. Whatever else fails, the client gets what the server said.
 """
 
 import json
@@ -19,12 +20,14 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
+    arguments_request,
     project_here,
     result_request,
     session_in,
     shown_unstored,
 )
 from domain.doors import TOOL_NAMES
+from domain.references import UNRESOLVED, may_refer, references_in
 from relay.backend import GoverningService
 from relay.messages import (
     NOT_JSON,
@@ -127,6 +130,15 @@ def _line(message: str) -> bytes:
     return message.encode("utf-8", "surrogatepass") + b"\n" if message else b""
 
 
+def _text_response(call: Json, text: str, *, is_error: bool) -> str:
+    """The response to a call of a tool, in the era of the call."""
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": is_error}
+    if call.inner("params", "_meta", _VERSION) is not None:
+        result["resultType"] = "complete"
+    id = call.members["id"].text
+    return written({"jsonrpc": '"2.0"', "id": id, "result": json.dumps(result)})
+
+
 def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     """Whether structured content repeats a picture or sound that stays in the content."""
     pictures = (block.members.get("data") for block in blocks.others if block.inner("type") in _PICTURES)
@@ -202,6 +214,7 @@ class ResultReplacer:
             "client": self.client,
             "project": self._project,
             "tool_prefix": self._offering.prefix or None,
+            "passes_on": "server",
         }
         try:
             return self._sent(content, fields)
@@ -261,7 +274,8 @@ class Relay:
             with suppress(OSError):  # The client may be gone.
                 self._reply(failure("null", INVALID_REQUEST, "Send one message at a time.") + b"\n")
             return None
-        return message if self._read(self._passes_on, message, True) else None
+        changed = self._read(self._for_server, message, None)
+        return message if changed is None else _line(changed) or None
 
     def from_server(self, message: Buffer) -> Buffer:
         """What the client gets; nothing if it gets that later."""
@@ -273,9 +287,54 @@ class Relay:
         for thread in [*self._answering.values(), *self._following]:
             thread.join(seconds)
 
-    def _passes_on(self, message: Json) -> bool:
-        """Notes what has to be known when the response comes. False for calls that are answered here."""
-        method = method_of(message)
+    def _for_server(self, message: Json) -> str | None:
+        """The message for the server, if it is another one than the client's; "" for none. Notes what has to
+        be known when the response comes."""
+        method, request = method_of(message), id_of(message)
+        if method is not None and request is not None:
+            client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
+            self._replacer.client = _name_in(client) or self._replacer.client
+            if method == "tools/call":
+                return self._called(message, request)
+        return None if self._passes_on(message, method, request) else ""
+
+    def _called(self, message: Json, request: Id) -> str | None:
+        """A call as the server gets it; "" if it is answered here."""
+        call = self._call(message)
+        if call.tool in TOOL_NAMES:
+            if call.tool in self._server_tools:
+                return None
+            self._answer(message, request, call)
+            return ""
+        changed = self._resolved(message, call)
+        if changed != "":
+            self._await(request, call)
+        return changed
+
+    def _resolved(self, message: Json, call: AwaitedCall) -> str | None:
+        """A call with stored results in place of what refers to them; None if nothing does; "" if the tool is
+        not to run. The client then has the reason as the call's result."""
+        if call.arguments is None or not may_refer(call.arguments):
+            return None
+        if not references_in(json.loads(call.arguments)):
+            return None
+        try:
+            asked = arguments_request(self._replacer.session, call.tool, call.arguments)
+            answer = parse(self._backend.request(asked).body)
+            refusal, arguments = answer.inner("refusal"), answer.members["arguments"].text
+        except (ServiceError, LookupError, *NOT_JSON) as error:
+            why = error if isinstance(error, ServiceError) else "The service answered with no arguments."
+            self._say(f"{why} {call.tool!a} did not run.")
+            refusal, arguments = UNRESOLVED, ""
+        if refusal is not None:
+            with suppress(OSError):  # The client may be gone.
+                self._reply(_line(_text_response(message, str(refusal), is_error=True)))
+            return ""
+        params = message.members["params"].replaced({"arguments": arguments})
+        return message.replaced({"params": params})
+
+    def _passes_on(self, message: Json, method: str | None, request: Id | None) -> bool:
+        """Notes what has to be known when the response comes. False for what the server need not know."""
         if method is None:
             return True
         if method == "notifications/cancelled":
@@ -286,19 +345,9 @@ class Relay:
             return (
                 not isinstance(cancelled, str | int | float) or self._answering.pop(cancelled, None) is None
             )
-        request = id_of(message)
         if request is None:
             return True
-        client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
-        self._replacer.client = _name_in(client) or self._replacer.client
-        if method == "tools/call":
-            call = self._call(message)
-            if call.tool not in TOOL_NAMES:
-                self._await(request, call)
-            elif call.tool not in self._server_tools:
-                self._answer(message, request, call)
-                return False
-        elif method in ("tools/list", "initialize", "server/discover"):
+        if method in ("tools/list", "initialize", "server/discover"):
             self._offering.note_client(message)
             self._await(request, method)
         elif method == "subscriptions/listen" and message.inner("params", "notifications", _LISTENS) is True:
@@ -460,19 +509,13 @@ class Relay:
 
     def _answer(self, message: Json, request: Id, call: AwaitedCall) -> None:
         """Answers a question in a thread of its own: a model may need a minute."""
-        raw_id = message.members["id"].text
-        is_stateless = message.inner("params", "_meta", _VERSION) is not None
 
         def work() -> None:
             answer, is_error = self._answered(call)
             if self._answering.pop(request, None) is None:
                 return  # The client has cancelled it.
-            result: dict[str, Any] = {"content": [{"type": "text", "text": answer}], "isError": is_error}
-            if is_stateless:
-                result["resultType"] = "complete"
-            response = written({"jsonrpc": '"2.0"', "id": raw_id, "result": json.dumps(result)})
             with suppress(OSError):  # The client may be gone.
-                self._reply(response.encode() + b"\n")
+                self._reply(_line(_text_response(message, answer, is_error=is_error)))
 
         self._answering[request] = thread = threading.Thread(target=work, daemon=True)
         thread.start()

@@ -17,7 +17,7 @@ from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions
 from storage.disk.store import DiskStore, Root
 from storage.memory import MemoryLedger, MemoryStore
-from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing
+from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing, KeyUses
 from storage.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
@@ -118,6 +118,14 @@ async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> 
     with suppress(StorageError):
         await checks.verify()
     return SealedStore(store, checks)
+
+
+def key_uses_of(store: ResultStore) -> Callable[[], Awaitable[KeyUses]]:
+    """Returns the function that says which keys of a sealed store are in use."""
+    from storage.sealed.store import SealedStore
+
+    assert isinstance(store, SealedStore)
+    return store.checks.uses
 
 
 def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:

@@ -3,23 +3,24 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Unpack
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
+from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
-from domain.errors import ResultExpired, StoreFull
+from domain.errors import ResultExpired, StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Clock, Draft, Entered, Load, Receipt, SessionPage
-from domain.quotas import LedgerUsage, Purged, QuotaOf, unbounded
+from domain.quotas import LedgerUsage, Purged, QuotaOf, TenantQuota, unbounded
 from domain.results import Durability, StoredResult, UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
 from storage.base.quota import Quota
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.summaries import GroupedSums, matches
+from storage.base.summaries import GroupedSums, RolledSums, matches
 
 CHUNK = 1 << 20
 _BATCH = 1000
@@ -170,9 +171,11 @@ class _MemoryDraft:
 
 @dataclass(slots=True)
 class KeptSession:
-    """A session, the charges of its named calls by epoch and call id, and its findings by name."""
+    """A session, the charges of its named calls by epoch and call id, and its findings by name. `stores`: a
+    result was stored in it."""
 
     session: Session
+    stores: bool = False
     calls: dict[tuple[int, str], Charge] = field(default_factory=dict)
     findings: dict[str, str] = field(default_factory=dict)
 
@@ -187,6 +190,7 @@ class MemoryLedger(LedgerBase):
         self._usage: dict[str, LedgerUsage] = {}
         self._sessions: dict[SessionKey, KeptSession] = {}
         self._entries: dict[int, AccountingEntry] = {}
+        self._rolled = RolledSums()
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
@@ -217,7 +221,51 @@ class MemoryLedger(LedgerBase):
             del self._usage[tenant]
 
     def _check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
-        session_rules.check_room(self._used(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
+        quota = self._quota_of(tenant)
+        check = partial(session_rules.check_room, quota=quota, opens=opens, admitted=admitted)
+        try:
+            check(self._used(tenant))
+        except (TenantFull, TooManySessions):
+            self._make_room(tenant, quota)
+            try:
+                check(self._used(tenant))
+            except (TenantFull, TooManySessions) as error:
+                open_ones = (one.session for key, one in self._sessions.items() if key.tenant == tenant)
+                used_at = min((one.last_used_at for one in open_ones if one.ended_at is None), default=None)
+                idle_at = None if used_at is None else used_at + self._idle_ms
+                raise session_rules.with_time(error, idle_at, self._clock()) from None
+
+    def _make_room(self, tenant: str, quota: TenantQuota) -> None:
+        surplus = session_rules.surplus(self._used(tenant), quota)
+        for seq, entry in [(seq, one) for seq, one in self._entries.items() if one.tenant == tenant]:
+            if surplus <= 0:
+                break
+            self._rolled.add(entry)
+            surplus -= _size(entry)
+            self._drop(seq)
+        ended = [key for key, one in self._sessions.items() if one.session.ended_at is not None]
+        for key in (key for key in ended if key.tenant == tenant):
+            if session_rules.surplus(self._used(tenant), quota):
+                self._forget(key)
+        used = self._used(tenant)
+        count = session_rules.leaving(used, quota)
+        for place, key in enumerate(self._idle(tenant)):
+            if place < count or session_rules.surplus(self._used(tenant), quota):
+                self._forget(key)
+
+    def _idle(self, tenant: str) -> list[SessionKey]:
+        """The sessions that may leave, in their order."""
+        since = self._clock() - self._idle_ms
+        idle = [
+            (one.stores, one.session.last_used_at, key)
+            for key, one in self._sessions.items()
+            if key.tenant == tenant and one.session.ended_at is None and one.session.last_used_at <= since
+        ]
+        return [key for *_, key in sorted(idle)]
+
+    def _drop(self, seq: int) -> None:
+        entry = self._entries.pop(seq)
+        self._count(entry.tenant, 0, -_size(entry))
 
     async def enter(self, call: Call) -> Entered:
         known = self._kept(call.key)
@@ -259,6 +307,7 @@ class MemoryLedger(LedgerBase):
         if charge.call_id is not None:
             self._sessions[charge.key].calls[charge.epoch, charge.call_id] = charge
             self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
+        self._sessions[charge.key].stores |= charge.entry.details.tool_output_handle is not None
         self._append(charge.entry)
         if charge.text is not None and charge.kept_as is not None:
             self._keep(self._sessions[charge.key], charge.kept_as, charge.text)
@@ -298,6 +347,12 @@ class MemoryLedger(LedgerBase):
         self._forget_findings(record)
         return self._save(session_rules.ended(record.session, self._clock()))
 
+    async def release(self, key: SessionKey) -> Session | None:
+        record = self._sessions.get(key)
+        if record is not None and record.session.ended_at is None:
+            self._forget(key)
+        return None if record is None else record.session
+
     async def sessions(
         self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> SessionPage:
@@ -329,6 +384,7 @@ class MemoryLedger(LedgerBase):
         for entry in self._entries.values():
             if matches(entry, wanted):
                 sums.add_entry(entry)
+        self._rolled.add_to(sums, wanted)
         return sums.summary()
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
@@ -366,8 +422,8 @@ class MemoryLedger(LedgerBase):
                 self._forget(key)
         for seq, entry in list(self._entries.items()):
             if entry.timestamp <= oldest:
-                del self._entries[seq]
-                self._count(entry.tenant, 0, -_size(entry))
+                self._drop(seq)
+        self._rolled.forget(lambda one: one.timestamp + PERIOD_MS[GroupBy.HOUR] <= oldest)
         self._stored_at = {name: at for name, at in self._stored_at.items() if at > oldest}
         return [key for key, record in self._sessions.items() if record.session.ended_at is not None]
 
@@ -384,11 +440,11 @@ class MemoryLedger(LedgerBase):
             self._forget(key)
         mine = ((seq, entry) for seq, entry in self._entries.items() if entry.tenant == tenant)
         entries = list(islice(mine, _PURGED_AT_ONCE))
-        for seq, entry in entries:
-            del self._entries[seq]
-            self._count(tenant, 0, -_size(entry))
+        for seq, _ in entries:
+            self._drop(seq)
         is_done = max(len(sessions), len(entries)) < _PURGED_AT_ONCE
         if is_done:
+            self._rolled.forget(lambda one: one.tenant == tenant)
             self._stored_at = {name: at for name, at in self._stored_at.items() if name[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)
 

@@ -87,7 +87,7 @@ class RedisServer:
             self._process = subprocess.Popen(
                 [redis_binary(), *self._config, *place, *self._options], stdout=log, stderr=log
             )
-        while not self._answers():
+        while not self.answers():
             if (code := self._process.poll()) is not None:
                 self._process = None
                 raise AssertionError(f"redis-server ended with {code}: {self._log.read_text()[-2000:]}")
@@ -120,11 +120,14 @@ class RedisServer:
                 reply += received
             return reply
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             return self.ask("PING") == b"+PONG\r\n"
         except OSError:
             return False
+
+    def log(self) -> str:
+        return self._log.read_text()
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is None:

@@ -79,6 +79,12 @@ _NO_WINDOW = (
 )
 
 
+_NOT_RECORDED = (
+    "The medium of the ledger is full: this result passed without an accounting entry, and its tokens are "
+    "counted in this instance alone. GET /readyz says what is full."
+)
+
+
 def report_warnings(warning: ReportWarning | None) -> tuple[str, ...]:
     return () if warning is None else (_REPORT_WARNINGS[warning],)
 
@@ -106,6 +112,7 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
             *repairs,
             *report_warnings(outcome.report_warning),
             *((_NO_WINDOW,) if outcome.has_no_window else ()),
+            *(() if outcome.is_recorded else (_NOT_RECORDED,)),
         ),
     )
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -111,6 +111,7 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     client: Label | None = None
     project: Label | None = None
     tool_prefix: ToolPrefix | None = None
+    passes_on: Literal["any", "server"] | None = None
 
 
 class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -433,7 +434,9 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
 
 def _door(sent: _Fields) -> Door | None:
     door = None if sent.door is None else DOORS[sent.door]
-    return door if sent.tool_prefix is None else (door or Door())._replace(tool_prefix=sent.tool_prefix)
+    if sent.tool_prefix is not None:
+        door = (door or Door())._replace(tool_prefix=sent.tool_prefix)
+    return (door or Door())._replace(passes_on=sent.passes_on) if sent.passes_on else door
 
 
 def policy_text(policy: dict[str, Any]) -> str:

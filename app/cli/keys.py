@@ -33,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
     if not name:
         raise ConfigError(f"Name the file: --file FILE, or set {_SETTING}.")
     path = Path(name)
+    if options.action == "new":
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_writer(path):
         return _run(path, options)
 
@@ -51,8 +53,12 @@ def _run(path: Path, options: argparse.Namespace) -> int:
     if options.action == "new":
         _check_new(options.tenant, options.name, options.expires)
         key, token = _made(options.tenant, options.role, options.name, options.expires)
-        _write(path, [*lines, key])
-        print(token)
+        if options.out is None:
+            _write(path, [*lines, key])
+            print(token)
+        else:
+            _write_out(options.out, token)
+            _write(path, [*lines, key])
     elif options.action == "revoke":
         at, old = _found(lines, options.key, or_expired=True)
         _write(path, lines[:at] + lines[at + 1 :])
@@ -146,6 +152,18 @@ def _table(lines: list[str]) -> str:
             expires += " (expired)" if key.has_expired(now) else ""
         rows.append((str(number), key.tenant, key.role, key.name, key.digest[:SHOWN_DIGITS], expires))
     return table(rows, ("line", "tenant", "role", "name", "digest", "expires"))
+
+
+def _write_out(path: Path, token: str) -> None:
+    """Raises ConfigError, also for a file that is there."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{token}\n")
+    except FileExistsError:
+        raise ConfigError("keys new: --out: the file is there. Move it away to make another key.") from None
+    except OSError as error:
+        raise ConfigError(f"keys new: --out cannot be written: {os.strerror(error.errno or 0)}.") from None
 
 
 def _write(path: Path, lines: list[str]) -> None:

@@ -95,6 +95,9 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
     new.add_argument("--role", choices=("agent", "metrics", "admin"), default="agent", help="(agent)")
     new.add_argument("--name", default="", help="stands for the key in logs")
     new.add_argument("--expires", default="", metavar="DATE", help="such as 2027-01-31, in UTC")
+    new.add_argument(
+        "--out", metavar="FILE", type=Path, help="write the key into a new file, do not print it"
+    )
     listed = actions.add_parser("list", help="show what the file says of each key")
     revoke = actions.add_parser("revoke", help="remove a key")
     rotate = actions.add_parser("rotate", help="make a key in place of another, which expires a while later")

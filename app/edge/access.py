@@ -38,7 +38,7 @@ from domain.errors import (
     Unauthorized,
     UnsupportedMedia,
 )
-from domain.handles import DEFAULT_TENANT, is_tenant
+from domain.handles import is_tenant
 from domain.quotas import QuotaOf, reached
 
 _ONCE = frozenset(
@@ -131,6 +131,7 @@ class Access:
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._keys = keys
+        self._own_tenant = settings.tenant
         self._has_issuer = keys is not None and keys.issuer is not None
         self._count_request = count_request
         self._draining = draining
@@ -258,7 +259,7 @@ class Access:
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
-            scope["tenant"] = DEFAULT_TENANT
+            scope["tenant"] = self._own_tenant
         else:
             scope["tenant"] = self._tenant(headers, scope, traits)
         if body.has_body:
@@ -290,11 +291,11 @@ class Access:
         path = scope["path"]
         if self._routes.is_open(path):
             if self._keys is None or not self._key_for_pages or path in PROBES:
-                return DEFAULT_TENANT
+                return self._own_tenant
             scope["is_page"] = True
             return self._key(self._keys, page_token_of(headers), scope).tenant
         if self._keys is None:
-            return self._within_rate(DEFAULT_TENANT, scope, traits)
+            return self._within_rate(self._own_tenant, scope, traits)
         key = self._key(self._keys, token_of(headers), scope)
         if key.role is KeyRole.AGENT:
             return self._within_rate(key.tenant, scope, traits)

@@ -17,6 +17,9 @@ from domain.handles import is_tenant
 
 log = logging.getLogger(__name__)
 
+EXPIRING_SECONDS = 14 * 86_400
+"""How long before its end a key is a warning."""
+
 _SETTING = "SPILLGATE_API_KEYS_FILE"
 _LINE = re.compile(
     r"(?P<tenant>.+):(?P<digest>[0-9a-fA-F]{64})(?::(?P<role>[^:]*))?(?::(?P<name>[^:]*))?(?::(?P<expires>.*))?"
@@ -71,6 +74,7 @@ class ApiKeys(ReloadedKeys[KeyFile]):
         super().__init__(path, _SETTING, load_keys, monotonic)
         self._read = partial(load_keys, may_be_empty=True)
         self._now = now
+        self._told: set[str] = set()
         self._log_faults()
 
     def key_of(self, token: str) -> ApiKey:
@@ -89,6 +93,46 @@ class ApiKeys(ReloadedKeys[KeyFile]):
         expired = sum(key.has_expired(now) for key in self._lines.keys.values())
         return [*warnings, f"{_SETTING}: keys that have expired: {expired}."] if expired else warnings
 
+    @property
+    def notices(self) -> list[str]:
+        """The warnings, and how many keys expire soon. Logs each of these once, by its name."""
+        warnings, ending = self.warnings, self._ending(EXPIRING_SECONDS)
+        for key in ending:
+            if key.digest not in self._told:
+                self._told.add(key.digest)
+                fields = {"tenant": key.tenant, "key": key.name or key.digest[:12], "expires": _day(key)}
+                log.warning(
+                    "An API key expires soon, and no other one has its name.", extra={"fields": fields}
+                )
+        if not ending:
+            return warnings
+        first = _day(min(ending, key=lambda key: key.expires or 0))
+        return [
+            *warnings,
+            f"{_SETTING}: keys that expire within 14 days: {len(ending)}, the first on {first}.",
+        ]
+
+    @property
+    def next_expiry(self) -> float:
+        """When the next key in force expires that has no successor, in seconds since 1970; 0: none does."""
+        return min((key.expires or 0 for key in self._ending(float("inf"))), default=0.0)
+
+    def _ending(self, within: float) -> list[ApiKey]:
+        """The keys in force that expire within so many seconds, but for those that `keys rotate` replaced:
+        another key of their tenant, role and name lasts longer."""
+        now, last = self._now(), dict[tuple[str, KeyRole, str], float]()
+        in_force = [key for key in self.lines.keys.values() if not key.has_expired(now)]
+        for key in in_force:
+            whose = key.tenant, key.role, key.name
+            last[whose] = max(last.get(whose, 0.0), _end(key))
+        return [
+            key
+            for key in in_force
+            if _end(key) <= now + within
+            and key.expires is not None
+            and _end(key) >= last[key.tenant, key.role, key.name]
+        ]
+
     def _reload(self) -> None:
         before = self._lines
         super()._reload()
@@ -98,6 +142,14 @@ class ApiKeys(ReloadedKeys[KeyFile]):
     def _log_faults(self) -> None:
         for fault in self._lines.faults:
             log.warning("A line of the API keys is not in force.", extra={"fields": {"why": fault}})
+
+
+def _end(key: ApiKey) -> float:
+    return float("inf") if key.expires is None else key.expires
+
+
+def _day(key: ApiKey) -> str:
+    return f"{datetime.fromtimestamp(key.expires or 0, UTC):%Y-%m-%d}"
 
 
 def digest_of(token: str) -> str:

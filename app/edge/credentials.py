@@ -35,9 +35,9 @@ class Credentials:
         return self._keys is not None and any(key.tenant == tenant for key in self._keys.lines.keys.values())
 
     @property
-    def warnings(self) -> list[str]:
-        """What is wrong with the file of keys, and with the issuer."""
-        warnings = [] if self._keys is None else self._keys.warnings
+    def notices(self) -> list[str]:
+        """What is wrong with the file of keys, keys that expire soon, and what is wrong with the issuer."""
+        warnings = [] if self._keys is None else self._keys.notices
         if self.issuer is not None and (fault := self.issuer.keys.fault) is not None:
             warnings.append(f"The keys of SPILLGATE_OIDC_ISSUER cannot be fetched: {fault}.")
         return warnings
@@ -45,6 +45,11 @@ class Credentials:
     @property
     def key_faults(self) -> int:
         return 0 if self._keys is None else len(self._keys.warnings)
+
+    @property
+    def next_expiry(self) -> float:
+        """See `ApiKeys.next_expiry`."""
+        return 0.0 if self._keys is None else self._keys.next_expiry
 
     def _is_token(self, token: str) -> bool:
         """Three parts, as every JWT has. A key of the file goes first."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from app.extracting.known_models import SessionModel
+from app.governing import unrecorded
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
@@ -74,15 +75,14 @@ async def govern(
             # Before the ledger is written: a request that fails must not be charged.
             whole = await call.content(hold)
         if passes:
-            charge = charge_of(measured, PASSED, rt)
-            receipt = await (rt.ledger.settle if policy.bypass else rt.ledger.reserve)(charge)
+            receipt = await _charged(measured, PASSED, rt, must_fit=not policy.bypass)
             if receipt is None:
                 trigger = Trigger.RESERVE_FAILED
         if receipt is None and observes:
             receipt = await call.observed(trigger)
         if receipt is None:
             receipt, whole = await call.replaced(trigger, repeat)
-        if repeats:
+        if repeats and receipt.is_recorded:
             await repeats.remember(receipt, repeat)
         return await call.outcome(receipt, whole)
     finally:
@@ -93,10 +93,17 @@ async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Enter
     """Enters the session. The model is that of the result, else that of its session."""
     model = await rt.known_models.of_session(result.model)
     call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
-    entered = await rt.ledger.enter(call)
+    entered = await unrecorded.entered(rt.ledger, call)
     if entered.session.model is not None and result.model is None:
         model = await rt.known_models.of_session(entered.session.model)
     return model, entered
+
+
+async def _charged(
+    measured: MeasuredResult, decision: Decision, rt: Runtime, *, must_fit: bool
+) -> Receipt | None:
+    charge = charge_of(measured, decision, rt)
+    return await unrecorded.charged(rt.ledger, rt.unrecorded, measured.session, charge, must_fit=must_fit)
 
 
 @frozen_struct
@@ -197,8 +204,7 @@ class _Governing:
             began = perf_counter()
             await self.measured.body.publish(replace(stored, tokens_saved=decision.tokens_saved))
             self.rt.metrics.published(perf_counter() - began)
-        charge, ledger = charge_of(measured, decision, self.rt), self.rt.ledger
-        receipt = await (ledger.reserve if must_fit else ledger.settle)(charge)
+        receipt = await _charged(measured, decision, self.rt, must_fit=must_fit)
         return None if receipt is None else (receipt, whole)
 
     async def _exactly(self) -> MeasuredResult:
@@ -231,7 +237,9 @@ class _Governing:
             observed_outcome=would_be.kind,
             observed_tokens_saved=await tokens_otherwise(measured) - would_be.tokens,
         )
-        return await self.rt.ledger.settle(charge_of(measured, passed, self.rt))
+        receipt = await _charged(measured, passed, self.rt, must_fit=False)
+        assert receipt is not None
+        return receipt
 
     async def answer_retry(self, receipt: Receipt) -> GovernedResult:
         """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
@@ -295,6 +303,7 @@ class _Governing:
             is_retry=receipt.is_retry,
             durability=body.durability or (self.rt.store.constant_durability if handle else None),
             report_warning=self.report_warning,
+            is_recorded=receipt.is_recorded,
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
         )
         if outcome.handle is not None:

@@ -119,7 +119,7 @@ class Replacing(NamedTuple):
                     handle=handle,
                     structure=lines,
                     overview=overview,
-                    path=None if is_message else self.rt.body_path(result, handle),
+                    path=None if is_message else self.rt.body_path(result.key.tenant, handle),
                     squeeze=squeeze,
                     can_ask=can_ask,
                 )

@@ -262,7 +262,7 @@ def log_stored(
         "tool_output": True,
     }
     event = "Tool '%s' output stored for tool_output (%s)."
-    log.warning(event, result.tool_name, reason, extra={"fields": fields})
+    log.info(event, result.tool_name, reason, extra={"fields": fields})
 
 
 def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: AccountingEntry) -> None:

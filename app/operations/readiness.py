@@ -75,6 +75,7 @@ class Readiness:
         self._set_by = set_by
         self._checked_at = self._invalidated_at = -math.inf
         self._down_since: float | None = None
+        self._why_down = set[str]()
         self._down_seconds = 0.0
         self.is_up = {"store": True, "ledger": True}
         """The state at the last check."""
@@ -83,6 +84,8 @@ class Readiness:
         """Accounting entries of all tenants, counted with what they use."""
         self._uses_until = -math.inf
         self._fullness: list[str] = []
+        self.is_full = False
+        """Whether store or ledger had no room at the last check."""
         self._full_tenants: dict[str, str] = {}
         self._logged: list[str] = []
 
@@ -136,6 +139,7 @@ class Readiness:
         uses = await self.tenant_uses()
         stored = sum(use.stored_bytes for use in uses)
         is_near = self._is_near(_NEARLY_FULL, stored, self._storage_max_bytes)
+        self.is_full = bool(full)
         self._fullness = [*full, _NEARLY_FULL] if is_near else full
         self._full_tenants = {text: use.tenant for use in uses for text in self._near_quotas(use)}
         # The time of its beginning: a failure during the check is newer than its result. What is full may
@@ -164,17 +168,23 @@ class Readiness:
                 continue
             self.is_up[name] = True
         if failed is not None:
-            if self._down_since is None:
-                self._down_since = began
+            self._down_since = self._down_since or began
+            # Each reason once: two may take turns for as long as it lasts.
+            if failed.detail not in self._why_down:
+                self._why_down.add(failed.detail)
                 log.warning("Not ready.", extra={"fields": {"why": failed.detail}})
             raise failed
         if self._down_since is not None:
             log.info("Ready again.")
+            self._why_down = set[str]()
         self._down_seconds, self._down_since = self.down_seconds, None
         return faults
 
     def _near_quotas(self, use: TenantUse) -> Iterator[str]:
         for quota, used, cap in use.shares():
+            if quota == "ledger_max_bytes":
+                # The oldest entries go into sums there: nothing is to be done.
+                continue
             if not 0 < cap * WARNED_UNTIL <= used:
                 continue
             text = _TENANT_NEARLY_FULL.format(

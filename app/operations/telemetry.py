@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from app import __version__
 from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
+from app.operations.refusals import CODES, Refusals
 from domain.accounting import AccountingEntry
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
@@ -32,6 +33,7 @@ from domain.llm import LlmCall
 from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, ResultStore
 from domain.results import StoredResult
 from domain.wrappers import LedgerAround, StoreAround
+from storage.sealed.keys import KeyUses
 
 _TENANT_SERIES = {
     "storage_max_bytes": ("stored_bytes", "Bytes stored."),
@@ -136,6 +138,9 @@ class Metrics:
         self._results = counter(
             "spillgate_results", "Results governed; a retry counts once.", ["outcome", "trigger"]
         )
+        self._unrecorded = counter(
+            "spillgate_results_unrecorded", "Results that passed without an entry: the ledger had no room."
+        )
         self._bytes = counter("spillgate_result_bytes", "Bytes of results.", ["outcome"])
         self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
         self._calls = counter("spillgate_llm_calls", "Calls of models for extraction.", ["model", "status"])
@@ -149,6 +154,10 @@ class Metrics:
         )
         self._faults = counter(
             "spillgate_task_faults", "Background tasks that failed and started again.", ["task"]
+        )
+        self.refusals = Refusals()
+        self._refusing = gauge(
+            "spillgate_refusing", "1 while requests are refused with this error.", ["code"]
         )
         self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
             "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
@@ -190,12 +199,24 @@ class Metrics:
 
     def _watch_backends(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
+        self.key_expires = gauge(
+            "spillgate_api_key_expires_timestamp_seconds",
+            "When the next API key without a successor expires; 0 = none does.",
+        )
         self.key_faults = gauge(
             "spillgate_api_key_faults", "Lines of the API keys that are not in force, and faults of the file."
         )
         self.storage_key_faults = gauge(
             "spillgate_storage_key_faults",
             "Lines of the storage keys that are not in force, and faults of the file.",
+        )
+        self._key_needed = gauge(
+            "spillgate_storage_key_needed_until_timestamp_seconds",
+            "Until when something that a storage key encrypted may be stored; 0 = nothing is.",
+            ["key"],
+        )
+        self._keys_missing = gauge(
+            "spillgate_storage_keys_missing", "Ids of storage keys in use that the file does not have."
         )
         self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
         self._up = gauge(
@@ -209,6 +230,11 @@ class Metrics:
         )
         self._waiting = gauge(
             "spillgate_waiting", "Operations that wait for a connection or for the writer.", ["backend"]
+        )
+        self._medium = gauge(
+            "spillgate_medium_used_ratio",
+            "Of the maxmemory of Redis, or of the file system: what is used; 0 = not known.",
+            ["backend"],
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
@@ -230,8 +256,12 @@ class Metrics:
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
+        if outcome.is_recorded:
+            self.refusals.end(is_stored=outcome.handle is not None)
         if outcome.is_retry:
             return
+        if not outcome.is_recorded:
+            self._unrecorded.inc()
         measure = outcome.measure
         of = outcome.kind, outcome.trigger
         if (tally := self._tallies.get(of)) is None:
@@ -278,6 +308,7 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         self._errors.labels(code).inc()
+        self.refusals.note(code)
 
     def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
         """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""
@@ -296,6 +327,13 @@ class Metrics:
         """Takes the seconds of each operation."""
         return self._operations.labels(backend, operation).observe
 
+    def keys_in_use(self, uses: KeyUses) -> None:
+        """The ids are those of the operator's file."""
+        self._key_needed.clear()
+        for one in uses.keys:
+            self._key_needed.labels(one.id).set((one.needed_until or 0) / 1000)
+        self._keys_missing.set(uses.missing)
+
     def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
         """`up`: store, ledger, and the issuer of tokens if there is one."""
         self._ready.set(ready)
@@ -308,6 +346,7 @@ class Metrics:
         self._connections.labels(backend).set(load.connections)
         self._connections_cap.labels(backend).set(load.connections_cap)
         self._waiting.labels(backend).set(load.waiting)
+        self._medium.labels(backend).set(load.medium_share)
 
     def models_up(self, available: Mapping[str, bool]) -> None:
         """By the names of the operator's own models. A policy file may have taken others away."""
@@ -325,6 +364,8 @@ class Metrics:
         `requests` are those of each tenant with a quota of requests. `only`: a tenant, whose series are the
         only ones of a tenant in the scrape."""
         self._add_tallies()
+        for code in CODES:
+            self._refusing.labels(code).set(code in self.refusals.codes)
         if uses is not None:
             self._uses = uses
         tenants = b""

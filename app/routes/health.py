@@ -9,7 +9,7 @@ from fastapi import Depends, Request, Response
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
-from app.edge.api_keys import KeyRole
+from app.edge.api_keys import ApiKey, KeyRole
 from app.edge.credentials import Credentials
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime
@@ -33,15 +33,15 @@ class Ready(BodyOut):
 
 class Health(Ready):
     """A cap of 0: the service sets none. `sessions` and `ledger_bytes` are those of the tenant that has
-    most, beside the quota of that tenant."""
+    most, beside the quota of that tenant; null for a caller who may not learn of it."""
 
     version: str
     stored_bytes: int
     stored_bytes_cap: int
-    sessions: int
-    sessions_cap: int
-    ledger_bytes: int
-    ledger_bytes_cap: int
+    sessions: int | None
+    sessions_cap: int | None
+    ledger_bytes: int | None
+    ledger_bytes_cap: int | None
 
 
 async def _ready(request: Request, rt: InRuntime) -> Runtime:
@@ -55,7 +55,7 @@ async def _ready(request: Request, rt: InRuntime) -> Runtime:
 def _warnings(request: Request, rt: Runtime) -> list[str]:
     keys = request.app.state.keys
     tenants = rt.readiness.tenant_warnings(_may_know(request, keys))
-    return [*rt.warnings, *tenants, *(keys.warnings if keys else ())]
+    return [*rt.warnings, *tenants, *(keys.notices if keys else ())]
 
 
 def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], bool]:
@@ -63,11 +63,16 @@ def _may_know(request: Request, keys: Credentials | None) -> Callable[[str], boo
     file of keys there is one tenant."""
     if keys is None:
         return lambda tenant: True
+    key = _key_of(request, keys)
+    return lambda tenant: key is not None and (key.role is not KeyRole.AGENT or tenant == key.tenant)
+
+
+def _key_of(request: Request, keys: Credentials) -> ApiKey | None:
     try:
-        key = request.scope.get("key") or keys.key_of(token_of(request.scope["by_name"]))
+        key: ApiKey = request.scope.get("key") or keys.key_of(token_of(request.scope["by_name"]))
     except (Unauthorized, Forbidden, IssuerUnavailable):
-        return lambda tenant: False
-    return lambda tenant: key.role is not KeyRole.AGENT or tenant == key.tenant
+        return None
+    return key
 
 
 InReady = Annotated[Runtime, Depends(_ready)]
@@ -88,13 +93,19 @@ async def readyz(request: Request, rt: InReady) -> Ready:
 @router.get("/healthz", summary="Readiness, with figures")
 @Traits(is_open=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
-    uses, quota = await rt.readiness.tenant_uses(), rt.settings.quota
-    sessions = max(
-        ((use.ledger.sessions, use.quota.max_sessions) for use in uses), default=(0, quota.max_sessions)
-    )
-    ledger_bytes = max(
-        ((use.ledger.bytes, use.quota.ledger_max_bytes) for use in uses), default=(0, quota.ledger_max_bytes)
-    )
+    keys, quota = request.app.state.keys, rt.settings.quota
+    may_know = _may_know(request, keys)
+    uses = [use for use in await rt.readiness.tenant_uses() if may_know(use.tenant)]
+    sessions: tuple[int | None, int | None] = (None, None)
+    ledger_bytes: tuple[int | None, int | None] = (None, None)
+    if keys is None or _key_of(request, keys) is not None:
+        sessions = max(
+            ((use.ledger.sessions, use.quota.max_sessions) for use in uses), default=(0, quota.max_sessions)
+        )
+        ledger_bytes = max(
+            ((use.ledger.bytes, use.quota.ledger_max_bytes) for use in uses),
+            default=(0, quota.ledger_max_bytes),
+        )
     return Health(
         status="ok",
         warnings=_warnings(request, rt),
@@ -123,12 +134,14 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     with suppress(Draining, StorageError):
         await _ready(request, rt)
         ready = True
+        rt.metrics.refusals.end_if_silent(has_room=not rt.readiness.is_full)
     keys: Credentials | None = request.app.state.keys
     is_up = rt.readiness.is_up
     if keys is not None and keys.issuer is not None:
         is_up = {**is_up, "issuer": keys.issuer.keys.is_up}
     rt.metrics.is_ready(ready, is_up, rt.readiness.down_seconds)
     rt.metrics.key_faults.set(keys.key_faults if keys else 0)
+    rt.metrics.key_expires.set(keys.next_expiry if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)
     rt.metrics.models_up({one.name: not one.retry_ms for one in rt.model_pool.states()})
     uses: list[TenantUse] | None = None
@@ -138,6 +151,8 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses))
         rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
+        if rt.key_uses is not None:
+            rt.metrics.keys_in_use(await rt.key_uses())
     # Absent without API keys, and at the port of the metrics.
     own = request.scope["tenant"] if request.scope.get("role") is KeyRole.AGENT else None
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
+from msgspec import Raw
 
 from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
@@ -14,8 +15,11 @@ from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
+from app.tools.pass_on import pass_on
 from domain.errors import NotFound, SpillgateError
-from domain.hooks import CLIENTS, in_shell, project_in, text_in
+from domain.handles import SessionKey
+from domain.hooks import CLIENTS, PendingCall, ended_session, in_shell, project_in, text_in
+from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
 
@@ -30,7 +34,10 @@ InShell = Annotated[
         description="How the agent's shell calls `spillgate`, where that is not in its PATH.",
     ),
 ]
-_ANSWER = "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool."
+_ANSWER = (
+    "`{}` if the result passes, or what the agent reads as a replacement, in the shape of the tool. Before a "
+    "call: `{}`, other arguments, or why the tool is not to run."
+)
 
 PASS: dict[str, Any] = {}
 
@@ -38,7 +45,7 @@ PASS: dict[str, Any] = {}
 @router.post(
     "/hooks/{client}",
     response_class=Response,
-    summary="Govern one tool result, as a coding agent's hook reports it",
+    summary="Answer a coding agent's hook: govern a tool's result, or hand stored results to a tool",
     responses={200: {"description": _ANSWER, "content": json_of({"type": "object"})}},
     openapi_extra=body_of({}, "The JSON of the agent's hook, as it comes.", required=False),
 )
@@ -70,14 +77,20 @@ async def hook_answer(
     hold: Callable[[int], None],
     shell: str = "",
 ) -> dict[str, Any]:
-    """The agent's JSON. `{}` if the result passes, if it is Spillgate's own, or if its shape is not known.
-    `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+    """The agent's JSON. `{}` at the end of a session, if the result passes, if it is Spillgate's own, or if
+    its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         hold(size_of(text))
         payload = {**payload, inner: await read_document(utf8_of(text), rt.parsing)}
+    if (ended := ended_session(payload)) is not None:
+        await rt.ledger.release(SessionKey(tenant, ended))
+        return PASS
+    pending = reader.before(payload)
+    if pending is not None:
+        return await _passed_on(client, pending, tenant, rt) if pending.refers else PASS
     call = reader.read(payload)
     if call is None:
         log_hook_passed(client, "the payload has a shape that this hook does not replace")
@@ -93,3 +106,17 @@ async def hook_answer(
     if outcome.text is None:
         return PASS
     return call.answer(in_shell(outcome.text, shell) if shell else outcome.text)
+
+
+async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -> dict[str, Any]:
+    """The agent's JSON for a call that refers to stored results."""
+    try:
+        passed = await pass_on(SessionKey(tenant, call.session_id), call.tool, call.arguments, rt)
+        if passed.arguments is None:
+            return call.refused(passed.refusal or UNRESOLVED)
+        given = b"".join([chunk async for chunk in passed.arguments])
+    except SpillgateError as error:
+        log_hook_passed(client, f"no stored result could be handed on, {error.code}; the tool did not run")
+        # With the references in their place the tool would do something else than the model wants.
+        return call.refused(UNRESOLVED)
+    return call.changed(Raw(given))

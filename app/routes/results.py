@@ -70,6 +70,7 @@ _DESCRIBED = {
     "client": "For the accounting: the program whose tools these are. Default: `door`.",
     "project": "For the accounting: what the client works in, such as the name of its folder.",
     "tool_prefix": "What the model sees before the names of our tools, such as `mcp__spillgate__`.",
+    "passes_on": "Whose tools the caller asks POST /arguments for: the message says how to hand on.",
     "content": "The result: a string, or a list of MCP content blocks.",
     "used_tokens": "`context.used_tokens`.",
     "turn": "`context.turn`.",

@@ -159,10 +159,24 @@ async def _live(rt: Runtime, key: SessionKey) -> Session:
     "/sessions/{session_id}",
     status_code=204,
     response_class=Response,
-    summary="End a session: its results are deleted, its accounting is kept",
+    summary="End a session: its results are deleted, or kept; its accounting is kept",
 )
 @Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(SessionNotFound,))
-async def delete_session(rt: InRuntime, key: Key) -> None:
+async def delete_session(
+    rt: InRuntime,
+    key: Key,
+    keep_results: Annotated[
+        bool,
+        Query(
+            description="Forget the session, and leave its results until their retention ends. A later use "
+            "opens it again, empty."
+        ),
+    ] = False,
+) -> None:
+    if keep_results:
+        if await rt.ledger.release(key) is None and key.session_id != DEFAULT_SESSION:
+            raise SessionNotFound("No session has this id.")
+        return
     ended = await rt.ledger.end(key)
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)

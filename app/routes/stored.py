@@ -1,7 +1,6 @@
 """A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
 
 import re
-from collections.abc import AsyncIterator
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -20,6 +19,7 @@ from app.reading import (
     account_read,
     account_texts,
     asked_words,
+    begun,
     command_of,
     given_text,
     look_up,
@@ -28,6 +28,7 @@ from app.reading import (
     scan,
 )
 from app.runtime import Runtime
+from app.tools.pass_on import account_passed_on
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
 from content.greppable import needs_view
@@ -74,7 +75,8 @@ class BodyView(StrEnum):
 
 class StoredOut(BodyOut):
     """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
-    call by: the command, file, page or pattern in its arguments, else all of them."""
+    call by: the command, file, page or pattern in its arguments, else all of them. `path` is the file with
+    its bytes, null if the caller is not expected to be able to read it."""
 
     handle: str
     session_id: str
@@ -88,6 +90,7 @@ class StoredOut(BodyOut):
     stored_at: int
     expires_at: int
     command: str
+    path: str | None
 
 
 class ListOut(BodyOut):
@@ -120,7 +123,7 @@ async def list_stored(
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
         found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_stored_out(stored) for stored in found if stored is not None]
+        results += [_stored_out(rt, stored) for stored in found if stored is not None]
         cursor = page.next_cursor
         if results or cursor is None:
             break
@@ -210,7 +213,17 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 @router.get("/results/{handle:path}/content", response_class=Response, summary="Read bytes", responses=_BYTES)
 @Traits(span=READ, raises=(RangeNotSatisfiable,))
 async def get_content(
-    request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath, accounted: Accounted = True
+    request: Request,
+    rt: InRuntime,
+    tenant: Tenant,
+    handle: HandlePath,
+    accounted: Annotated[
+        bool, Query(description="true: what is read goes to the model, and counts against the savings.")
+    ] = False,
+    passed_on_to: Annotated[
+        str | None,
+        Query(min_length=1, max_length=256, description="The tool that gets the bytes, unread by a model."),
+    ] = None,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
     size, etag = stored.measure.bytes, f'"{stored.sha256}"'
@@ -226,23 +239,13 @@ async def get_content(
     status = 206 if span else 200
     if request.method == "HEAD":
         return Response(None, status, headers, media_type=PLAIN)
-    body = await _begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
-    if accounted:
+    body = await begun(request.app.state.read_ahead.chunks(partial(rt.store.read, stored), start, end))
+    if passed_on_to is not None:
+        await account_passed_on(rt, stored, passed_on_to, end - start)
+    elif accounted:
         chars = (end - start) * stored.measure.chars // max(size, 1)
         await account_read(rt, stored, end - start, chars)
     return StreamingResponse(cut_on_error(request, body), status, headers, media_type=PLAIN)
-
-
-async def _begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks, with the first already read: a missing body is an error before the answer starts."""
-    first = await anext(body, b"")
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield first
-        async for chunk in body:
-            yield chunk
-
-    return chunks()
 
 
 def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
@@ -264,7 +267,7 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
-    return _stored_out(await look_up(rt, tenant, handle))
+    return _stored_out(rt, await look_up(rt, tenant, handle))
 
 
 @router.delete(
@@ -280,12 +283,13 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
-def _stored_out(stored: StoredResult) -> StoredOut:
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command"}
+def _stored_out(rt: Runtime, stored: StoredResult) -> StoredOut:
+    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
         command=command_of(stored),
+        path=rt.body_path(stored.tenant, stored.handle),
         **{name: getattr(stored, name) for name in shared},
     )
 
@@ -348,7 +352,8 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
 
 class Given(BodyOut):
     """A text that a model was given: in place of the result (`tool`), as the answer to a question
-    (`extract`), or read back (`read`). `question`: the words of the model that it answers. `question` and
+    (`extract`), or read back (`read`); or that the tool `tool_name` was given, unread by the model
+    (`pass_on`). `bytes` is its size. `question`: the words of the model that it answers. `question` and
     `text` are null where they were not kept."""
 
     entry_id: str
@@ -356,6 +361,8 @@ class Given(BodyOut):
     timestamp: int
     outcome: OutcomeKind | None
     strategy: str | None
+    tool_name: str
+    bytes: int
     tokens: int
     question: str | None
     text: str | None
@@ -388,6 +395,8 @@ async def get_given(
             timestamp=entry.timestamp,
             outcome=entry.outcome,
             strategy=entry.strategy,
+            tool_name=entry.tool_name,
+            bytes=entry.details.bytes,
             tokens=entry.tokens_out,
             question=await asked_words(rt, stored.epoch, entry),
             text=await given_text(rt, stored, entry) if texts else None,

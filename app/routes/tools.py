@@ -1,19 +1,22 @@
-"""GET /tools and POST /tools/call: a model's tools, and the text that a call answers with."""
+"""A model's tools: their definitions, the text that a call answers with, and stored results as arguments."""
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
-from app.api.answers import PLAIN, wants_text
+from app.api.answers import JSON, PLAIN, cut_on_error, wants_text
 from app.api.bodies import BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
+from app.edge.json_body import as_json
 from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
 from app.operations.tracing import READ
 from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import ToolFormat, definitions, instructions
+from app.tools.pass_on import pass_on
 from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION
 
@@ -79,3 +82,52 @@ async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: 
         return Response(answer.text, media_type=PLAIN)
     out = ToolCallOut(text=answer.text, is_error=answer.is_error, entry_id=answer.entry_id)
     return JSONResponse(out.model_dump())
+
+
+class ArgumentsIn(BodyIn):
+    """A call of another tool, before it runs."""
+
+    session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
+    tool_name: Annotated[str, Field(min_length=1, max_length=256, description="The tool that gets them.")]
+    arguments: Annotated[Any, Field(description="As the model wrote them: any JSON.")]
+
+
+class UsedOut(BodyOut):
+    """`path` is the JSON Pointer of the argument, `bytes` the size of the text that stands there now."""
+
+    handle: str
+    path: str
+    bytes: int
+
+
+class ArgumentsOut(BodyOut):
+    """`arguments` with the text of each stored result that a string refers to. `refusal` is what the model
+    reads instead if the tool is not to run: then `arguments` is null."""
+
+    used: list[UsedOut]
+    refusal: str | None
+    arguments: Any
+
+
+@router.post(
+    "/arguments",
+    response_model=ArgumentsOut,
+    summary="Put stored results into the arguments of a tool",
+)
+@Traits(writes=True, repairs_text=True, span=READ, raises=(TooManySessions, Conflict))
+async def post_arguments(request: Request, rt: InRuntime, tenant: Tenant, body: ArgumentsIn) -> Response:
+    key = session_key(tenant, body.session_id)
+    work = cancel_on_stop(request.app.state.stopping, pass_on(key, body.tool_name, body.arguments, rt))
+    passed = await cancel_on_disconnect(request, work)
+    head = {"used": [used._asdict() for used in passed.used], "refusal": passed.refusal}
+    if passed.arguments is None:
+        return JSONResponse({**head, "arguments": None})
+
+    async def answer() -> AsyncIterator[bytes]:
+        yield as_json(head)[:-1] + b',"arguments":'
+        assert passed.arguments is not None
+        async for chunk in passed.arguments:
+            yield chunk
+        yield b"}"
+
+    return StreamingResponse(cut_on_error(request, answer()), media_type=JSON)

@@ -67,7 +67,7 @@ def question(tool: Tool, arguments: object) -> Question:
         case ["pattern"]:
             return GrepArguments(given.handle, given.pattern, given.context, given.ignore_case, given.offset)
         case ["lines"]:
-            return _lines(given)
+            return line_range(given.handle, given.lines, given.limit)
         case ["query"]:
             return QueryArguments(given.handle, query)
     several = ", ".join(f"`{name}`" for name in names)
@@ -117,20 +117,21 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
-def _lines(given: _Given) -> LinesAsked:
-    """Raises InvalidField."""
-    text = str(given.lines).strip(" \t\n\"'`")
+def line_range(handle: str, lines: str | int, limit: int = 0, most: int = MOST_LINES) -> LinesAsked:
+    """`limit` is how many lines where only the first one is named, `most` how many at most. Raises
+    InvalidField."""
+    text = str(lines).strip(" \t\n\"'`")
     if last := _LAST.fullmatch(text):
-        return LinesAsked(given.handle, None, min(max(int(last[1]), 1), MOST_LINES))
+        return LinesAsked(handle, None, min(max(int(last[1]), 1), most))
     found = _RANGE.fullmatch(text)
     if found is None:
         raise InvalidField(_HOW)
     first = max(int(found[1]), 1)
     if found[2] is None:
-        return LinesAsked(given.handle, first, given.limit or 1)
+        return LinesAsked(handle, first, limit or 1)
     if found[3] is None:
-        return LinesAsked(given.handle, first, given.limit or MOST_LINES)
+        return LinesAsked(handle, first, limit or most)
     end = max(int(found[3]), 1)
     if end < first:
         raise InvalidField(f'`lines` runs from the lower number to the higher: lines = "{end}-{first}".')
-    return LinesAsked(given.handle, first, min(end - first + 1, MOST_LINES))
+    return LinesAsked(handle, first, min(end - first + 1, most))

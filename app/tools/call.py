@@ -16,6 +16,7 @@ from app.reading import (
     open_subject,
     path_of,
     query_text,
+    run_query,
     scan,
     session_in_any_case,
 )
@@ -34,9 +35,9 @@ from app.tools.search import search
 from content import model_text
 from content.greppable import needs_view
 from content.lines import LastLines, LinePager
-from content.text import clip, cut_head
+from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.errors import BadPattern, BadQuery, Gone, InvalidField, NotFound, ResultNotFound
+from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question
 from domain.handles import Handle, SessionKey, cut_off, forgiven_handle
 from extraction.queries import Query
@@ -44,7 +45,6 @@ from extraction.task import frame_failure
 from policies.facts import Offer
 
 _MOST_ITEMS = 1000
-_NEAR_CHARS = 60
 _LEAST_BYTES = 600
 
 _EXHAUSTED = (
@@ -229,13 +229,7 @@ async def _query(reading: Reading, arguments: QueryArguments, max_bytes: int) ->
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
     query = Query(arguments.query, room, stored.tool_name, _MOST_ITEMS, path=path_of(stored), has_arrays=True)
-    try:
-        answer = await rt.queries.run(
-            stored.tenant, query, stored.measure.bytes, partial(rt.store.read, stored)
-        )
-    except BadQuery as error:
-        near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
-        raise BadQuery(error.detail + near) from None
+    answer = await run_query(rt, stored, query)
     reading.found_nothing = bytes(answer.slice.result).decode() in NO_VALUE
     return query_text(query, answer, room)
 

@@ -213,6 +213,11 @@ function told(data) {
 
 const NAMES = { tool: "In place of the result", extract: "An answer", read: "Read back" };
 
+/** Where a result was handed on, unread by the model. */
+function handedOn(one) {
+  return h("p", { class: "handed-on" }, "Handed on to ", h("b", {}, foreign(one.tool_name)), " · ", bytes(one.bytes), " · ", when(one.timestamp));
+}
+
 /** What the model was given: returns the card, and how to read it again. */
 function givenCard(path, signal) {
   const list = h("div", { class: "given" });
@@ -220,6 +225,7 @@ function givenCard(path, signal) {
     const answer = await get(`${path}/given`, { limit: 200 }, { signal });
     const open = new Set([...list.querySelectorAll("details[open]")].map((one) => one.dataset.id));
     list.replaceChildren(...answer.given.map((one, index) => {
+      if (one.type === "pass_on") return handedOn(one);
       const details = h("details", { "data-id": one.entry_id, open: open.has(one.entry_id) || (index === 0 && !open.size) },
         h("summary", {}, NAMES[one.type] ?? one.type, " · ", one.outcome ? outcomeMark(one.outcome) : (one.strategy ?? ""), " · ", tokens(one.tokens), " · ", when(one.timestamp)),
         one.question === null ? null : h("p", { class: "mono" }, foreign(one.question)),

@@ -122,7 +122,7 @@ function timeline(entries, told) {
 
 function item(entry, told) {
   const handle = entry.details.tool_output_handle;
-  const name = entry.type === "tool" ? named(entry.tool_name) : "";
+  const name = ["tool", "pass_on"].includes(entry.type) ? named(entry.tool_name) : "";
   return h("span", { class: "row" }, when(entry.timestamp), kindOf(entry), handle && entry.type === "tool" ? h("a", { href: toResult(handle) }, name) : name,
     h("span", { class: "muted" }, [bytes(entry.details.bytes), `${short(entry.tokens_out)} tokens read`, entry.turn === null ? "" : `turn ${entry.turn}`, entry.tokens_saved > 0 ? `${short(entry.tokens_saved)} kept out` : ""].filter(Boolean).join(" · ")),
     h("span", { class: "muted" }, about(entry)),

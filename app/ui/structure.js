@@ -22,7 +22,7 @@ export async function treePanel(path, info, signal) {
   if (info.measure.bytes > MOST_TREE_BYTES) {
     return h("p", { class: "none" }, `The tree is for at most ${bytes(MOST_TREE_BYTES)}; this has ${bytes(info.measure.bytes)}. Read the lines as “greppable”, or query it under Table.`);
   }
-  const text = await (await request(`${path}/content?accounted=false`, { accept: "text/plain", signal })).text();
+  const text = await (await request(`${path}/content`, { accept: "text/plain", signal })).text();
   let data;
   try {
     data = JSON.parse(text, keepExact);

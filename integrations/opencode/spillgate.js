@@ -10,6 +10,7 @@ const key = process.env.SPILLGATE_KEY
 const shell = "" // how a shell calls `spillgate`, where that is not in its PATH: `spillgate hook install` writes it
 const hook = `/hooks/opencode${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
+const longestAnswer = 45_000 // milliseconds: a query may wait 10 s and run 30 s
 const mostBytes = 256 * 1024 * 1024
 const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
 const messageBytes = 1000
@@ -47,18 +48,46 @@ async function replace(input, output) {
   const sent = isBuiltIn
     ? { output: await wholeOutput(output) }
     : { content: output.content, isError: output.isError }
-  const body = JSON.stringify({ input, output: sent, cwd: process.cwd() })
-  const answer = await fetch(`${base}${hook}`, {
+  Object.assign(output, await ask(hook, { input, output: sent, cwd: process.cwd() }, patience))
+}
+
+async function ask(path, sent, milliseconds) {
+  const body = JSON.stringify(sent)
+  const answer = await fetch(base + path, {
     method: "POST",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,
     redirect: "error", // Another host would get the result, and write what the model reads.
-    signal: AbortSignal.timeout(Math.ceil(patience + body.length / 20_000)),
+    signal: AbortSignal.timeout(Math.ceil(milliseconds + body.length / 20_000)),
   })
   if (!answer.ok) throw new Error(`The service answered ${answer.status}.`)
-  Object.assign(output, await answer.json())
+  return answer.json()
+}
+
+// Whether the arguments of a call refer to stored results: a string that is a reference, and nothing more.
+const reference = /^spillgate:\/\/[^\s/?#]+\/[^\s/?#]+(?:[?#][^\r\n]*)?$/
+function refers(value) {
+  if (typeof value === "string") return reference.test(value)
+  return typeof value === "object" && value !== null && Object.values(value).some(refers)
+}
+
+// Stored results in place of what refers to them. An error is what the model reads: the tool does not run.
+async function handOn({ tool, sessionID }, args) {
+  if (/tool_output/.test(tool) || !refers(args)) return
+  let given
+  try {
+    given = await ask("/arguments", { session_id: sessionID, tool_name: tool, arguments: args }, longestAnswer)
+  } catch (error) {
+    await log(error).catch(() => {})
+    throw new Error(
+      "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it.",
+    )
+  }
+  if (given.refusal) throw new Error(given.refusal)
+  Object.assign(args, given.arguments)
 }
 
 export const Spillgate = async () => ({
+  "tool.execute.before": (input, output) => handOn(input, output.args),
   "tool.execute.after": (input, output) => replace(input, output).catch((error) => log(error).catch(() => {})),
 })

@@ -11,6 +11,7 @@ const shell = "" // how a shell calls `spillgate`, where that is not in its PATH
 const hook = `/hooks/pi${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 130_000 // milliseconds
+const longestResolving = 45_000 // milliseconds: a query may wait 10 s and run 30 s
 const mostBytes = 256 * 1024 * 1024
 const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
 const messageBytes = 1000
@@ -54,6 +55,30 @@ async function wholeContent({ content, details }) {
   return [{ type: "text", text: await readFile(path, "utf8") }, ...content.filter((block) => block.type !== "text")]
 }
 
+// Whether the arguments of a call refer to stored results: a string that is a reference, and nothing more.
+const reference = /^spillgate:\/\/[^\s/?#]+\/[^\s/?#]+(?:[?#][^\r\n]*)?$/
+function refers(value) {
+  if (typeof value === "string") return reference.test(value)
+  return typeof value === "object" && value !== null && Object.values(value).some(refers)
+}
+
+// Stored results in place of what refers to them. The reason of a block is what the model reads: the tool does not run.
+async function handOn({ toolName, input }, sessionId) {
+  if (/tool_output/.test(toolName) || !refers(input)) return undefined
+  try {
+    const call = { session_id: sessionId, tool_name: toolName, arguments: input }
+    const given = await ask("/arguments", call, longestResolving)
+    if (given.refusal) return { block: true, reason: given.refusal }
+    Object.assign(input, given.arguments)
+    return undefined
+  } catch (error) {
+    await log(error).catch(() => {})
+    const reason =
+      "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it."
+    return { block: true, reason }
+  }
+}
+
 export default function (pi) {
   const registered = new Set()
 
@@ -77,6 +102,8 @@ export default function (pi) {
   }
 
   pi.on("session_start", (event, ctx) => offerTools(ctx.sessionManager.getSessionId()).catch(() => {}))
+
+  pi.on("tool_call", (event, ctx) => handOn(event, ctx.sessionManager.getSessionId()))
 
   pi.on("tool_result", async (event, ctx) => {
     try {

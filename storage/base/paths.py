@@ -44,6 +44,16 @@ def make_directories(path: Path) -> None:
             os.close(fd)
 
 
+def used_share(path: Path) -> float:
+    """Returns what is used of the file system that holds `path`, as `df` shows it; 0 if it cannot say."""
+    try:
+        status = os.statvfs(path)
+    except OSError:
+        return 0.0
+    used = status.f_blocks - status.f_bfree
+    return used / (used + status.f_bavail) if used + status.f_bavail else 0.0
+
+
 class WatchedPath:
     """Remembers what is at `path` now. Error messages call it `name`."""
 

@@ -5,9 +5,16 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NotRequired, TypedDict, Unpack, cast
 
-from domain.accounting import AccountingEntry, EntryType
+from domain.accounting import PERIOD_MS, AccountingEntry, EntryType, GroupBy
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, next_epoch
-from domain.errors import Conflict, IdempotencyKeyReused, SessionEnded, TenantFull, TooManySessions
+from domain.errors import (
+    Conflict,
+    IdempotencyKeyReused,
+    SessionEnded,
+    SpillgateError,
+    TenantFull,
+    TooManySessions,
+)
 from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
@@ -15,6 +22,12 @@ from domain.results import UsageReport
 
 NOTHING = LedgerUsage(0, 0)
 _OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
+IDLE_MS = PERIOD_MS[GroupBy.HOUR]
+"""A session that was not used for so long may leave for a new one; or for a quarter of the retention."""
+ROLLED_TO = 0.9
+"""The share of `ledger_max_bytes` that is used after the oldest entries went into sums."""
+LEAVING = 0.02
+"""The share of `max_sessions` that leave together."""
 SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
 
@@ -36,6 +49,7 @@ class LedgerBase(ABC):
         self._clock = options["clock"]
         self._session_ms = int(options["session_retention_seconds"] * 1000)
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
+        self._idle_ms = min(IDLE_MS, self._session_ms // 4)
         self._quota_of = options.get("quota_of", unbounded)
 
     @property
@@ -125,6 +139,26 @@ def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted:
         raise reached(TenantFull, "ledger_max_bytes", quota.ledger_max_bytes)
     if opens and 0 < quota.max_sessions <= usage.sessions:
         raise reached(TooManySessions, "max_sessions", quota.max_sessions)
+
+
+def surplus(usage: LedgerUsage, quota: TenantQuota) -> int:
+    """The bytes that have to go once the tenant has reached its bound; 0 before."""
+    most = quota.ledger_max_bytes
+    return max(0, usage.bytes - int(most * ROLLED_TO)) if 0 < most <= usage.bytes else 0
+
+
+def leaving(usage: LedgerUsage, quota: TenantQuota) -> int:
+    """How many idle sessions leave once the tenant has reached its bound; 0 before."""
+    most = quota.max_sessions
+    return max(1, int(most * LEAVING)) if 0 < most <= usage.sessions else 0
+
+
+def with_time(error: SpillgateError, idle_at: int | None, now: int) -> SpillgateError:
+    """`idle_at` (Unix ms): when the next session may leave. None: no session ever will, and time cures
+    nothing."""
+    error.retryable = idle_at is not None
+    error.retry_after = None if idle_at is None else max(1, -(-(idle_at - now) // 1000))
+    return error
 
 
 def opened(session: Session | None, key: SessionKey, change: SessionChange, now: int) -> Session:

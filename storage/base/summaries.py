@@ -1,5 +1,6 @@
 """Filters and sums of accounting entries, for ledgers that do not leave both to a database."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -161,6 +162,42 @@ class GroupedSums:
         rows.sort(key=lambda row: (-row.tokens_saved, *(value or "" for value in row.groups.values())))
         rest = None if self._rest is None else self._rest.row()
         return Summary(rows, rest, is_damaged)
+
+
+class RolledSums:
+    """Sums of entries that are not kept, by hour. Their sessions and handles are not known."""
+
+    def __init__(self) -> None:
+        self._sums: dict[SummedEntry, Sums] = {}
+
+    def add(self, entry: AccountingEntry) -> None:
+        group = SummedEntry(
+            type=entry.type,
+            timestamp=entry.timestamp - entry.timestamp % PERIOD_MS[GroupBy.HOUR],
+            tenant=entry.tenant,
+            session_id="",
+            tool_name=entry.tool_name,
+            status=entry.status,
+            trigger=entry.trigger,
+            outcome=entry.outcome,
+            model=entry.model,
+            tool_kind=entry.tool_kind,
+            strategy=entry.strategy,
+        )
+        before = self._sums.get(group)
+        if before is None:
+            self._sums[group] = sums_of(entry)
+        else:
+            before.add(sums_of(entry))
+
+    def add_to(self, sums: GroupedSums, wanted: EntryFilter) -> None:
+        for group, one in self._sums.items():
+            if matches(group, wanted):
+                key = tuple(_value_of(group, key) or None for key in sums.keys)
+                sums.add(key, msgspec.structs.replace(one))
+
+    def forget(self, is_gone: Callable[[SummedEntry], bool]) -> None:
+        self._sums = {group: sums for group, sums in self._sums.items() if not is_gone(group)}
 
 
 def _value_of(entry: AccountingEntry | SummedEntry, key: GroupBy) -> str | None:

@@ -20,7 +20,7 @@ from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
-from storage.base.paths import Schema, WatchedPath, make_directories, refusal, take_lock
+from storage.base.paths import Schema, WatchedPath, make_directories, refusal, take_lock, used_share
 from storage.base.quota import Quota
 from storage.base.threads import Threads
 from storage.disk.draft import DiskDraft, GroupPublish
@@ -48,6 +48,7 @@ class Root:
         self, path: Path, max_bytes: int, files: Files | None = None, quota_of: QuotaOf = unbounded
     ) -> None:
         files = files or Files()
+        self.path = path
         self._fds: list[int] = []
         try:
             make_directories(path)
@@ -149,7 +150,6 @@ class DiskStore:
 
     constant_durability = Durability.DISK
     warnings: tuple[str, ...] = ()
-    load = Load()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:
         self._root = root
@@ -161,6 +161,10 @@ class DiskStore:
         # Names that no earlier process used: files left in `drafts` do not collide with new drafts.
         prefix = secrets.token_hex(8)
         self._names = (f"{prefix}-{number}" for number in itertools.count())
+
+    @property
+    def load(self) -> Load:
+        return Load(medium_share=used_share(self._root.path))
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         name = f"draft-{next(self._names)}"

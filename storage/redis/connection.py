@@ -91,6 +91,7 @@ class RedisConnection:
         self._facts: ServerFacts | None = None
         self._learned_at = float("-inf")
         self._is_away = False
+        self._why_away = ""
         self._try_at = 0.0
         self._schema: Schema | None = OURS
         self._listing = asyncio.Lock()
@@ -112,7 +113,8 @@ class RedisConnection:
 
     @property
     def load(self) -> Load:
-        return Load(self._running, self._max_connections, self._waiting)
+        share = 0.0 if self._facts is None else self._facts.memory_share
+        return Load(self._running, self._max_connections, self._waiting, share)
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
@@ -264,7 +266,7 @@ class RedisConnection:
         ends = begun + _seconds_left(begun) + more
         if self._is_away:
             if begun < self._try_at:
-                raise StoreUnavailable("Redis did not answer just now. Try again in a moment.")
+                raise StoreUnavailable(self._why_away)
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
         await self._wait_for_connection()
@@ -280,9 +282,11 @@ class RedisConnection:
                     # uvloop raises it for a connection that Redis has closed. redis-py does not retry it.
                     done = await act()
         except DRIVER_ERRORS as error:
+            failure = translated(error)
             if is_unreachable(error):
                 self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
-            raise translated(error) from error
+                self._why_away = failure.detail
+            raise failure from error
         finally:
             self._running -= 1
             self._gate.release()

@@ -90,7 +90,8 @@ class RedisEntries:
     async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
         wanted = adding.wanted
         # A sweep may have deleted entries of the first day.
-        since = max(wanted.since or 0, self._clock() - self._entry_ms + 1)
+        swept = self._clock() - self._entry_ms + 1
+        rolled = await self._rolled(shards)
         first, last = (wanted.since or 0) // DAY_MS, "+inf"
         if wanted.until is not None:
             last = str((wanted.until - 1) // DAY_MS)
@@ -103,7 +104,9 @@ class RedisEntries:
         for (shard, day), reply in zip(days, rows, strict=True):
             begins, ends = day * DAY_MS, (day + 1) * DAY_MS
             sums = self._sums(shard, day, reply)
-            if sums is None or begins < since or (wanted.until is not None and wanted.until < ends):
+            is_swept = begins < swept and rolled[shard] < begins
+            is_cut = is_swept or begins < (wanted.since or 0)
+            if sums is None or is_cut or (wanted.until is not None and wanted.until < ends):
                 part = replace(
                     wanted, since=max(wanted.since or 0, begins), until=min(wanted.until or ends, ends)
                 )
@@ -115,6 +118,15 @@ class RedisEntries:
                     known["tenant"] = shard.tenant
                     known.update((period.value, period_of(begins, period)) for period in _OF_DAY)
                     adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
+
+    async def _rolled(self, shards: Sequence[Shard]) -> dict[Shard, int]:
+        """Up to which time entries were deleted for their bytes: until then the sums of days know more."""
+        states = [shard.key("state") for shard in shards]
+        replies = await self._redis.commands([("HGET", state, "rolled") for state in states])
+        return {
+            shard: self._redis.counter(f"{state} rolled", reply)
+            for shard, state, reply in zip(shards, states, replies, strict=True)
+        }
 
     def _sums(self, shard: Shard, day: int, reply: Any) -> list[tuple[Group, Sums]] | None:
         """`reply` is that to HGETALL. None if the sums are damaged."""

@@ -14,13 +14,14 @@ result:<handle>      hash     info of a result, and its body or the key of its b
 results:<session>    zset     file ids of a session by their last use; expires
 due                  zset     `handle size body` of all results by their expiry
 held                 string   bytes of all results
-session:<session>    hash     `s` checksum and session, `r` its reserved tokens, `u` its last use, a receipt
-                              for each `epoch:call`; expires
+session:<session>    hash     `s` checksum and session, `r` its reserved tokens, `u` its last use, `h` if it
+                              stored a result, a receipt for each `epoch:call`; expires
 findings:<session>   hash     texts by `epoch:name`; expires
 live · ended         zset     sessions by name · by the time of their end
 sizes                hash     bytes that each session counts for
 state                hash     `bytes` of sessions and entries; `wait`, how much later than its time the id of
-                              an entry may be
+                              an entry may be; `rolled`, up to which time (ms) entries were deleted for their
+                              bytes, and stand in the sums of their days
 entries              stream   accounting entries, `e` and its time `t`; expires
 handles              zset     handles by when they were last stored; expires
 days                 zset     days that have sums; expires

@@ -1,20 +1,21 @@
 """Sessions and accounting in Redis: what becomes of a session is decided by storage/base/session_rules.py."""
 
+import asyncio
 import heapq
 import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Unpack
 
 from domain.accounting import AccountingEntry
 from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import TenantFull
+from domain.errors import TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
-from domain.quotas import LedgerUsage, Purged
+from domain.quotas import LedgerUsage, Purged, TenantQuota
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
@@ -26,6 +27,10 @@ from storage.redis.records import LARGEST, check_count, encoded, pack_kept
 from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
+_PAUSE_MS = 1000
+"""Between two attempts to make room, where there was none."""
+_ROLLS = 10
+"""The most batches of entries that one request deletes."""
 _LISTED_AT_ONCE = 1000
 _FRESH_SECONDS = 1.0
 _STEP_BYTES = 4096
@@ -161,6 +166,12 @@ class RedisLedger(RedisEntries, LedgerBase):
         state, _ = await self._sessions.change(key, decide)
         return state.session
 
+    async def release(self, key: SessionKey) -> Session | None:
+        session = (await self._sessions.read(key)).session
+        if session is not None and session.ended_at is None:
+            await self._leave(shard_of(key), "live", LARGEST, 1, name=key.session_id)
+        return session
+
     async def sessions(
         self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> SessionPage:
@@ -287,7 +298,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         with quotas once a second, and whenever the writes of this replica may have reached one since."""
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
-            return partial(session_rules.check_room, session_rules.NOTHING, most)
+            return partial(self._check_room, _TenantUsage(), most)
         known, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
         used = known.usage
         if (
@@ -295,18 +306,106 @@ class RedisLedger(RedisEntries, LedgerBase):
             or (most.max_sessions and used.sessions + known.steps >= most.max_sessions)
             or (most.ledger_max_bytes and used.bytes + known.size >= most.ledger_max_bytes)
         ):
-            counts = await self._used(shards_of(tenant))
-            used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
-            known.usage, known.counted_at, known.steps, known.size = used, now, 0, 0
+            used = await self._counted(tenant, known)
+        if session_rules.surplus(used, most) or session_rules.leaving(used, most):
+            used = await self._room_made(tenant, known, most)
         known.steps, known.size = known.steps + 1, known.size + 2 * size + _STEP_BYTES
-        return partial(session_rules.check_room, used, most)
+        return partial(self._check_room, known, most)
+
+    def _check_room(
+        self, known: "_TenantUsage", most: TenantQuota, *, opens: bool, admitted: bool = False
+    ) -> None:
+        try:
+            session_rules.check_room(known.usage, most, opens=opens, admitted=admitted)
+        except (TenantFull, TooManySessions) as error:
+            idle_at = known.first_use and known.first_use + self._idle_ms
+            raise session_rules.with_time(error, idle_at or None, self._clock()) from None
+
+    async def _room_made(self, tenant: str, known: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
+        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones. Of the
+        callers that need room, one makes it; where there is none, once a second."""
+        async with known.making:
+            used = await self._counted(tenant, known)
+            if self._clock() < known.try_at:
+                return used
+            if surplus := session_rules.surplus(used, most):
+                await self._roll_up(tenant, surplus)
+                used = await self._counted(tenant, known)
+            if session_rules.surplus(used, most):
+                await self._leave_all(tenant, "ended", LARGEST, _BATCH)
+                used = await self._counted(tenant, known)
+            is_full = session_rules.surplus(used, most) > 0
+            if count := _BATCH if is_full else session_rules.leaving(used, most):
+                idle_since = self._clock() - self._idle_ms
+                gone, _ = await self._leave_all(tenant, "live", idle_since, count, only_empty=True)
+                left, known.first_use = await self._leave_all(tenant, "live", idle_since, count - gone)
+                used = await self._counted(tenant, known)
+                if not gone + left:
+                    known.try_at = self._clock() + _PAUSE_MS
+            return used
+
+    async def _counted(self, tenant: str, known: "_TenantUsage") -> LedgerUsage:
+        counts = await self._used(shards_of(tenant))
+        used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
+        known.usage, known.counted_at, known.steps, known.size = used, time.monotonic(), 0, 0
+        return used
+
+    async def _roll_up(self, tenant: str, surplus: int) -> None:
+        """Deletes the oldest entries of the tenant, a batch of one shard at a time. The sums of their days
+        were written with them."""
+        shards = shards_of(tenant)
+        for _ in range(_ROLLS):
+            heads = await self._redis.commands(
+                [("XRANGE", shard.key("entries"), "-", "+", "COUNT", 1) for shard in shards]
+            )
+            oldest = [
+                (int(items[0][0].partition(b"-")[0]), shard.number, shard)
+                for items, shard in zip(heads, shards, strict=True)
+                if items
+            ]
+            if surplus <= 0 or not oldest:
+                break
+            *_, shard = min(oldest)
+            keys = [shard.key("state"), shard.key("entries")]
+            _, size = await self._redis.script("roll", keys, (_BATCH, surplus))
+            surplus -= size
+
+    async def _leave_all(
+        self, tenant: str, names: str, idle_since: int, count: int, *, only_empty: bool = False
+    ) -> tuple[int, int]:
+        """Forgets up to `count` sessions of all shards. Returns how many, and the earliest last use of the
+        others, 0 if there are none."""
+        gone, first = 0, 0
+        for shard in shards_of(tenant):
+            left, use = await self._leave(shard, names, idle_since, count - gone, only_empty=only_empty)
+            gone, first = gone + left, min(first or use, use or first)
+        return gone, first
+
+    async def _leave(
+        self,
+        shard: Shard,
+        names: str,
+        idle_since: int,
+        count: int,
+        *,
+        only_empty: bool = False,
+        name: str = "",
+    ) -> tuple[int, int]:
+        keys = [shard.key(one) for one in ("state", "sizes", names)]
+        args = (shard.key(""), idle_since, max(0, count), "empty" if only_empty else "", name)
+        gone, first = await self._redis.script("leave", keys, args)
+        return gone, first
 
 
 @dataclass(slots=True)
 class _TenantUsage:
-    """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since."""
+    """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since. `first_use`:
+    the earliest last use of its sessions, as of the last time that room was made, 0 if it has none."""
 
     usage: LedgerUsage = session_rules.NOTHING
     counted_at: float = float("-inf")
     steps: int = 0
     size: int = 0
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    try_at: int = 0
+    first_use: int = 0

@@ -65,6 +65,22 @@ class KeyLines(NamedTuple):
     faults: list[str]
 
 
+class KeyUse(NamedTuple):
+    """Whether a key of the file `encrypts` what is stored now, and until when (Unix ms) something that it
+    encrypted may be stored; None: nothing is, and its line can be taken out."""
+
+    id: str
+    encrypts: bool
+    needed_until: int | None
+
+
+class KeyUses(NamedTuple):
+    """`missing`: how many more key ids are in use that the file does not have."""
+
+    keys: list[KeyUse]
+    missing: int
+
+
 def is_sealed(text: str | None) -> bool:
     return text is not None and text.startswith(PREFIX)
 

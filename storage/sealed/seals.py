@@ -16,7 +16,17 @@ from domain.errors import ConfigError, StorageError, StoreUnavailable
 from domain.handles import Handle, new_handle
 from domain.ports import Clock, ResultStore
 from domain.results import Measure, StoredResult
-from storage.sealed.keys import CHECKS, KEY_BYTES, KEY_SETTING, PREFIX, KeyRing, StorageKey, UnknownKey
+from storage.sealed.keys import (
+    CHECKS,
+    KEY_BYTES,
+    KEY_SETTING,
+    PREFIX,
+    KeyRing,
+    KeyUse,
+    KeyUses,
+    StorageKey,
+    UnknownKey,
+)
 
 SALT = 32
 TAG = 16
@@ -178,6 +188,17 @@ class KeyChecks:
                 "last result has expired."
             )
         self._verified = keys
+
+    async def uses(self) -> KeyUses:
+        """Which keys are in use. Raises StorageError."""
+        keys, writing = self.seals.ring.in_force.values(), self.seals.writing
+        checks = [await self._store.find(CHECKS.tenant, _handle(key)) for key in keys]
+        (known,) = await self._store.count_results([CHECKS])
+        uses = [
+            KeyUse(key.id, key is writing, None if check is None else check.expires_at)
+            for key, check in zip(keys, checks, strict=True)
+        ]
+        return KeyUses(uses, known - sum(check is not None for check in checks))
 
     async def _check_of(self, key: StorageKey) -> StoredResult | None:
         """Raises ConfigError if it was made with another key."""

@@ -3,10 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar, cast
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
 from storage.base.threads import Batches
+from storage.sqlite.checkpoints import Checkpoints
+from storage.sqlite.reserve import Reserve
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]
@@ -31,21 +34,38 @@ class State(Protocol):
         ...
 
 
+class _Job(NamedTuple):
+    """`deletes`: the change makes room."""
+
+    change: Change
+    deletes: bool
+
+
 class GroupCommit:
     """The only writer of a database, with its own thread and connection. `guard` is called before each
-    commit; if it raises a StorageError, nothing is written and every caller gets the error."""
+    commit; if it raises a StorageError, nothing is written and every caller gets the error. On a full disk
+    changes that delete are written into the `reserve`."""
 
-    def __init__(self, connection: sqlite3.Connection, state: State, guard: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        state: State,
+        guard: Callable[[], None],
+        reserve: Reserve,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self._connection = connection
         self._state = state
         self._guard = guard
-        self._batches = Batches(self._commit, "ledger-write", MOST)
+        self._reserve = reserve
+        self._checkpoints = checkpoints
+        self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
-    def run(self, change: Callable[[sqlite3.Connection], T]) -> Awaitable[T]:
+    def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
         """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
         change that raises a SpillgateError must not have written anything: the other changes of its
-        transaction are committed."""
-        return cast(Awaitable[T], self._batches.run(change))
+        transaction are committed. `deletes`: it makes room, and may use the reserve."""
+        return cast(Awaitable[T], self._batches.run(_Job(change, deletes)))
 
     @property
     def pending(self) -> int:
@@ -55,15 +75,43 @@ class GroupCommit:
     async def close(self) -> None:
         """Commits the waiting changes, then closes the connection."""
         await self._batches.close()
+        if self._checkpoints is not None:
+            await asyncio.to_thread(self._checkpoints.close)
         await asyncio.to_thread(self._connection.close)
+        self._reserve.close()
 
-    def _commit(self, changes: Sequence[Change]) -> list[object]:
+    def _commit(self, jobs: Sequence[_Job]) -> list[object]:
         """Returns the value or the error of each change."""
+        deleting = [job.change for job in jobs if job.deletes]
+        if self._reserve.fill():
+            outcomes = self._committed([job.change for job in jobs])
+            if not deleting or not _is_full(outcomes):
+                return outcomes
+        outcomes = self._committed(deleting)
+        if _is_full(outcomes):
+            self._make_room()
+            outcomes = self._committed(deleting)
+        while _is_full(outcomes) and self._reserve.spend():
+            outcomes = self._committed(deleting)
+        deleted = iter(outcomes)
+        return [next(deleted) if job.deletes else _full() for job in jobs]
+
+    def _make_room(self) -> None:
+        """Empties the -wal file, whose pages may need the reserve in the database's file."""
+        while self._reserve.spend():
+            pass
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._reserve.fill()
+
+    def _committed(self, changes: Sequence[Change]) -> list[object]:
+        if not changes:
+            return []
         try:
             return self._transaction(changes)
         except UNKEEPABLE:
             if len(changes) > 1:
-                return [outcome for change in changes for outcome in self._commit([change])]
+                return [outcome for change in changes for outcome in self._committed([change])]
             return [unkeepable()]
         except sqlite3.Error as error:
             return [translated(error) for _ in changes]
@@ -83,6 +131,8 @@ class GroupCommit:
             self._state.reset()
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+        if self._checkpoints is not None:
+            self._checkpoints.finish(connection)
         return outcomes
 
 
@@ -93,6 +143,15 @@ def _outcome(change: Change, connection: sqlite3.Connection) -> object:
         return error
 
 
+def _is_full(outcomes: Sequence[object]) -> bool:
+    """Whether the medium is full: not the quota of a tenant, which is an error of a single change."""
+    return bool(outcomes) and all(type(one) is StoreFull for one in outcomes)
+
+
+def _full() -> StoreFull:
+    return StoreFull("The ledger's disk is full. Free space on it and try again.")
+
+
 def unkeepable() -> InvalidField:
     return InvalidField("A number or a text in it cannot be kept. Use numbers below 2^63 and valid Unicode.")
 
@@ -101,7 +160,7 @@ def translated(error: sqlite3.Error) -> StorageError:
     failure: StorageError
     code = getattr(error, "sqlite_errorcode", 0)
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
-        failure = StoreFull("The ledger's disk is full. Free space on it and try again.")
+        failure = _full()
     elif code & 0xFF == sqlite3.SQLITE_CORRUPT:
         failure = StoreUnavailable("The ledger's file is damaged. The operator can restore it from a backup.")
     else:

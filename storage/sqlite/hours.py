@@ -25,8 +25,9 @@ MOST_ENTRIES = 100_000
 MOST_RANGES = 16
 """With more ranges of listed hours, a summary reads the entries of all of its time."""
 
-_END = (1 << 62) // HOUR_MS
-"""After every hour."""
+END = 1 << 62
+"""After every time."""
+_END = END // HOUR_MS
 
 LISTED = "SELECT tenant, hour FROM unsummed_hours WHERE typeof(hour) = 'integer'"
 _LISTED_OF_TENANTS = (
@@ -40,14 +41,14 @@ FROM_HOUR = f"seq >= min(ifnull(({_SINCE}), {_FIRST_UNSUMMED}), {_FIRST_UNSUMMED
 """A condition that is true for all entries of a tenant in an hour and later, and for few others."""
 _COUNT = "SELECT count(*) FROM entries WHERE tenant = ? AND timestamp >= ? AND timestamp < ?"
 _ADD = (
-    f"INSERT INTO hour_sums SELECT tenant, timestamp / {HOUR_MS}, type, tool_name, ifnull(trigger, x''),"  # noqa: S608
+    f"INSERT INTO {{table}} SELECT tenant, timestamp / {HOUR_MS}, type, tool_name, ifnull(trigger, x''),"  # noqa: S608
     " ifnull(outcome, x''), status, ifnull(model, x''), ifnull(strategy, x''), ifnull(tool_kind, x''),"
     " min(seq), count(*), sum(status = 'failed'), sum(bytes), sum(tokens_in), sum(tokens_out),"
     " sum(tokens_saved), sum(latency), max(latency), total(cost_usd), sum(observed_tokens_saved),"
     " sum(stored), sum(first_question), sum(found_nothing), sum(costs_more)"
-    " FROM entries {} WHERE {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    " FROM entries {index} WHERE {condition} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
 )
-_ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
+_ADD_UP = (
     " ON CONFLICT DO UPDATE SET first_seq = min(first_seq, excluded.first_seq),"
     " entries = entries + excluded.entries, failed = failed + excluded.failed,"
     " bytes = bytes + excluded.bytes, tokens_in = tokens_in + excluded.tokens_in,"
@@ -58,8 +59,16 @@ _ADD_NEW = _ADD.format("NOT INDEXED", f"seq > ({SUMMED_SEQ})") + (
     " stored = stored + excluded.stored, asked_back = asked_back + excluded.asked_back,"
     " found_nothing = found_nothing + excluded.found_nothing, costs_more = costs_more + excluded.costs_more"
 )
+_ADD_NEW = _ADD.format(table="hour_sums", index="NOT INDEXED", condition=f"seq > ({SUMMED_SEQ})") + _ADD_UP
+_ROLL_UP = _ADD.format(table="rolled_sums", index="", condition="seq IN ({seqs})") + _ADD_UP
+_FORGET_ROLLED = "DELETE FROM rolled_sums WHERE hour < ?"
+_FORGET_ROLLED_OF = "DELETE FROM rolled_sums WHERE tenant = ?"
 _MARK = "UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)"
-_ADD_HOUR = _ADD.format("", f"tenant = ? AND timestamp >= ? AND timestamp < ? AND seq <= ({SUMMED_SEQ})")
+_ADD_HOUR = _ADD.format(
+    table="hour_sums",
+    index="",
+    condition=f"tenant = ? AND timestamp >= ? AND timestamp < ? AND seq <= ({SUMMED_SEQ})",
+)
 _FORGET = "DELETE FROM hour_sums WHERE tenant = ? AND hour = ?"
 _UNLIST = "DELETE FROM unsummed_hours WHERE tenant = ? AND hour = ?"
 _FORGET_SUMS = (
@@ -101,11 +110,22 @@ def sum_up_again(connection: sqlite3.Connection, tenant: str, hour: int) -> None
     connection.execute(_UNLIST, (tenant, hour))
 
 
+def roll_up(connection: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    """Adds entries that are about to be deleted to the sums of what is not kept any more."""
+    connection.execute(_ROLL_UP.format(seqs=", ".join(map(str, seqs))))
+
+
+def forget_rolled(connection: sqlite3.Connection, oldest: int) -> None:
+    """Deletes the sums of the hours before `oldest` (Unix ms)."""
+    connection.execute(_FORGET_ROLLED, (oldest // HOUR_MS,))
+
+
 def forget_tenant(connection: sqlite3.Connection, tenant: str, most: int) -> bool:
     """Deletes about `most` sums of a tenant without entries. Returns whether none is left."""
     if connection.execute(_FORGET_SUMS, (tenant, tenant, most)).rowcount > most:
         return False
     connection.execute(_FORGET_HOURS, (tenant,))
+    connection.execute(_FORGET_ROLLED_OF, (tenant,))
     return True
 
 

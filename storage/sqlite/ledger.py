@@ -19,7 +19,7 @@ from domain.quotas import LedgerUsage, Purged
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import cursor_after, position_of
-from storage.base.paths import WatchedPath
+from storage.base.paths import WatchedPath, used_share
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.threads import Threads
 from storage.sqlite import hours, rows
@@ -40,15 +40,18 @@ class SqliteLedger(LedgerBase):
         super().__init__(**options)
         # SQLite follows links, too: the lock and the -wal file are beside the file itself.
         link, path = path, Path(os.path.realpath(path))
+        self._path = path
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(self._quota_of, usages)
+        self._state = SqliteState(self._quota_of, usages, self._clock, self._idle_ms)
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
         files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
         self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
-        self._writer = GroupCommit(database.writer, self._state, self._check_paths)
+        self._writer = GroupCommit(
+            database.writer, self._state, self._check_paths, database.reserve, database.checkpoints
+        )
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
@@ -56,7 +59,7 @@ class SqliteLedger(LedgerBase):
 
     @property
     def load(self) -> Load:
-        return Load(waiting=self._writer.pending)
+        return Load(waiting=self._writer.pending, medium_share=used_share(self._path))
 
     async def enter(self, call: Call) -> Entered:
         known = self._state.committed(call.key)
@@ -64,7 +67,7 @@ class SqliteLedger(LedgerBase):
             return await self._entered(call)
         # Without a name there is nothing to look up.
         session_rules.alive(known)
-        self._state.check_room_now(call.key.tenant, opens=False)
+        await self._make_room(call.key.tenant, opens=False)
         return Entered(known)
 
     async def _entered(self, call: Call) -> Entered:
@@ -78,7 +81,7 @@ class SqliteLedger(LedgerBase):
         if entered.receipt is not None:
             return entered
         opens = known is None and not self._now(partial(rows.counted_usage, key=key)).sessions
-        self._state.check_room_now(key.tenant, opens=opens)
+        await self._make_room(key.tenant, opens=opens)
         report = call.report
         if report is None or entered.session.reported(report).session is entered.session:
             return entered
@@ -93,6 +96,11 @@ class SqliteLedger(LedgerBase):
 
         return await self._writer.run(apply)
 
+    async def _make_room(self, tenant: str, *, opens: bool) -> None:
+        """Raises TenantFull, TooManySessions."""
+        if not self._state.has_room(tenant, opens=opens):
+            await self._writer.run(partial(self._state.check_room, tenant=tenant, opens=opens))
+
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
         return await self._writer.run(partial(_charge, self._state, charge, row, forced))
@@ -101,7 +109,9 @@ class SqliteLedger(LedgerBase):
         row = _row(entry)
 
         def change(connection: sqlite3.Connection) -> None:
-            self._state.check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
+            self._state.check_room(
+                connection, entry.tenant, opens=False, admitted=session_rules.is_admitted(entry)
+            )
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
@@ -144,7 +154,16 @@ class SqliteLedger(LedgerBase):
             after = session_rules.ended(before or session_rules.fresh(key, now), now)
             return self._state.save(connection, before, after)
 
-        return await self._writer.run(end)
+        return await self._writer.run(end, deletes=True)
+
+    async def release(self, key: SessionKey) -> Session | None:
+        def release(connection: sqlite3.Connection) -> Session | None:
+            session = self._state.read(connection, key)
+            if session is not None and session.ended_at is None:
+                self._state.forget(connection, key)
+            return session
+
+        return await self._writer.run(release, deletes=True)
 
     async def sessions(
         self, tenant: str, limit: int, cursor: str | None, *, newest_first: bool = False
@@ -211,16 +230,16 @@ class SqliteLedger(LedgerBase):
         times, state = Times(now, now - self._session_ms, now - self._entry_ms), self._state
         for stale in await self._later(STALE, [times.idle_since, times.oldest]):
             forget = partial(state.forget_session, key=SessionKey(*stale), times=times)
-            while not await self._writer.run(forget):
+            while not await self._writer.run(forget, deletes=True):
                 pass
-        while await self._writer.run(partial(state.forget_entries, times=times)):
+        while await self._writer.run(partial(state.forget_entries, times=times), deletes=True):
             pass
         for tenant, hour in await self._later(hours.LISTED, []):
             await self._writer.run(partial(hours.sum_up_again, tenant=tenant, hour=hour))
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
     async def delete_tenant(self, tenant: str) -> Purged:
-        return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant))
+        return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant), deletes=True)
 
     async def usage(self) -> dict[str, LedgerUsage]:
         return self._state.usage()
@@ -293,7 +312,7 @@ def _charge(
     session = session_rules.admitted(before, charge)
     admitted = session_rules.is_admitted(charge.entry)
     opens = before is None and not rows.counted_usage(connection, charge.key).sessions
-    state.check_room(charge.key.tenant, opens=opens, admitted=admitted)
+    state.check_room(connection, charge.key.tenant, opens=opens, admitted=admitted)
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None

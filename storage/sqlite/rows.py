@@ -29,7 +29,7 @@ from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
-from storage.sqlite.hours import FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
+from storage.sqlite.hours import END, FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
 from storage.sqlite.schema import OF_ENTRY
 
 Row = tuple[object, ...]
@@ -91,10 +91,9 @@ _OF_ENTRIES = (
     " max(latency) AS latency_max"
     " FROM entries"
 )
-_OF_HOURS = (
+_OF_SUMS = (
     f"sum(entries) AS entries, sum(failed) AS failed, {_ADDED}, sum(asked_back) AS asked_back,"
-    " max(latency_max) AS latency_max"
-    " FROM hour_sums"
+    " max(latency_max) AS latency_max FROM "
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -241,8 +240,8 @@ def summary_query(
     wanted: EntryFilter, group_by: Sequence[GroupBy], summed: Sequence[Hours] = ()
 ) -> tuple[str, list[object]]:
     """Rows of a group's values and its sums, most tokens saved first. `summed`: hours that are answered from
-    their sums. The index `sums_of_time` holds all other columns that this needs, except `session_id` and
-    `handle`."""
+    their sums; those of entries that are not kept are added. The index `sums_of_time` holds all other columns
+    that this needs, except `session_id` and `handle`."""
     columns, of_entry, of_hour, in_order = "", "", "", list[str]()
     for number, key in enumerate(group_by):
         grouped, entry, hour, column = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
@@ -271,10 +270,18 @@ def summary_query(
         add(of_entry + _OF_ENTRIES, timed, f" AND seq <= ({SUMMED_SEQ})" if summed else "", groups)
     for hours in summed:
         every = replace(wanted, since=None, until=None)
-        add(of_hour + _OF_HOURS, every, " AND hour >= ? AND hour < ?", ", ".join(in_order), *hours)
+        add(
+            f"{of_hour}{_OF_SUMS}hour_sums", every, " AND hour >= ? AND hour < ?", ", ".join(in_order), *hours
+        )
     if summed:
         # By the number of the row: the index of times would be read whole.
         add(f"{of_entry}{_OF_ENTRIES} NOT INDEXED", wanted, f" AND seq > ({SUMMED_SEQ})", groups)
+    if wanted.session_id is None and wanted.handle is None:
+        every = replace(wanted, since=None, until=None)
+        span = -(-(wanted.since or 0) // HOUR_MS), -(-(wanted.until or END) // HOUR_MS)
+        rolled = ", ".join("NULL" if column == "session_id" else column for column in in_order)
+        select = of_hour.replace("nullif(session_id, x'')", "NULL")
+        add(f"{select}{_OF_SUMS}rolled_sums", every, " AND hour >= ? AND hour < ?", rolled, *span)
     order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups.split(", "))])
     query = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
     return f"{query} GROUP BY {groups} ORDER BY {order}", values

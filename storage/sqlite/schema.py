@@ -10,11 +10,13 @@ from pathlib import Path
 from domain import __version__
 from domain.errors import ConfigError
 from storage.base.paths import Schema, make_directories, refusal, take_lock
+from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.hours import sum_up_new
+from storage.sqlite.reserve import Reserve
 
 log = logging.getLogger("spillgate.storage")
 
-VERSION = 9
+VERSION = 10
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"
 
@@ -56,12 +58,7 @@ OF_CHARGE = {
 }
 """The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
 
-_SUMS = """
-CREATE INDEX sums_of_time ON entries (
-  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
-  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
-  costs_more
-);
+_HOUR_SUMS = """\
 CREATE TABLE hour_sums (
   tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT NOT NULL, tool_name TEXT NOT NULL,
   trigger TEXT NOT NULL, outcome TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
@@ -72,7 +69,16 @@ CREATE TABLE hour_sums (
   observed_tokens_saved INTEGER NOT NULL, stored INTEGER NOT NULL, asked_back INTEGER NOT NULL,
   found_nothing INTEGER NOT NULL, costs_more INTEGER NOT NULL,
   PRIMARY KEY (tenant, hour, type, tool_name, trigger, outcome, status, model, strategy, tool_kind)
-) WITHOUT ROWID;
+) WITHOUT ROWID;"""
+_ROLLED_SUMS = _HOUR_SUMS.replace("hour_sums", "rolled_sums")
+"""The sums of entries that are not kept: see hours.roll_up."""
+
+_SUMMING = """
+CREATE INDEX sums_of_time ON entries (
+  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
+  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
+  costs_more
+);
 CREATE TABLE summed (one INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
 INSERT INTO summed VALUES (1, 0);
 CREATE TABLE unsummed_hours (
@@ -84,6 +90,7 @@ CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
     WHERE seq > ifnull((SELECT max(seq) FROM entries), 0);
 END;
 """
+_SUMS = _HOUR_SUMS + _SUMMING
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -93,7 +100,8 @@ CREATE TABLE sessions (
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE entries (seq INTEGER PRIMARY KEY, {columns});
-{sums}CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
+{sums}{rolled}
+CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
 CREATE TABLE findings (
@@ -118,6 +126,7 @@ ALTER TABLE entries ADD COLUMN stored {_COUNTED};
 ALTER TABLE entries ADD COLUMN first_question {_COUNTED};
 ALTER TABLE entries ADD COLUMN found_nothing {_COUNTED};
 ALTER TABLE entries ADD COLUMN costs_more {_COUNTED};{_SUMS}""",
+    9: _ROLLED_SUMS,
 }
 """The statements that follow each older version, up to the next."""
 
@@ -127,6 +136,8 @@ class DatabaseConnections:
     """`lock` is the open lock file. Closing it frees the database for another process."""
 
     lock: int
+    reserve: Reserve
+    checkpoints: Checkpoints
     writer: sqlite3.Connection
     by_key: sqlite3.Connection
     long: sqlite3.Connection
@@ -144,7 +155,12 @@ def open_database(path: Path) -> DatabaseConnections:
             _prepare(writer, path)
             by_key = _connect(path, "ro")
             failed.callback(by_key.close)
-            connections = DatabaseConnections(lock, writer, by_key, _connect(path, "ro"))
+            reserve = Reserve(path.with_name(f"{path.name}.reserve"))
+            failed.callback(reserve.close)
+            long = _connect(path, "ro")
+            failed.callback(long.close)
+            checkpoints = Checkpoints(_connect(path, "rw"))
+            connections = DatabaseConnections(lock, reserve, checkpoints, writer, by_key, long)
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error
@@ -177,8 +193,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"{path} is on a file system without shared memory. Put it on a local disk.")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    # 16 MB between checkpoints, each of which syncs: four times the default.
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    # See storage/sqlite/checkpoints.py.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
     _make_tables(connection, path)
 
 
@@ -188,7 +204,7 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if version == VERSION:
         return
     columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
-    new = _SCHEMA.format(columns=columns, sums=_SUMS)
+    new = _SCHEMA.format(columns=columns, sums=_SUMS, rolled=_ROLLED_SUMS)
     steps = [new] if version == 0 else [_MIGRATIONS.get(at, "") for at in range(version, VERSION)]
     if not steps or not all(steps):
         refused = refusal(str(path), Schema(version, _written_by(connection)), VERSION)

@@ -4,11 +4,13 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from domain.budget import Session
-from domain.errors import StoreFull
+from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import SessionKey
-from domain.quotas import LedgerUsage, Purged, QuotaOf
+from domain.ports import Clock
+from domain.quotas import LedgerUsage, Purged, QuotaOf, TenantQuota
 from storage.base import session_rules
 from storage.sqlite import hours, rows
 
@@ -35,6 +37,19 @@ _OLDEST = (
     f"SELECT {_ENTRY} FROM (SELECT * FROM entries WHERE timestamp <= ? ORDER BY seq LIMIT ?)"  # noqa: S608
     " WHERE timestamp <= ?"
 )
+_OLDEST_OF_TENANT = f"SELECT {_ENTRY} FROM entries WHERE tenant = ? ORDER BY timestamp LIMIT ?"  # noqa: S608
+_ENDED_OF_TENANT = (
+    "SELECT session_id FROM sessions WHERE tenant = ? AND ended_at IS NOT NULL ORDER BY ended_at LIMIT ?"
+)
+# Of the sessions used longest ago, so that a tenant with many of them does not hold up the writer.
+_IDLE_OF_TENANT = (
+    "SELECT session_id FROM (SELECT * FROM sessions WHERE tenant = ? AND ended_at IS NULL"
+    " AND last_used_at <= ? ORDER BY last_used_at LIMIT 1000) AS idle"
+    " ORDER BY EXISTS(SELECT 1 FROM entries WHERE entries.tenant = idle.tenant AND handle IS NOT NULL"
+    " AND handle >= 'session-' || idle.session_id || '/' AND handle < 'session-' || idle.session_id || '0'),"
+    " last_used_at LIMIT ?"
+)
+_FIRST_USE = "SELECT min(last_used_at) FROM sessions WHERE tenant = ? AND ended_at IS NULL"
 _OF_TENANT = f"SELECT {_ENTRY} FROM entries WHERE tenant = ? LIMIT ?"  # noqa: S608
 _SESSIONS_OF_TENANT = (
     "SELECT session_id FROM sessions WHERE tenant = ? AND session_id NOT GLOB '*[^ -~]*' LIMIT ?"
@@ -62,7 +77,9 @@ class SqliteState:
     """Committed sessions and usages are read on the event loop's thread; all else on the writer's thread.
     Readers see the changes of a transaction after its commit."""
 
-    def __init__(self, quota_of: QuotaOf, usages: dict[str, LedgerUsage]) -> None:
+    def __init__(self, quota_of: QuotaOf, usages: dict[str, LedgerUsage], clock: Clock, idle_ms: int) -> None:
+        self._clock = clock
+        self._idle_ms = idle_ms
         self._quota_of = quota_of
         self._usages = usages
         self._committed: dict[SessionKey, Session] = {}
@@ -87,17 +104,17 @@ class SqliteState:
         """`before` is the session as it was read. Raises StoreFull, TooManySessions if this opens a session
         and the tenant has reached a bound."""
         if before is None:
-            self._count_change(rows.counted_usage(connection, session.key), session)
+            self._count_change(connection, rows.counted_usage(connection, session.key), session)
         elif not session_rules.counts_alike(before, session):
-            self._count_change(session_rules.session_usage(before), session)
+            self._count_change(connection, session_rules.session_usage(before), session)
         self._changed[session.key] = session
         return session
 
-    def _count_change(self, old: LedgerUsage, session: Session) -> None:
+    def _count_change(self, connection: sqlite3.Connection, old: LedgerUsage, session: Session) -> None:
         new = session_rules.session_usage(session)
         tenant = session.key.tenant
         if new.sessions > old.sessions:
-            self.check_room(tenant, opens=True)
+            self.check_room(connection, tenant, opens=True)
         if new != old:
             self.count(tenant, new.sessions - old.sessions, new.bytes - old.bytes)
 
@@ -148,7 +165,7 @@ class SqliteState:
     ) -> None:
         """Keeps nothing if the tenant has reached its bound of bytes."""
         with suppress(StoreFull):
-            self.check_room(key.tenant, opens=False)
+            self.check_room(connection, key.tenant, opens=False)
             before = connection.execute(rows.FINDING, (*key, epoch, name)).fetchone()
             connection.execute(rows.KEEP_FINDING, (*key, epoch, name, text))
             old = 0 if before is None else session_rules.text_bytes(before[0])
@@ -162,6 +179,7 @@ class SqliteState:
         """Returns whether there may be more to delete. Entries are nearly in order of time."""
         gone = connection.execute(_OLDEST, (times.now, MOST, times.oldest)).fetchall()
         self._delete_entries(connection, gone)
+        hours.forget_rolled(connection, times.oldest)
         return bool(gone)
 
     def _delete_entries(self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int]]) -> None:
@@ -189,14 +207,63 @@ class SqliteState:
             self._changed_usages.setdefault(tenant, session_rules.NOTHING)
         return Purged(0, 0, hours.forget_tenant(connection, tenant, MOST))
 
-    def check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
-        """Within a transaction. Raises StoreFull, TooManySessions."""
-        session_rules.check_room(self._usage(tenant), self._quota_of(tenant), opens=opens, admitted=admitted)
+    def check_room(
+        self, connection: sqlite3.Connection, tenant: str, *, opens: bool, admitted: bool = False
+    ) -> None:
+        """Within a transaction. Makes room if there is none. Raises TenantFull, TooManySessions."""
+        quota = self._quota_of(tenant)
+        check = partial(session_rules.check_room, quota=quota, opens=opens, admitted=admitted)
+        try:
+            check(self._usage(tenant))
+        except (TenantFull, TooManySessions):
+            self._make_room(connection, tenant, quota)
+            try:
+                check(self._usage(tenant))
+            except (TenantFull, TooManySessions) as error:
+                (used_at,) = connection.execute(_FIRST_USE, (tenant,)).fetchone()
+                idle_at = None if used_at is None else used_at + self._idle_ms
+                raise session_rules.with_time(error, idle_at, self._clock()) from None
 
-    def check_room_now(self, tenant: str, *, opens: bool) -> None:
-        """By what is committed. Raises StoreFull, TooManySessions."""
-        used = self._usages.get(tenant, session_rules.NOTHING)
-        session_rules.check_room(used, self._quota_of(tenant), opens=opens)
+    def _make_room(self, connection: sqlite3.Connection, tenant: str, quota: TenantQuota) -> None:
+        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones."""
+        if surplus := session_rules.surplus(self._usage(tenant), quota):
+            self._roll_up(connection, tenant, surplus)
+        if session_rules.surplus(self._usage(tenant), quota):
+            self._leave(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
+        since = self._clock() - self._idle_ms
+        count = session_rules.leaving(self._usage(tenant), quota)
+        if session_rules.surplus(self._usage(tenant), quota):
+            count = MOST
+        self._leave(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
+
+    def _roll_up(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> None:
+        gone = list[tuple[int, str, int]]()
+        for row in connection.execute(_OLDEST_OF_TENANT, (tenant, MOST)):
+            if surplus <= 0:
+                break
+            gone.append(row)
+            surplus -= row[2]
+        hours.roll_up(connection, [seq for seq, *_ in gone])
+        self._delete_entries(connection, gone)
+
+    def _leave(
+        self, connection: sqlite3.Connection, tenant: str, query: str, values: tuple[object, ...]
+    ) -> None:
+        for (name,) in connection.execute(query, values).fetchall():
+            key = SessionKey(tenant, name)
+            if key not in self._changed:
+                self.forget(connection, key)
+
+    def forget(self, connection: sqlite3.Connection, key: SessionKey) -> None:
+        session = self.read(connection, key)
+        while not self._forget_session(connection, key, session):
+            pass
+
+    def has_room(self, tenant: str, *, opens: bool) -> bool:
+        """By what is committed."""
+        used, quota = self._usages.get(tenant, session_rules.NOTHING), self._quota_of(tenant)
+        is_full = session_rules.surplus(used, quota) or (opens and session_rules.leaving(used, quota))
+        return not is_full
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)

@@ -4,12 +4,16 @@ import hashlib
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.edge.api_keys import ApiKey, ApiKeys, KeyRole, load_keys
+from app.settings import load_settings
 from domain.errors import ConfigError, Unauthorized
 from tests.app.edge_support import KEY, keys_file
+from tests.conftest import Serve
+from tests.keys import key_file
 
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
 
@@ -140,3 +144,21 @@ def test_the_last_key_that_is_revoked_is_no_longer_in_force(tmp_path: Path) -> N
     ticks.now += 1
     with pytest.raises(Unauthorized):
         keys.key_of(KEY)
+
+
+@pytest.mark.anyio
+async def test_a_service_without_keys_has_the_tenant_that_it_is_given(serve: Serve, tmp_path: Path) -> None:
+    async with serve(tenant="team-a") as client:
+        stored = await client.post("/results", json={"tool_name": "t", "content": "x" * 20_000})
+        assert (tmp_path / "state/tool_output/team-a" / stored.json()["handle"]).exists()
+        (entry,) = (await client.get("/accounting/entries")).json()["entries"]
+        assert entry["tenant"] == "team-a"
+        assert 'spillgate_tenant_sessions{tenant="team-a"} 1\n' in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("settings", [{"tenant": "../x"}, {"tenant": "team-a", "api_keys_file": True}])
+def test_a_tenant_that_cannot_be_is_refused_at_the_start(tmp_path: Path, settings: dict[str, Any]) -> None:
+    if "api_keys_file" in settings:
+        settings = settings | {"api_keys_file": key_file(tmp_path / "keys", "a:key")}
+    with pytest.raises(ConfigError, match="SPILLGATE_TENANT"):
+        load_settings(**settings)

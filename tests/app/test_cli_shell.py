@@ -343,3 +343,41 @@ def test_a_wrong_url_is_refused() -> None:
     for url in ["", "8377", "ftp://h", "http://", "http://h:x", "http://h?q", "http://[::1"]:
         with pytest.raises(ValueError, match=r"URL|[Pp]ort|IPv6"):
             address_of(url)
+
+
+def test_cat_writes_a_result_a_part_of_it_or_where_it_is(url: str, socket_url: str, tmp_path: Path) -> None:
+    given = {"url": url, "key": KEY, "session": "cat"}
+    spillgate("pipe", stdin=LOG.encode(), **given)
+    handle = spillgate("ls", **given).stdout.decode().split()[-1]
+    for name in (handle, f"spillgate://{handle}"):
+        assert spillgate("cat", name, **given).stdout == LOG.encode()
+    line = b"4711 ERROR disk /dev/sdb1 is full\n"
+    for part in ("lines=4712", "pattern=ERROR", "pattern=disk%20"):
+        shown = spillgate("cat", f"{handle}#{part}", **given)
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, line, b"")
+    assert spillgate("cat", "@last#lines=-1", **given).stdout == LOG.encode().splitlines(keepends=True)[-1]
+    wrong = spillgate("cat", f"{handle}#rows=1", **given)
+    assert (wrong.returncode, wrong.stdout) == (1, b"")
+    assert wrong.stderr.startswith(b"spillgate cat: After the handle comes nothing, #lines=")
+    assert b"did not run" not in wrong.stderr
+    unknown = spillgate("cat", handle[:-1] + ("0" if handle[-1] != "0" else "1"), **given)
+    assert (unknown.returncode, unknown.stdout) == (1, b"")
+    counted = spillgate("stats", **given).stdout.decode().splitlines()
+    assert counted[1].split()[:3] == ["execute_shell", "1", "0"]
+    # With keys, a caller may be on another machine.
+    assert spillgate("cat", "--path", handle, **given).returncode == 1
+    spillgate("pipe", "--session", "cat", stdin=LOG.encode(), url=socket_url)
+    path = spillgate("cat", "--path", "@last", url=socket_url).stdout.decode().strip()
+    assert Path(path).read_bytes() == LOG.encode()
+
+
+def test_cat_holds_no_large_result_whole() -> None:
+    """400 MiB come through a process that may take 256 MiB."""
+    size = 400 << 20
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size
+    confined = f"ulimit -v {256 << 10}; exec {sys.executable} -m command.main cat session-a/file-b | wc -c"
+    with answering(head, then=b"x" * (1 << 20)) as url:
+        ran = subprocess.run(
+            ["sh", "-c", confined], cwd=ROOT, env=environment(url=url), capture_output=True, timeout=120
+        )
+    assert (int(ran.stdout), ran.stderr) == (size, b"")

@@ -3,11 +3,13 @@
 import httpx
 import pytest
 
+from content.tokens import load_encoding
 from domain.hooks import DOORS
 
 pytestmark = pytest.mark.anyio
 
 PLAIN = {"Content-Type": "text/plain"}
+HANDING_ON = "\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument."
 RESULT = "".join(f"line {number} of the result\n" for number in range(1000))
 
 
@@ -18,7 +20,9 @@ async def test_the_message_names_the_tools_as_the_client_shows_them(client: http
         shell = f'spillgate ask {handle} "what to extract"'
         call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
         assert f"\nCall {call if door.has_tools else shell}.\n" in message, name
-        assert message.endswith(f"\nIn a shell: {shell}") == (door.has_shell and door.has_tools), name
+        assert (f"\nIn a shell: {shell}\n" in message) == (door.has_shell and door.has_tools), name
+        assert message.endswith("\ncat in place of ask writes all of it.") == door.has_shell, name
+        assert (HANDING_ON in message) == (door.passes_on == "any"), name
         assert (door.needs_search in message.split()) == bool(door.needs_search), name
 
 
@@ -107,3 +111,24 @@ async def test_where_no_tool_is_offered_the_shell_alone_is_named(client: httpx.A
         assert f'\nCall spillgate ask {told["handle"]} "what to extract".\n' in told["content"]
         assert "(handle" not in told["content"]
         assert "tool_search" not in told["content"]
+
+
+async def test_who_resolves_references_has_the_message_say_how_to_hand_a_result_on(
+    client: httpx.AsyncClient,
+) -> None:
+    """In at most 21 tokens: they stay in the context for the rest of the run."""
+    sent = {"tool_name": "t", "content": RESULT}
+    plain = (await client.post("/results", json=sent)).json()
+    told = (await client.post("/results", json={**sent, "passes_on": "any"})).json()
+    query = {"tool_name": "t", "passes_on": "any"}
+    text = (await client.post("/results", content=RESULT, params=query, headers=PLAIN)).json()
+    for answer in (told, text):
+        message = answer["content"].replace(answer["handle"], plain["handle"])
+        assert message == plain["content"].replace("looking for.\n", f"looking for.{HANDING_ON}\n")
+    assert HANDING_ON not in plain["content"]
+    assert load_encoding("o200k_base").count(HANDING_ON) <= 21
+    served = (await client.post("/results", json={**sent, "passes_on": "server"})).json()["content"]
+    assert HANDING_ON.replace("tool unread", "tool of this server unread") in served
+    assert (await client.post("/results", json={**sent, "passes_on": "all"})).status_code == 422
+    cut = {**sent, "passes_on": "any", "policy": {"on_oversize": "cap"}}
+    assert "spillgate://" not in (await client.post("/results", json=cut)).json()["content"]

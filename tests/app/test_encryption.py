@@ -356,12 +356,18 @@ async def test_keys_rotate_without_a_restart_and_an_old_one_is_needed_until_its_
         keys.write_text(both)
         new = (await send(client, text))["handle"]
         assert [place.body(one)[-FOOTER + 8 :][:3] for one in (old, new)] == [b"one", b"two"]
+        uses = (await client.get("/config")).json()["storage_keys"]
+        assert uses["missing"] == 0
+        assert [(one["id"], one["encrypts"]) for one in uses["keys"]] == [("two", True), ("one", False)]
+        assert [one["needed_until"] for one in uses["keys"]] == [clock.now + 600_000] * 2
         for handle in (old, new):
             assert (await client.get(f"/results/{handle}/content")).text == text
         keys.write_text(key_lines(two=KEYS["two"]))
         assert (await client.get(f"/results/{new}/content")).text == text
         gone = await client.get(f"/results/{old}/content")
         assert (gone.status_code, gone.json()["code"]) == (503, "store_unavailable")
+        assert (await client.get("/config")).json()["storage_keys"]["missing"] == 1
+        assert "spillgate_storage_keys_missing 1.0" in (await client.get("/metrics")).text
         assert "SPILLGATE_STORAGE_KEY_FILE does not have" in gone.json()["detail"]
         alone = key_lines(two=KEYS["two"])
         for lines, is_told in ((both, False), (alone, True), (both, False), (alone, True)):
@@ -387,6 +393,16 @@ async def test_keys_rotate_without_a_restart_and_an_old_one_is_needed_until_its_
         assert (await client.get(f"/results/{new}/content")).text == text
     # The old result was last used 700 seconds ago.
     clock.pass_seconds(300)
+    async with serve(**given) as client:
+        # Rotation is done: the line of the old key can be taken out.
+        uses = (await client.get("/config")).json()["storage_keys"]
+        assert [(one["id"], one["needed_until"] is None) for one in uses["keys"]] == [
+            ("two", False),
+            ("one", True),
+        ]
+        scraped = (await client.get("/metrics")).text
+        assert 'spillgate_storage_key_needed_until_timestamp_seconds{key="one"} 0.0' in scraped
+        assert 'spillgate_storage_key_needed_until_timestamp_seconds{key="two"} 0.0' not in scraped
     keys.write_text(key_lines(two=KEYS["two"]))
     async with serve(**given) as client:
         assert (await client.get(f"/results/{new}/content")).text == text

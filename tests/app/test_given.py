@@ -25,6 +25,8 @@ async def test_it_has_the_message_and_the_answers_word_for_word(
         call = {"session_id": "s", "name": "tool_output", "arguments": {"handle": handle, "extract": "boom"}}
         asked = (await client.post("/tools/call", json=call)).json()
         await client.get(f"/results/{handle}/lines?limit=1")
+        handed = {"session_id": "s", "tool_name": "write_file", "arguments": f"spillgate://{handle}"}
+        assert (await client.post("/arguments", json=handed)).json()["refusal"] is None
         first = (await client.get(f"/results/{handle}/given?limit=2")).json()
         rest = await client.get(f"/results/{handle}/given", params={"cursor": first["next_cursor"]})
         given = [*first["given"], *rest.json()["given"]]
@@ -33,7 +35,9 @@ async def test_it_has_the_message_and_the_answers_word_for_word(
             ("extract", answer["text"]),
             ("extract", asked["text"]),
             ("read", None),
+            ("pass_on", None),
         ]
+        assert (given[4]["tool_name"], given[4]["bytes"], given[4]["tokens"]) == ("write_file", len(LOG), 0)
         assert given[0]["outcome"] == "store"
         assert [one["entry_id"] for one in given[:2]] == [stored["entry_id"], answer["entry_id"]]
         budget = (await client.get("/sessions/s")).json()["budget"]

@@ -78,7 +78,6 @@ def check_refused(answer: httpx.Response, status: int, code: str, said: str) -> 
     ("quota", "status", "code", "figure"),
     [
         ("storage_max_bytes = 50000", 507, "tenant_full", "50,000"),
-        ("ledger_max_bytes = 9000", 507, "tenant_full", "9,000"),
         ("max_sessions = 2", 429, "too_many_sessions", "2"),
     ],
 )

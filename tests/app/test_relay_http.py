@@ -493,3 +493,20 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         with RelayClient(*arguments, state=tmp_path / "state") as relay:
             assert relay.status() == 2
             assert said in relay.said()
+
+
+def test_a_stored_result_is_handed_on(relay: RelayClient, server: Scripted) -> None:
+    taken: list[Any] = []
+
+    def called(handler: Handler, message: Any) -> None:
+        taken.append(message["params"]["arguments"])
+        handler.result(message, LARGE)
+
+    server.answers["tools/call"] = called
+    relay.ask("initialize", {"protocolVersion": "2025-06-18"})
+    handle = text_of(relay.call("a")).partition('(handle = "')[2].partition('"')[0]
+    relay.call("a", content=f"spillgate://{handle}")
+    assert taken[-1] == {"what": "a", "content": LARGE["content"][0]["text"]}  # type: ignore[index]
+    refused = relay.call("a", content=f"spillgate://{handle}#rows=1")
+    assert refused["isError"]
+    assert len(taken) == 2

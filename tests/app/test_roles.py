@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,32 @@ async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(
         assert f'spillgate_errors_total{{code="{code}"}} 1.0' in scraped
 
 
+async def test_a_key_is_a_warning_and_a_metric_before_it_expires(
+    serve: Serve, keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def line(tenant: str, digit: str, name: str, days: float) -> str:
+        ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
+        return f"{tenant}:{digit * 64}:agent:{name}:{ends:%Y-%m-%dT%H:%MZ}\n"
+
+    with keys.open("a") as file:
+        # The first was rotated: the second took its place. Of the others one expires soon.
+        file.write(line("red", "5", "ci", 1) + line("red", "6", "ci", 300))
+        file.write(line("blue", "7", "batch", 10) + line("blue", "8", "web", 200))
+    async with serve(api_keys_file=keys) as client:
+        for _ in range(2):
+            (warning,) = (await client.get("/readyz")).json()["warnings"]
+            day = f"{datetime.fromtimestamp(time.time(), UTC) + timedelta(days=10):%Y-%m-%d}"
+            assert f"within 14 days: 1, the first on {day}." in warning
+        fields = [
+            getattr(record, "fields", {}) for record in caplog.records if "expires soon" in record.message
+        ]
+        assert fields == [{"tenant": "blue", "key": "batch", "expires": day}]
+        scraped = (await client.get("/metrics", headers=by("metrics"))).text
+        assert "spillgate_api_key_faults 0.0" in scraped
+        (expires,) = re.findall(r"^spillgate_api_key_expires_timestamp_seconds (\S+)$", scraped, re.MULTILINE)
+        assert 9.9 < (float(expires) - time.time()) / 86_400 < 10.1
+
+
 async def test_a_changed_key_is_in_force_and_a_file_that_is_refused_is_a_warning_until_it_is_corrected(
     serve: Serve, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -404,3 +430,20 @@ def test_keys_are_not_changed_where_the_last_line_was_cut(
     assert path.read_text() == cut
     assert main(["keys", "list", "--file", str(path)]) == 0
     assert "not in force" in capsys.readouterr().out
+
+
+async def test_health_shows_figures_of_tenants_to_those_who_may_know_them(serve: Serve, keys: Path) -> None:
+    async with serve(api_keys_file=keys) as client:
+        for number in range(3):
+            await client.put(f"/sessions/run-{number}", json={}, headers=by("agent"))
+        await client.put("/sessions/run", json={}, headers=by("other"))
+
+        async def sessions(**headers: str) -> tuple[Any, Any]:
+            health = (await client.get("/healthz", headers=headers)).json()
+            assert (health["ledger_bytes"] is None) == (health["sessions"] is None)
+            return health["sessions"], health["sessions_cap"]
+
+        assert await sessions() == (None, None)
+        assert await sessions(**by("unknown")) == (None, None)
+        assert await sessions(**by("other")) == (1, 10_000)
+        assert await sessions(**by("agent")) == await sessions(**by("metrics")) == (3, 10_000)

@@ -38,6 +38,10 @@ async def test_a_person_reads_without_an_entry(client: httpx.AsyncClient) -> Non
             assert (await client.get(f"/results/{handle}/{path}", params=sent)).status_code == 200
             after = len((await client.get("/accounting/entries?type=read")).json()["entries"])
             assert (path, after - before) == (path, entries)
+    # Whole bytes are for programs and backups; what a model is shown of them is said so.
+    saved = (await client.get("/accounting/summary")).json()["total"]["tokens_saved"]
+    assert (await client.get(f"/results/{handle}/content")).status_code == 200
+    assert (await client.get("/accounting/summary")).json()["total"]["tokens_saved"] == saved
 
 
 async def test_a_range_is_answered_exactly(client: httpx.AsyncClient) -> None:

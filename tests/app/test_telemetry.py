@@ -171,13 +171,13 @@ def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
     assert MARKER not in capsys.readouterr().err + text_of(stream)
 
 
-def test_a_stored_result_is_a_warning_without_its_content(stream: io.StringIO) -> None:
+def test_a_stored_result_is_a_line_without_its_content(stream: io.StringIO) -> None:
     key = SessionKey("acme", "default")
     result = ToolResult(key, "mcp__files__read", tool_arguments=MARKER, provider="openai", tool_kind="mcp")
     log_stored(result, HANDLE, MEASURE, Trigger.SIZE_CAP)
     (line,) = lines_of(stream)
     assert MARKER not in text_of(stream)
-    assert line["level"] == "warning"
+    assert line["level"] == "info"
     assert line["event"] == "Tool 'mcp__files__read' output stored for tool_output (size_cap)."
     assert {name: line[name] for name in ("tool", "tool_namespace", "provider", "tool_kind", "reason")} == {
         "tool": "mcp__files__read",

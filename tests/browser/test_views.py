@@ -194,11 +194,21 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
         given.nth(2).locator("pre").inner_text() == answer.rstrip("\n")
         or answer in given.nth(2).locator("pre").text_content()
     )
+    session = log.partition("/")[0].removeprefix("session-")
+    handed = {"session_id": session, "tool_name": "write_file", "arguments": f"spillgate://{log}"}
+    assert service.http.post("/arguments", json=handed).json()["refusal"] is None
+    opened(page, service, f"/results/{log}")
+    expect(page.locator(".given")).to_contain_text("Handed on to write_file · ")
     picture(page, "result")
     assert axe(page) == []
     # Looking at it was no reading back.
     entries = service.http.get("/accounting/entries", params={"handle": log}).json()["entries"]
-    assert [entry["type"] for entry in entries if entry["type"] != "llm"] == ["tool", "extract", "extract"]
+    assert [entry["type"] for entry in entries if entry["type"] != "llm"] == [
+        "tool",
+        "extract",
+        "extract",
+        "pass_on",
+    ]
 
 
 def test_a_result_is_downloaded_whole_and_deleted(page: Page, watch: Watch, service: Service) -> None:

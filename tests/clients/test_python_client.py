@@ -284,6 +284,11 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="`rows`: an asynchronous function takes an AsyncSpillgate"):
         governed_tools({"rows": rows}, client=client)
     await waiting.aclose()
+    assert client.content(handle) is None
+    with client.session("functions-kept", keep_results=True) as run:
+        kept = run.govern("read", None, LOG).handle
+    assert kept is not None
+    assert client.content(kept) == LOG.encode()
     client.close()
 
 

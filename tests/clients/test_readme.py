@@ -56,10 +56,13 @@ async def test_the_sessions_and_functions_of_the_clients_page(
     service: Service, node: str, tmp_path: Path
 ) -> None:
     page = (ROOT / "docs" / "clients.md").read_text()
-    session, check, function, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    session, check, handing_on, function, *_ = re.findall(
+        r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
     said = "pass On branch main\n\n"
     assert run([sys.executable, "-c", session], tmp_path, service) == f"{said}[]\n"
     assert run([sys.executable, "-c", check], tmp_path, service).startswith("False Error: ")
+    assert run([sys.executable, "-c", handing_on], tmp_path, service) == "45000\n"
     (tmp_path / "log").write_text("a line\n" * 9000)
     called = f"{function}\nprint(read_log('log'))"
     assert run([sys.executable, "-c", called], tmp_path, service).startswith(

@@ -1,7 +1,5 @@
 """What every Ledger keeps to: the quotas of a tenant, and deleting one."""
 
-from typing import Any
-
 import pytest
 from samples import (
     ENTRY_RETENTION,
@@ -19,7 +17,7 @@ from samples import (
 
 from domain.accounting import EntryDetails, EntryFilter, EntryType, GroupBy
 from domain.budget import SessionChange
-from domain.errors import StoreFull, TenantFull, TooManySessions
+from domain.errors import TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Ledger, given_name
 from domain.quotas import LedgerUsage
@@ -36,16 +34,6 @@ async def used(ledger: Ledger) -> LedgerUsage:
 
 async def count(ledger: Ledger) -> int:
     return len((await ledger.entries(EntryFilter(TENANT), 1000, None)).entries)
-
-
-async def fill(ledger: Ledger, **fields: Any) -> int:
-    """Settles calls until the ledger refuses one; how many it took."""
-    for number in range(1000):
-        try:
-            await ledger.settle(charge(1, f"call-{number}", **fields))
-        except StoreFull:
-            return number
-    raise AssertionError("it took a thousand")
 
 
 async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
@@ -84,14 +72,93 @@ async def test_no_more_sessions_are_opened_than_a_tenant_may_have(
     assert (await used(ledger)).sessions == 1
 
 
-async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
+async def test_idle_sessions_leave_for_new_ones_those_that_stored_nothing_first(
+    open_bounded_ledger: OpenBounded, clock: FakeClock
+) -> None:
+    ledger = await open_bounded_ledger(max_sessions=3)
+    first, *others = (SessionKey(TENANT, name) for name in ("stores", "first", "second"))
+    kept = charge(5, key=first, entry=entry(first, details=about(first)))
+    await ledger.settle(kept)
+    for key in others:
+        clock.advance(1)
+        await ledger.settle(charge(5, key=key, entry=entry(key, clock.now)))
+    with pytest.raises(TooManySessions) as refused:
+        await ledger.put_session(ONE, OPEN)
+    # The one that was used longest ago is idle after a quarter of the retention.
+    assert (refused.value.retryable, refused.value.retry_after) == (True, RETENTION // 4 - 2)
+    clock.advance(RETENTION / 4)
+    for new, gone in zip((ONE, TWO, THREE), (*others, first), strict=True):
+        await ledger.settle(charge(1, key=new, entry=entry(new, clock.now)))
+        assert await ledger.session(gone) is None
+        assert (await used(ledger)).sessions == 3
+    with pytest.raises(TooManySessions):
+        await ledger.put_session(KEY, OPEN)
+    assert await count(ledger) == 6
+
+
+async def test_a_session_that_is_released_is_forgotten_and_may_come_again(
     open_bounded_ledger: OpenBounded,
+) -> None:
+    ledger = await open_bounded_ledger(max_sessions=1)
+    assert await ledger.release(KEY) is None
+    await ledger.settle(charge(5, "call", text="x"))
+    await ledger.keep_finding(KEY, 0, "name", "text")
+    released = await ledger.release(KEY)
+    assert released is not None
+    assert released.reserved_tokens == 5
+    assert await ledger.session(KEY) is None
+    assert await ledger.finding(KEY, 0, "name") is None
+    assert await count(ledger) == 1
+    await ledger.put_session(ONE, OPEN)
+    await ledger.release(ONE)
+    again = await ledger.settle(charge(7, "call", text="x"))
+    assert not again.is_retry
+    assert again.budget.reserved_tokens == 7
+    # An ended session stays ended.
+    await ledger.end(KEY)
+    ended = await ledger.release(KEY)
+    assert ended is not None
+    assert await ledger.session(KEY) == ended
+
+
+async def test_at_its_bound_the_oldest_entries_go_into_sums(
+    open_bounded_ledger: OpenBounded, clock: FakeClock
+) -> None:
+    ledger = await open_bounded_ledger(ledger_max_bytes=40_000)
+    other = SessionKey("other", "one")
+    await ledger.settle(charge(1, key=other))
+    for number in range(200):
+        clock.advance(1)
+        key = (KEY, ONE)[number % 2]
+        await ledger.settle(charge(1, key=key, entry=entry(key, clock.now, tokens_in=number)))
+        assert (await used(ledger)).bytes < 42_000
+    kept = (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries
+    assert 10 < len(kept) < 190
+    assert [one.tokens_in for one in kept][-10:] == [*range(190, 200)]
+    for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY):
+        total = (await ledger.summary(EntryFilter(TENANT), group_by)).total
+        assert (total.entries, total.tokens_in) == (200, sum(range(200)))
+    assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).total.entries == 201
+    assert (await ledger.summary(EntryFilter(TENANT, tool_name="other"), GroupBy.TYPE)).total.entries == 0
+    of_one = (await ledger.summary(EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE)).total
+    assert of_one.entries == sum(one.session_id == ONE.session_id for one in kept)
+    await ledger.sweep()
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 200
+    # What was summed up is deleted after its retention, too, to the hour or the day.
+    clock.advance(2 * 86_400)
+    await ledger.sweep()
+    assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).rows == []
+
+
+async def test_a_ledger_full_of_sessions_in_use_takes_no_new_call_and_lets_everything_else_go_on(
+    open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
     ledger = await open_bounded_ledger(ledger_max_bytes=20_000)
     await ledger.put_session(KEY, OPEN)
     await ledger.put_session(ONE, OPEN)
-    taken = await fill(ledger, text="x" * 1000)
-    assert 5 < taken < 20
+    await ledger.keep_finding(KEY, 0, "large", "x" * 18_000)
+    with pytest.raises(TenantFull):
+        await ledger.settle(charge(1, "call-0", text="x" * 1000)), await ledger.append(entry())
     before = await ledger.session(KEY)
     for refused in (
         ledger.enter(Call(KEY, WINDOW, False, "new")),
@@ -101,25 +168,29 @@ async def test_a_full_ledger_takes_no_new_call_and_lets_everything_else_go_on(
         ledger.put_session(TWO, OPEN),
         ledger.report(TWO, UsageReport(5)),
     ):
-        with pytest.raises(TenantFull, match=r"`ledger_max_bytes` of 20,000.*SPILLGATE_LEDGER_MAX_BYTES"):
+        with pytest.raises(
+            TenantFull, match=r"`ledger_max_bytes` of 20,000.*SPILLGATE_LEDGER_MAX_BYTES"
+        ) as full:
             await refused
+        assert (full.value.retryable, full.value.retry_after) == (True, RETENTION // 4)
     await ledger.keep_finding(KEY, 0, "name", "text")
     assert await ledger.finding(KEY, 0, "name") is None
     assert await ledger.session(KEY) == before
-    assert await count(ledger) == taken
-    assert (await ledger.enter(Call(KEY, WINDOW, False, "call-0"))).receipt is not None
-    assert (await ledger.settle(charge(1, "call-0", text="x"))).is_retry
     assert (await ledger.report(KEY, UsageReport(700))).session.used_tokens == 700
     assert (await ledger.put_session(ONE, SessionChange(frozenset({"model"}), model="m"))).model == "m"
     # What belongs to an extraction that was admitted before is taken.
     await ledger.append(entry(ONE, type=EntryType.LLM))
-    about = EntryDetails(tool_output_handle=f"session-{ONE.session_id}/file-1")
-    asked = entry(ONE, type=EntryType.EXTRACT, details=about)
+    asked = entry(ONE, type=EntryType.EXTRACT, details=about(ONE))
     assert await ledger.reserve(charge(1, key=ONE, entry=asked, text="an answer")) is not None
     assert await ledger.finding(ONE, 0, given_name(asked.id)) is None
-    assert await count(ledger) == taken + 2
-    await ledger.end(KEY)
     assert (await ledger.settle(charge(1, key=SessionKey("other", "one")))).budget is not None
+    clock.advance(RETENTION / 4)
+    await ledger.append(entry())
+    assert await ledger.session(KEY) is None
+
+
+def about(key: SessionKey) -> EntryDetails:
+    return EntryDetails(tool_output_handle=f"session-{key.session_id}/file-1")
 
 
 async def test_what_is_forgotten_makes_room(open_bounded_ledger: OpenBounded, clock: FakeClock) -> None:
@@ -129,45 +200,52 @@ async def test_what_is_forgotten_makes_room(open_bounded_ledger: OpenBounded, cl
     for number in range(2):
         await ledger.keep_finding(KEY, 0, "name", "ü" * 1000 * number)
     assert (await used(ledger)).bytes == empty + 2000
-    taken = await fill(ledger, text="ü" * 1000)
+    for number in range(3):
+        await ledger.settle(charge(1, f"call-{number}", text="ü" * 1000))
     full = (await used(ledger)).bytes
     clock.advance(RETENTION)
     # The receipts and the finding go with their session, the entries later.
     await ledger.sweep()
-    assert (await used(ledger)).bytes == full - empty - 2000 - 2000 * taken
+    assert (await used(ledger)).bytes == full - empty - 2000 - 2000 * 3
     clock.advance(ENTRY_RETENTION)
     await ledger.sweep()
     assert (await used(ledger)).bytes == 0
-    assert await fill(ledger) > taken
 
 
 async def test_a_session_that_ended_counts_until_it_is_forgotten(
     open_bounded_ledger: OpenBounded, clock: FakeClock
 ) -> None:
     ledger = await open_bounded_ledger(max_sessions=1, ledger_max_bytes=20_000)
-    for number in range(20):
+    for number in range(19):
         key = SessionKey(TENANT, f"run-{number}")
         await ledger.put_session(key, OPEN)
         await ledger.keep_finding(key, 0, "name", "text")
         await ledger.end(key)
-    with pytest.raises(StoreFull):
-        await ledger.put_session(KEY, OPEN)
+        clock.advance(0.1)
+    assert (await used(ledger)).bytes >= 19 * 1024
+    # At the bound those that ended first are forgotten, before a new one is refused.
+    for number in range(19, 40):
+        key = SessionKey(TENANT, f"run-{number}")
+        await ledger.put_session(key, OPEN)
+        await ledger.end(key)
+        clock.advance(0.1)
+    assert await ledger.session(SessionKey(TENANT, "run-0")) is None
+    assert await ledger.session(SessionKey(TENANT, "run-39")) is not None
     clock.advance(ENTRY_RETENTION)
     await ledger.sweep()
     assert (await used(ledger)).bytes == 0
-    await ledger.put_session(KEY, OPEN)
 
 
 @pytest.mark.parametrize("open_bounded_ledger", ["sqlite://{path}/ledger/ledger.db"], indirect=True)
 async def test_the_counts_survive_a_restart(open_bounded_ledger: OpenBounded) -> None:
     ledger = await open_bounded_ledger(max_sessions=2, ledger_max_bytes=20_000)
     await ledger.put_session(ONE, OPEN)
-    await fill(ledger, key=TWO)
+    await ledger.settle(charge(1, "call", key=TWO, text="x" * 1000))
     before = await used(ledger)
     await ledger.close()
-    ledger = await open_bounded_ledger(max_sessions=2, ledger_max_bytes=before.bytes)
+    ledger = await open_bounded_ledger(max_sessions=2, ledger_max_bytes=2000)
     assert await used(ledger) == before
-    with pytest.raises(StoreFull):
+    with pytest.raises(TenantFull):
         await ledger.append(entry())
     await ledger.close()
     ledger = await open_bounded_ledger(max_sessions=2)

@@ -53,9 +53,9 @@ def option(command: list[str], name: str) -> str:
 
 def size(text: str) -> int:
     """Bytes of a size as Compose, Kubernetes and Redis write it: each of theirs that is used is binary."""
-    match = re.fullmatch(r"(\d+)(?:g|gb|Gi)", text)
+    match = re.fullmatch(r"(\d+)(?:(g|gb|Gi)|Mi)", text)
     assert match is not None, text
-    return int(match[1]) << 30
+    return int(match[1]) << (30 if match[2] else 20)
 
 
 sidecar = container("Job-agent", "spillgate")

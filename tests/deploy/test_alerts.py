@@ -26,7 +26,12 @@ METRIC = re.compile(r"\b(?:spillgate|process)_[a-z_]+")
 FIRING = {
     "SpillgateDown": ['up{job="spillgate"} 0x60'],
     "SpillgateNotReady": ["spillgate_ready 0x60"],
-    "SpillgateNotKept": ['spillgate_errors_total{code="store_full"} 0+1x60'],
+    "SpillgateNotKept": ['spillgate_refusing{code="store_full"} 1x60'],
+    "SpillgateAllGone": ['up{job="spillgate"} 1 0x60'],
+    "SpillgateFailsInside": ['spillgate_errors_total{code="internal_error"} 0+1x60'],
+    "SpillgateNotAccounted": ["spillgate_results_unrecorded_total 0+1x60"],
+    "SpillgateMediumNearlyFull": ['spillgate_medium_used_ratio{backend="store"} 0.91x60'],
+    "SpillgateApiKeyExpires": ["spillgate_api_key_expires_timestamp_seconds 86400x60"],
     "SpillgateOverloaded": ['spillgate_errors_total{code="overloaded"} 0+1x60'],
     "SpillgateStoreNearlyFull": ["spillgate_stored_bytes 91x60", "spillgate_stored_bytes_cap 100x60"],
     "SpillgateTenantNearlyFull": [
@@ -34,14 +39,6 @@ FIRING = {
         'spillgate_tenant_stored_bytes_cap{tenant="a"} 100x60',
         'spillgate_tenant_stored_bytes{tenant="b"} 91x60',
         'spillgate_tenant_stored_bytes_cap{tenant="b"} 0x60',
-    ],
-    "SpillgateLedgerNearlyFull": [
-        'spillgate_tenant_ledger_bytes{tenant="a"} 91x60',
-        'spillgate_tenant_ledger_bytes_cap{tenant="a"} 100x60',
-    ],
-    "SpillgateSessionsNearlyFull": [
-        'spillgate_tenant_sessions{tenant="a"} 91x60',
-        'spillgate_tenant_sessions_cap{tenant="a"} 100x60',
     ],
     "SpillgateSpendNearlyReached": [
         'spillgate_tenant_llm_usd_today{tenant="a"} 91x60',
@@ -75,6 +72,26 @@ FIRING = {
     ],
 }
 """Series, in the notation of promtool, under which an alert fires: a value a minute."""
+
+
+EVENTS: dict[str, tuple[int, int, dict[str, str]]] = {
+    "Redis away for half a minute": (
+        52,
+        78,
+        {'spillgate_refusing{code="store_unavailable"}': "0 0 0 0 1 1 0 0 0 0 0 0"},
+    ),
+    "Redis away for three minutes": (
+        52,
+        228,
+        {'spillgate_refusing{code="store_unavailable"}': "0 0 0 0 1 1 1 1 1 1 1 1 1 1 1 1 0 0 0 0 0 0"},
+    ),
+    "the store full for three minutes": (
+        90,
+        228,
+        {'spillgate_refusing{code="store_full"}': "0 0 0 0 0 0 0 1 1 1 1 1 1 1 1 1 0 0 0 0 0 0"},
+    ),
+}
+"""When each began and ended, in seconds, and what was scraped every 15 s."""
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +140,9 @@ async def test_each_alert_fires_for_its_reason_and_none_for_a_healthy_service(
     healthy = [
         {"series": series, "values": f"{value}x60"}
         for series, value in re.findall(r"^((?:spillgate|process)_\S+) (\S+)$", scrape, re.MULTILINE)
-        if series.partition("{")[0] in watched
+        if series.partition("{")[0] in watched - {"spillgate_medium_used_ratio"}
     ]
+    healthy.append({"series": 'up{job="spillgate"}', "values": "1x60"})
     tests = [
         {
             "interval": "1m",
@@ -144,10 +162,52 @@ async def test_each_alert_fires_for_its_reason_and_none_for_a_healthy_service(
     ]
     quiet = {"expr": "ALERTS", "eval_time": "50m", "exp_samples": []}
     tests.append({"interval": "1m", "input_series": healthy, "promql_expr_test": [quiet]})
-    file = tmp_path / "tests.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(DEPLOY / "alerts.yaml")], "tests": tests}))
+    check_rules(promtool, tmp_path, tests)
+
+
+def check_rules(promtool: str, folder: Path, tests: list[dict[str, Any]]) -> None:
+    file = folder / "tests.yaml"
+    rules = {"rule_files": [str(DEPLOY / "alerts.yaml")], "evaluation_interval": "15s", "tests": tests}
+    file.write_text(yaml.safe_dump(rules))
     done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def firing_at(alert: str, seconds: int, labels: str | None) -> dict[str, Any]:
+    samples = [] if labels is None else [{"labels": labels, "value": 1}]
+    expression = f'count by (alertname) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    return {"expr": expression, "eval_time": f"{seconds}s", "exp_samples": samples}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_the_pager_speaks_within_two_minutes_and_never_after_the_end(
+    event: str, promtool: str, tmp_path: Path
+) -> None:
+    """On scrapes of a real service, every 15 s."""
+    begins, ends, series = EVENTS[event]
+    refusing = [int(value) for value in next(iter(series.values())).split()]
+    last = 15 * (len(refusing) - 1)
+    expected = range(begins + 120, ends, 15) if ends - begins > 120 else ()
+    labels = '{alertname="SpillgateNotKept"}'
+    checks = [firing_at("SpillgateNotKept", at, labels) for at in expected]
+    checks += [firing_at("SpillgateNotKept", at, None) for at in range(0, begins, 15)]
+    checks += [firing_at("SpillgateNotKept", at, None) for at in range(ends + 30, last, 15)]
+    if not expected:
+        checks += [firing_at("SpillgateNotKept", at, None) for at in range(begins, ends + 30, 15)]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    check_rules(promtool, tmp_path, [{"interval": "15s", "input_series": given, "promql_expr_test": checks}])
+
+
+async def test_what_is_nearly_full_does_not_page_again_for_a_percent(promtool: str, tmp_path: Path) -> None:
+    alert = "SpillgateStoreNearlyFull"
+    given = [
+        {"series": "spillgate_stored_bytes", "values": "91x10 88x10 91x10 84x10 88x10"},
+        {"series": "spillgate_stored_bytes_cap", "values": "100x60"},
+    ]
+    labels = f'{{alertname="{alert}"}}'
+    checks = [firing_at(alert, 60 * at, labels) for at in range(6, 33)]
+    checks += [firing_at(alert, 60 * at, None) for at in (*range(5), *range(34, 55))]
+    check_rules(promtool, tmp_path, [{"interval": "1m", "input_series": given, "promql_expr_test": checks}])
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import stat
 import subprocess
 import tomllib
@@ -69,35 +68,25 @@ def test_an_image_of_a_release_has_the_extras_and_is_for_two_architectures(tmp_p
     assert {"--sbom=true", "--provenance=mode=max", "registry.example.com/spillgate:0.2.0"} <= set(words)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where new-key.sh lies."""
-    shutil.copy(DEPLOY / "new-key.sh", tmp_path)
-    return tmp_path
+def make_key(folder: Path, **of: str) -> int:
+    asked = [f"{name.upper()}={value}" for name, value in of.items()]
+    done = subprocess.run(
+        ["make", "key", f"SECRETS={folder / 'secrets'}", *asked], cwd=ROOT, capture_output=True
+    )
+    return done.returncode
 
 
-def make_key(folder: Path, *tenant: str) -> int:
-    return subprocess.run(["sh", str(folder / "new-key.sh"), *tenant], capture_output=True).returncode
-
-
-def test_new_keys_are_those_of_their_tenants_and_closed_to_others(folder: Path) -> None:
-    assert make_key(folder) == 0
-    assert make_key(folder, "team-a") == 0
-    made = folder / "secrets"
-    assert sorted(key.tenant for key in load_keys(made / "keys").keys.values()) == ["default", "team-a"]
+def test_make_key_makes_keys_with_role_name_and_end_closed_to_others(tmp_path: Path) -> None:
+    assert make_key(tmp_path) == 0
+    assert make_key(tmp_path, tenant="ops", role="metrics", name="prometheus", expires="2099-12-31") == 0
+    made = tmp_path / "secrets"
+    first, second = sorted(load_keys(made / "keys").keys.values())
+    assert (first.tenant, first.role, first.expires) == ("default", "agent", None)
+    assert (second.tenant, second.role, second.name) == ("ops", "metrics", "prometheus")
+    assert second.expires == 4_102_358_400
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.iterdir()}
-    assert modes == {"keys": 0o644, "default.key": 0o600, "team-a.key": 0o600}
+    assert modes == {"keys": 0o644, "default.key": 0o600, "prometheus.key": 0o600}
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-
-
-def test_a_key_is_not_overwritten(folder: Path) -> None:
-    assert make_key(folder) == 0
-    before = {path: path.read_bytes() for path in (folder / "secrets").iterdir()}
-    assert make_key(folder) == 1
-    assert {path: path.read_bytes() for path in (folder / "secrets").iterdir()} == before
-
-
-@pytest.mark.parametrize("tenant", ["", "../other", "a/b", ".hidden", "a b", "ö"])
-def test_a_tenant_is_no_path(folder: Path, tenant: str) -> None:
-    assert make_key(folder, tenant) == 2
-    assert not (folder / "secrets").exists()
+    # A key is not overwritten, and no other line is added.
+    assert make_key(tmp_path) != 0
+    assert len(load_keys(made / "keys").keys) == 2

@@ -46,7 +46,7 @@ from tests.deploy.rendered import render_shared
 
 OLDEST_KUBERNETES = "1.29"
 CHARTS = [path for path in DEPLOY.glob("**/*") if path.suffix in (".tpl", ".yaml", ".json", ".md")]
-NAMING = [COMPOSE, *CHARTS, DEPLOY / "Dockerfile", DEPLOY / "new-key.sh", ROOT / "docs" / "deploy.md"]
+NAMING = [COMPOSE, *CHARTS, DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"]
 
 
 @pytest.mark.parametrize("file", [COMPOSE, DEPLOY / "compose.model.yml"], ids=lambda path: path.name)
@@ -226,16 +226,22 @@ def test_the_store_is_full_before_its_volume_is() -> None:
 
 def test_the_memory_that_is_allowed_holds_all_that_has_a_bound() -> None:
     at_rest, for_each_byte_searched = 128 << 20, 4
-    needed_at_once = (
-        at_rest
-        + request_body.LEAST_POOL_BYTES
-        + queries.AT_A_TIME * query_child.MEMORY_BYTES
-        + retrieve.MOST_BYTES * for_each_byte_searched
-        + index_cache.MAX_INDEX_BYTES
-    )
-    allowed = [one["resources"]["limits"]["memory"] for one in (sidecar, replica)]
-    for limit in (*allowed, services["spillgate"]["mem_limit"]):
-        assert size(limit) > needed_at_once
+
+    def needed_at_once(queries_at_a_time: int, largest: int) -> int:
+        return (
+            at_rest
+            + request_body.LEAST_POOL_BYTES
+            + queries_at_a_time * query_child.MEMORY_BYTES
+            + largest * for_each_byte_searched
+            + index_cache.MAX_INDEX_BYTES
+        )
+
+    for limit in (replica["resources"]["limits"]["memory"], services["spillgate"]["mem_limit"]):
+        assert size(limit) > needed_at_once(queries.AT_A_TIME, retrieve.MOST_BYTES)
+    # One tenant, and bodies of a size that the manifest sets.
+    largest = int(environment(sidecar)["SPILLGATE_MAX_BODY_BYTES"])
+    assert size(sidecar["resources"]["limits"]["memory"]) > needed_at_once(1, largest)
+    assert at_rest >= size(sidecar["resources"]["requests"]["memory"])
 
 
 def test_compose_has_the_caps_that_the_chart_derives() -> None:

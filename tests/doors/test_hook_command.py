@@ -383,3 +383,17 @@ async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Sh
         reason = shell.sent("codex", sent)["reason"]
         assert " characters not shown: the result was too large, and is not stored]\n" in reason
         assert len(reason) < 13_000
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "gemini"])
+async def test_at_the_end_of_a_session_it_lets_the_session_go(
+    agent: str, shell: Shell, client: httpx.AsyncClient
+) -> None:
+    session = f"ends-{agent}"
+    sent = {"tool_name": "t", "content": LARGE, "session_id": session}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    for _ in range(2):
+        assert shell.sent(agent, {"hook_event_name": "SessionEnd", "session_id": session}) == {}
+    assert (await client.get(f"/sessions/{session}")).status_code == 404
+    assert (await client.get(f"/results/{handle}/content")).text == LARGE
+    assert shell.log().count("released the session") == 1

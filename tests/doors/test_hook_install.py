@@ -332,7 +332,7 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     monkeypatch.delenv("SPILLGATE_URL")
     monkeypatch.setenv("SPILLGATE_UDS", "/run/other.sock")
     assert main(["hook", "install", "claude-code"]) == 0
-    assert (home / ".claude/settings.json").read_text().count(" SPILLGATE_URL=unix:/run/other.sock ") == 2
+    assert (home / ".claude/settings.json").read_text().count(" SPILLGATE_URL=unix:/run/other.sock ") == 4
     # The `fetch` of a plugin reaches no socket.
     assert [main(["hook", "install", client]) for client in ("opencode", "pi")] == [2, 2]
     for client in PLANS:

@@ -391,6 +391,22 @@ async def test_no_shape_makes_a_hook_fail_or_change_what_it_should_pass(serve: S
             assert answer == {} or (is_large and message_in(answer))
 
 
+@pytest.mark.parametrize("client_name", ["claude-code", "gemini"])
+async def test_at_the_end_of_an_agents_session_its_results_stay(serve: Serve, client_name: str) -> None:
+    sent = {"tool_name": "t", "content": LARGE, "session_id": "run-1", "context": {"used_tokens": 7}}
+    ends = {"hook_event_name": "SessionEnd", "session_id": "run-1", "cwd": "/", "reason": "exit"}
+    async with serve() as client:
+        handle = (await client.post("/results", json=sent)).json()["handle"]
+        for _ in range(2):
+            answer = await client.post(f"/hooks/{client_name}", json=ends)
+            assert (answer.status_code, answer.json()) == (200, {})
+        assert (await client.get("/sessions/run-1")).status_code == 404
+        assert (await client.get(f"/results/{handle}/content")).text == LARGE
+        # An agent that resumes the session opens it again.
+        again = await client.post("/results", json={**sent, "context": None})
+        assert (again.status_code, again.json()["budget"]["used_tokens"]) == (201, 0)
+
+
 async def test_a_message_calls_the_command_as_the_shell_of_the_agent_does(client: httpx.AsyncClient) -> None:
     sent = changed(payload("claude-code", "Grep"), ("tool_response", "content"), LARGE)
     program = "env SPILLGATE_URL=http://127.0.0.1:9000 /opt/x/bin/spillgate"

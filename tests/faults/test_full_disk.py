@@ -16,6 +16,7 @@ from tests.small_disk import SMALL_DISK_BYTES
 pytestmark = pytest.mark.anyio
 
 SMALL = b"x" * 2000
+NOT_RECORDED = "passed without an accounting entry"
 
 
 def fill(small_disk: Path) -> Path:
@@ -104,7 +105,7 @@ async def test_filled_through_the_service_it_refuses_with_507_and_keeps_the_rest
     assert service.failures() == []
 
 
-async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
+async def test_with_no_byte_left_small_results_pass_and_large_ones_are_a_clean_problem(
     services: Services, small_disk: Path
 ) -> None:
     service = await services.start(small_disk / "state")
@@ -114,12 +115,9 @@ async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
         filler = fill(small_disk)
         small = [await Call("full", SMALL, None, bool(number % 2)).send(client) for number in range(40)]
         for answer in small:
-            # What the accounting's file has room for still passes.
-            if answer.status_code == 200:
-                assert answer.json()["content"] == SMALL.decode()
-            else:
-                check_refused(answer)
-        check_refused(small[-1])
+            assert answer.status_code == 200
+            assert answer.json()["content"] == SMALL.decode()
+        assert NOT_RECORDED in small[-1].json()["warnings"][0]
         check_refused(await Call("full", text_of("after", 13_000), None).send(client))
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
@@ -131,7 +129,7 @@ async def test_with_no_byte_left_each_answer_is_a_pass_or_a_clean_problem(
         assert audit.lost(service.state, kept) == []
         assert audit.strays(service.state) == []
         filler.unlink()
-        assert (await Call("full", SMALL).send(client)).status_code == 200
+        assert (await Call("full", SMALL).send(client)).json()["warnings"] == []
         assert (await client.get("/readyz")).json()["warnings"] == []
         later = Call("full", text_of("later", 100_000), "later")
         kept.append(Kept.of(later, await later.send(client)))
@@ -148,7 +146,7 @@ async def full(services: Services, small_disk: Path) -> tuple[Service, list[Kept
         calls = [Call("full", text_of(f"before-{number}", 100_000)) for number in range(2)]
         kept = [Kept.of(call, await call.send(client)) for call in calls]
         fill(small_disk)
-        while (await Call("full", SMALL).send(client)).status_code == 200:
+        while not (await Call("full", SMALL).send(client)).json()["warnings"]:
             pass
     return service, kept
 
@@ -163,6 +161,53 @@ async def test_with_no_byte_left_deleting_makes_room(services: Services, small_d
         assert audit.bodies(service.state) == []
     assert await service.stop() == 0
     assert service.failures() == []
+
+
+async def test_with_no_byte_left_every_session_can_be_ended(services: Services, small_disk: Path) -> None:
+    service = await services.start(small_disk / "state")
+    async with service.client() as client:
+        for number in range(200):
+            assert (await client.put(f"/sessions/run-{number}", json={})).status_code == 200
+        fill(small_disk)
+        while not (await Call("full", SMALL).send(client)).json()["warnings"]:
+            pass
+        for number in range(200):
+            assert (await client.delete(f"/sessions/run-{number}")).status_code == 204
+            assert (await client.get(f"/sessions/run-{number}")).status_code == 410
+            if number < 3:
+                fill(small_disk)
+        assert (await client.put("/sessions/one-more", json={})).status_code == 507
+    assert await service.stop() == 0
+    assert service.failures() == []
+
+
+async def test_with_no_byte_left_a_budget_holds_for_what_passes_unrecorded(
+    services: Services, small_disk: Path
+) -> None:
+    service = await services.start(small_disk / "state")
+    async with service.client() as client:
+        window = {"context_window": 6000, "buffer_tokens": 0, "max_output_tokens": 0}
+        assert (await client.put("/sessions/tight", json=window)).status_code == 200
+        filler = fill(small_disk)
+        while not (await Call("other", SMALL).send(client)).json()["warnings"]:
+            pass
+        text = text_of("words", 5000)
+        report = {"session_id": "tight", "tool_name": "t", "context": {"used_tokens": 10, "turn": 1}}
+        sent = [await client.post("/results", json=report | {"content": text.decode()}) for _ in range(6)]
+        passed = [answer.json() for answer in sent if answer.status_code == 200]
+        assert 1 < len(passed) < 6
+        check_refused(sent[-1])
+        tokens = passed[0]["measure"]["tokens"]
+        assert passed[-1]["budget"]["reserved_tokens"] == len(passed) * tokens
+        assert passed[-1]["budget"]["used_tokens"] == 10
+        metrics = (await client.get("/metrics")).text
+        assert f"spillgate_results_unrecorded_total {len(passed) + 1}.0" in metrics
+        filler.unlink()
+        # The ledger takes over what it did not know of, in the first call of the same turn.
+        after = (await client.post("/results", json=report | {"content": "short"})).json()
+        assert after["warnings"] == []
+        assert after["budget"]["reserved_tokens"] == len(passed) * tokens + after["measure"]["tokens"]
+    assert await service.stop() == 0
 
 
 async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, small_disk: Path) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,10 +26,11 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     assert "127.0.0.1:8377:8377" in published
     (tmp_path / "docker-compose.yml").write_text(published.replace("1:8377:8377", f"1:{port}:8377"))
     (tmp_path / "port").write_text(str(port))
-    (tmp_path / "deploy").mkdir()
-    shutil.copy(ROOT / "deploy" / "new-key.sh", tmp_path / "deploy")
+    secrets = tmp_path / "deploy" / "secrets"
+    made = ["keys", "new", "default", "--file", str(secrets / "keys"), "--out", str(secrets / "default.key")]
+    subprocess.run([sys.executable, "-m", "command.main", *made], cwd=ROOT, check=True, capture_output=True)
+    (secrets / "keys").chmod(0o644)
     shutil.copytree(ROOT / "deploy" / "policy", tmp_path / "deploy" / "policy")
-    subprocess.run(["sh", "deploy/new-key.sh"], cwd=tmp_path, check=True, capture_output=True)
 
     def run(*command: str) -> None:
         done = subprocess.run(
@@ -44,7 +46,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
 
 @pytest.fixture
 def client(compose: Compose, tmp_path: Path) -> Iterator[httpx.Client]:
-    """With the key that deploy/new-key.sh made, as docs/deploy.md does it."""
+    """With the key that `make key` makes, as docs/deploy.md does it."""
     compose("up", "--no-build", "--detach")
     key = (tmp_path / "deploy" / "secrets" / "default.key").read_text().strip()
     address = f"http://127.0.0.1:{(tmp_path / 'port').read_text()}"

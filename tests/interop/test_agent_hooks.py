@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from domain.references import UNRESOLVED
 from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
@@ -333,7 +334,14 @@ for (const event of events) answers.push((await handlers.tool_result(event, ctx)
 const handle = answers[0]?.content[0].text.match(/handle = "([^"]*)"/)?.[1]
 const question = { handle, extract: "Where is the tulip?" }
 const told = handle && (await tools.tool_output.execute("c", question, null, null, ctx))
-console.log(JSON.stringify({ before, answers, tools: Object.keys(tools), told }))
+const reference = `spillgate://${handle ?? "session-a/file-b"}`
+const handed = []
+for (const content of [reference, `${reference}#rows=1`, "text"]) {
+  const input = { content }
+  const blocked = await handlers.tool_call({ toolName: "write", toolCallId: "w", input }, ctx)
+  handed.push(blocked?.reason ?? input.content)
+}
+console.log(JSON.stringify({ before, answers, tools: Object.keys(tools), told, handed }))
 """
 
 
@@ -382,10 +390,15 @@ async def test_the_extension_of_pi_plays_its_part(service: Service, tmp_path: Pa
     assert [block["type"] for block in shown["content"]] == ["text", "image"]
     assert "tool_output" in told["tools"]
     assert FACT in told["told"]["content"][0]["text"]
+    assert told["handed"][0] == FILE
+    assert told["handed"][1].endswith(" The tool did not run.")
+    assert told["handed"][2] == "text"
     assert await service.stop() == 0
-    assert (await played(url))["answers"] == [None] * 4
+    told = await played(url)
+    assert told["answers"] == [None] * 4
+    assert [text == UNRESOLVED for text in told["handed"]] == [True, True, False]
     log = (tmp_path / ".local" / "state" / "spillgate" / "hook.log").read_text()
-    assert log.count("'pi' passed: ") == 5
+    assert log.count("'pi' passed: ") == 7
 
 
 async def test_claude_code_with_its_plugin_needs_no_service_that_runs(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from storage.sqlite.group_commit import GroupCommit
+from storage.sqlite.reserve import Reserve
 
 pytestmark = pytest.mark.anyio
 
@@ -23,10 +25,10 @@ class NoState:
         pass
 
 
-async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on() -> None:
+async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on(tmp_path: Path) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE t (x)")
-    writer = GroupCommit(connection, NoState(), lambda: None)
+    writer = GroupCommit(connection, NoState(), lambda: None, Reserve(tmp_path / "reserve"))
 
     def good(writing: sqlite3.Connection) -> int:
         return writing.execute("INSERT INTO t VALUES (1)").rowcount

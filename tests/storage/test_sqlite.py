@@ -5,6 +5,7 @@ import os
 import sqlite3
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from domain.handles import SessionKey
 from domain.ports import Call, Ledger
 from domain.results import UsageReport
 from storage import open_ledger
+from storage.sqlite import checkpoints
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +50,13 @@ async def test_nobody_else_may_read_whatever_the_umask(umask: None, tmp_path: Pa
     await ledger.settle(charge(1))
     found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()}
     assert set(found.values()) == {0o600}
-    assert set(found) == {"ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db.lock"}
+    assert set(found) == {
+        "ledger.db",
+        "ledger.db-wal",
+        "ledger.db-shm",
+        "ledger.db.lock",
+        "ledger.db.reserve",
+    }
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     await ledger.close()
 
@@ -221,3 +229,26 @@ async def test_a_database_that_another_program_locks_is_unavailable(tmp_path: Pa
         await ledger.check()
     await ledger.append(entry(SessionKey(TENANT, "run-2")))
     await ledger.close()
+
+
+async def test_the_wal_file_is_emptied_beside_commits_that_never_pause(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "ROWS", 500)
+    monkeypatch.setattr(checkpoints, "MOST_ROWS", 2000)
+    path = tmp_path / "ledger.db"
+    ledger = await open_at(path, clock)
+    text = "x" * 2000
+
+    async def settle(client: int) -> None:
+        for number in range(1000):
+            key = SessionKey("acme", f"run-{client}")
+            await ledger.settle(charge(1, f"call-{number}", key=key, text=text))
+
+    await asyncio.gather(*[settle(client) for client in range(8)])
+    # All of it would be 134 MB.
+    assert (tmp_path / "ledger.db-wal").stat().st_size < 40_000_000
+    assert path.stat().st_size > 10_000_000
+    await ledger.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (8000,)

@@ -40,6 +40,19 @@ class SpillgatePlugin(BasePlugin):
             session = _session(self._client, callback_context)
             await self._client.report(counted.total_token_count, session_id=session)
 
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        """ADK calls the tool with `tool_args`, a copy of what the model wrote."""
+        if is_own_tool(tool.name):
+            return None
+        session = _session(self._client, tool_context)
+        given = await self._client.resolve(tool_args, tool.name, session_id=session)
+        if given.refusal:
+            return {"error": given.refusal}
+        tool_args.update(given.arguments)
+        return None
+
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
     ) -> dict[str, Any] | None:
@@ -55,6 +68,7 @@ class SpillgatePlugin(BasePlugin):
             tool_context.function_call_id,
             content,
             arguments=tool_args,
+            passes_on="any",
             session_id=_session(self._client, tool_context),
         )
         return None if governed.complete else {"result": governed.content}

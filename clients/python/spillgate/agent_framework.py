@@ -32,19 +32,25 @@ class _Functions(FunctionMiddleware):
         self._client = client
 
     async def process(self, context: FunctionInvocationContext, call_next: Next) -> None:
+        name, session = context.function.name, _session(self._client, context)
+        arguments: Any = context.arguments
+        if not is_own_tool(name) and isinstance(arguments, dict):
+            given = await self._client.resolve(arguments, name, session_id=session)
+            if given.refusal:
+                context.result = given.refusal
+                return
+            context.arguments = given.arguments
         await call_next()
-        name = context.function.name
         text = _text(context.result)
         if is_own_tool(name) or text is None:
             return
-        session = _session(self._client, context)
-        arguments: Any = context.arguments
         governed = await self._client.govern(
             name,
             context.metadata.get("call_id"),
             text,
             arguments=arguments if isinstance(arguments, dict) else None,
             session_id=session,
+            passes_on="any",
         )
         if not governed.complete:
             context.result = governed.text

@@ -21,6 +21,7 @@ from spillgate.exchange import (
     Flow,
     Governed,
     Request,
+    Resolved,
     Response,
     ResultFields,
     SessionFields,
@@ -149,6 +150,12 @@ class Spillgate(_Client[httpx.BaseTransport]):
         """The text that answers a model's call of one of these tools, whatever went wrong."""
         return self._run(self._exchange.call(name, arguments, self._in_session(fields)))
 
+    def resolve(self, arguments: Any, tool_name: str = "", *, session_id: str | None = None) -> Resolved:
+        """The arguments of a model's call of another tool, an object or its JSON, with the text of each
+        stored result that a string refers to. If there is a `refusal`, give it to the model, and do not call
+        the tool. Without such a string nothing is sent."""
+        return self._run(self._exchange.resolve(arguments, tool_name, session_id or self._session))
+
     def report(
         self, used_tokens: int, turn: int | None = None, *, session_id: str | None = None
     ) -> Mapping[str, Any] | None:
@@ -160,9 +167,11 @@ class Spillgate(_Client[httpx.BaseTransport]):
         return self._run(self._exchange.content(handle))
 
     @contextmanager
-    def session(self, session_id: str | None = None, **fields: Unpack[SessionFields]) -> Iterator[Self]:
-        """Opens a session and ends it: then its stored results are deleted. Every client and adapter that is
-        called inside belongs to it, unless it is told otherwise."""
+    def session(
+        self, session_id: str | None = None, *, keep_results: bool = False, **fields: Unpack[SessionFields]
+    ) -> Iterator[Self]:
+        """Opens a session and ends it: then its stored results are deleted, unless `keep_results`. Every
+        client and adapter that is called inside belongs to it, unless it is told otherwise."""
         name = session_id or f"run-{uuid.uuid4()}"
         self._run(self._exchange.open(name, fields))
         token = current_session.set(name)
@@ -170,7 +179,7 @@ class Spillgate(_Client[httpx.BaseTransport]):
             yield self._bound(name)
         finally:
             current_session.reset(token)
-            self._run(self._exchange.end(name))
+            self._run(self._exchange.end(name, keep_results))
 
     def _run(self, flow: Flow[T]) -> T:
         response: Response | None = None
@@ -239,6 +248,12 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         """See Spillgate.call."""
         return await self._run(self._exchange.call(name, arguments, self._in_session(fields)))
 
+    async def resolve(
+        self, arguments: Any, tool_name: str = "", *, session_id: str | None = None
+    ) -> Resolved:
+        """See Spillgate.resolve."""
+        return await self._run(self._exchange.resolve(arguments, tool_name, session_id or self._session))
+
     async def report(
         self, used_tokens: int, turn: int | None = None, *, session_id: str | None = None
     ) -> Mapping[str, Any] | None:
@@ -251,7 +266,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
 
     @asynccontextmanager
     async def session(
-        self, session_id: str | None = None, **fields: Unpack[SessionFields]
+        self, session_id: str | None = None, *, keep_results: bool = False, **fields: Unpack[SessionFields]
     ) -> AsyncIterator[Self]:
         """See Spillgate.session."""
         name = session_id or f"run-{uuid.uuid4()}"
@@ -262,7 +277,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         finally:
             current_session.reset(token)
             with anyio.CancelScope(shield=True):
-                await self._run(self._exchange.end(name))
+                await self._run(self._exchange.end(name, keep_results))
 
     async def _run(self, flow: Flow[T]) -> T:
         response: Response | None = None

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, TypeVar
 from urllib.parse import quote, urlencode
 
+from spillgate.references import UNRESOLVED, may_refer, references_in, replaced
+
 log = logging.getLogger("spillgate")
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ DEFAULT_URL = "http://127.0.0.1:8377"
 WAITS_SECONDS = (0.5, 1.0, 2.0)
 CALL_TIMEOUT_SECONDS = 130.0
 """The longest deadline of an extraction is 120 s."""
+
+RESOLVE_TIMEOUT_SECONDS = 45.0
+"""A query for an argument may wait 10 s and run 30 s."""
 
 AWAY_TIMEOUT_SECONDS = 2.0
 MAX_CALL_ID = 256
@@ -104,6 +109,15 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Resolved:
+    """The arguments with which a tool is to be called. `refusal` is what the model reads instead, if the tool
+    is not to run."""
+
+    arguments: Any
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
     """The definitions of the tools to offer now, and their part of the system prompt. Both may be empty: what
     is to be said of `tool_output`, its definition says."""
@@ -144,9 +158,11 @@ class UsageFields(TypedDict, total=False):
 
 
 class ResultFields(UsageFields, total=False):
-    """The other fields of POST /results. `arguments`: what the tool was called with."""
+    """The other fields of POST /results. `arguments`: what the tool was called with. `passes_on`: `any` if
+    the arguments of each call go through `resolve`."""
 
     arguments: Mapping[str, Any] | str | None
+    passes_on: str | None
     is_error: bool
     model: str | None
     policy: Mapping[str, Any] | None
@@ -318,6 +334,28 @@ class Exchange:
             return "Stored outputs cannot be reached now. Go on without them, or try once more later."
         return _text(answer, "text") or _text(answer, "detail") or "The stored output could not be read."
 
+    def resolve(self, arguments: Any, tool_name: str, session_id: str | None) -> Flow[Resolved]:
+        given = _decoded(arguments) if isinstance(arguments, str) else arguments
+        try:
+            references = references_in(given)
+        except RecursionError:
+            return Resolved(arguments)  # A value within itself: a model wrote no such arguments.
+        if not references:
+            return Resolved(arguments)
+        body = {
+            "session_id": self.session_id(session_id),
+            "tool_name": tool_name[:256] or "tool",
+            "arguments": references,
+        }
+        request = self.request("POST", "/arguments", body, timeout=RESOLVE_TIMEOUT_SECONDS)
+        answer = yield from self.ask(request)
+        texts = (answer or {}).get("arguments")
+        if not isinstance(texts, list) or len(texts) != len(references):
+            return Resolved(arguments, _text(answer, "refusal") or UNRESOLVED)
+        following = iter(texts)
+        resolved = replaced(given, lambda reference, path: next(following))
+        return Resolved(json.dumps(resolved) if isinstance(arguments, str) else resolved)
+
     def report(
         self, used_tokens: int, turn: int | None, session_id: str | None
     ) -> Flow[Mapping[str, Any] | None]:
@@ -334,9 +372,10 @@ class Exchange:
         refuse_unknown(fields, SessionFields)
         yield from self.ask(self.request("PUT", self._path(session_id), fields))
 
-    def end(self, session_id: str) -> Flow[None]:
+    def end(self, session_id: str, keep_results: bool) -> Flow[None]:
         """404 is no fault: nothing came into the session."""
-        response = yield self.request("DELETE", self._path(session_id))
+        query = "?keep_results=true" if keep_results else ""
+        response = yield self.request("DELETE", f"{self._path(session_id)}{query}")
         if response is None or response.status not in (204, 404):
             log.warning("Session not ended; it expires by itself.")
 
@@ -458,6 +497,14 @@ def _are_definitions(value: object) -> TypeGuard[list[dict[str, Any]]]:
         and isinstance(inner.get("name"), str)
         for one in value
     )
+
+
+def _decoded(arguments: str) -> Any:
+    """The arguments as a model writes them, in JSON; a text if they are none, or refer to nothing."""
+    try:
+        return json.loads(arguments) if may_refer(arguments) else ""
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _is_budget(value: object) -> TypeGuard[Mapping[str, Any]]:

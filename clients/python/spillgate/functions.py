@@ -27,9 +27,9 @@ def governed(
 def governed(
     function: Function | None = None, /, *, client: Client | None = None, tool_name: str = ""
 ) -> Any:
-    """`@governed` or `@governed(client=…, tool_name=…)`: the function returns what it returned if that
-    passed, else the text for the model. Without a client it is one of the environment's. An asynchronous
-    function needs an AsyncSpillgate."""
+    """`@governed` or `@governed(client=…, tool_name=…)`: the function gets the text of each stored result
+    that its arguments refer to, and returns what it returned if that passed, else the text for the model.
+    Without a client it is one of the environment's. An asynchronous function needs an AsyncSpillgate."""
     if function is None:
         return functools.partial(_governed, client=client, tool_name=tool_name)
     return _governed(function, client, tool_name)
@@ -54,15 +54,23 @@ def _governed(function: Function, client: Client | None, tool_name: str) -> Func
     @functools.wraps(function)
     def synchronous(*args: Any, **kwargs: Any) -> Any:
         assert isinstance(caller, Spillgate)
-        result = function(*args, **kwargs)
-        shown = caller.govern(name, None, result, arguments=_arguments(function, args, kwargs))
+        given = caller.resolve([list(args), kwargs], name)
+        if given.refusal:
+            return given.refusal
+        result = function(*given.arguments[0], **given.arguments[1])
+        arguments = _arguments(function, args, kwargs)
+        shown = caller.govern(name, None, result, arguments=arguments, passes_on="any")
         return _returned(result, shown)
 
     @functools.wraps(function)
     async def asynchronous(*args: Any, **kwargs: Any) -> Any:
         assert isinstance(caller, AsyncSpillgate)
-        result = await function(*args, **kwargs)
-        shown = await caller.govern(name, None, result, arguments=_arguments(function, args, kwargs))
+        given = await caller.resolve([list(args), kwargs], name)
+        if given.refusal:
+            return given.refusal
+        result = await function(*given.arguments[0], **given.arguments[1])
+        arguments = _arguments(function, args, kwargs)
+        shown = await caller.govern(name, None, result, arguments=arguments, passes_on="any")
         return _returned(result, shown)
 
     return asynchronous if waits else synchronous

@@ -1,7 +1,7 @@
 """LangChain 1.x: `create_agent(model, tools, middleware=[SpillgateMiddleware()])`, deep agents too."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
@@ -41,7 +41,10 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         call, usage = request.tool_call, self._usage(request)
         if is_own_tool(call["name"]):
             return _answer(call, self._blocking.call(call["name"], call["args"], **usage))
-        message = handler(request)
+        given = self._blocking.resolve(call["args"], call["name"], session_id=usage["session_id"])
+        if given.refusal:
+            return _answer(call, given.refusal, "error")
+        message = handler(_called(request, given.arguments))
         if not isinstance(message, ToolMessage):
             return message
         return _shown(message, self._blocking.govern(**_result(call, message, usage)))
@@ -52,7 +55,10 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         call, usage = request.tool_call, self._usage(request)
         if is_own_tool(call["name"]):
             return _answer(call, await self._waiting.call(call["name"], call["args"], **usage))
-        message = await handler(request)
+        given = await self._waiting.resolve(call["args"], call["name"], session_id=usage["session_id"])
+        if given.refusal:
+            return _answer(call, given.refusal, "error")
+        message = await handler(_called(request, given.arguments))
         if not isinstance(message, ToolMessage):
             return message
         return _shown(message, await self._waiting.govern(**_result(call, message, usage)))
@@ -92,7 +98,7 @@ def _result(call: Mapping[str, Any], message: ToolMessage, usage: UsageFields) -
     content: object = message.content
     if isinstance(content, list):
         content = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
-    named = {"tool_name": call["name"], "call_id": call["id"], "arguments": call["args"]}
+    named = {"tool_name": call["name"], "call_id": call["id"], "arguments": call["args"], "passes_on": "any"}
     return {**usage, **named, "content": content, "is_error": message.status == "error"}
 
 
@@ -100,5 +106,13 @@ def _shown(message: ToolMessage, governed: Governed) -> ToolMessage:
     return message if governed.complete else message.model_copy(update={"content": governed.content})
 
 
-def _answer(call: Mapping[str, Any], text: str) -> ToolMessage:
-    return ToolMessage(text, tool_call_id=call["id"], name=call["name"])
+def _called(request: ToolCallRequest, arguments: Any) -> ToolCallRequest:
+    """The message of the model keeps the arguments that it wrote."""
+    call = request.tool_call
+    return request if arguments is call["args"] else request.override(tool_call={**call, "args": arguments})
+
+
+def _answer(
+    call: Mapping[str, Any], text: str, status: Literal["success", "error"] = "success"
+) -> ToolMessage:
+    return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status=status)

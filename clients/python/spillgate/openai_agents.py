@@ -36,9 +36,23 @@ class SpillgateTools:
         return [*guarded, *self.tools]
 
     def _guarded(self, tool: FunctionTool) -> FunctionTool:
-        return replace(tool, tool_output_guardrails=[*(tool.tool_output_guardrails or []), self.guardrail])
+        guardrail: ToolOutputGuardrail[Any] = ToolOutputGuardrail(
+            self._resolved_and_governed, name="spillgate"
+        )
 
-    async def _governed(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+        async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+            given = await self._client.resolve(arguments, tool.name)
+            return given.refusal or await tool.on_invoke_tool(context, given.arguments)
+
+        guardrails = [*(tool.tool_output_guardrails or []), guardrail]
+        return replace(tool, on_invoke_tool=invoke, tool_output_guardrails=guardrails)
+
+    async def _resolved_and_governed(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
+        return await self._governed(data, passes_on="any")
+
+    async def _governed(
+        self, data: ToolOutputGuardrailData, passes_on: str | None = None
+    ) -> ToolGuardrailFunctionOutput:
         output, context = data.output, data.context
         blocks = [output] if isinstance(output, dict) else output
         content = blocks if is_blocks(blocks) else str(output)
@@ -47,6 +61,7 @@ class SpillgateTools:
             context.tool_call_id,
             content,
             arguments=context.tool_arguments or None,
+            passes_on=passes_on,
             **_usage(context),
         )
         if governed.complete:

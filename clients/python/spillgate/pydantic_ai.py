@@ -4,6 +4,7 @@ from typing import Any, Unpack
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import SkipToolExecution
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
@@ -26,6 +27,17 @@ class SpillgateCapability(AbstractCapability[Any]):
     def get_toolset(self) -> AbstractToolset[Any]:
         return _Tools(self._client)
 
+    async def before_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
+    ) -> dict[str, Any]:
+        if is_own_tool(call.tool_name):
+            return args
+        given = await self._client.resolve(args, call.tool_name, session_id=_session(self._client, ctx))
+        if given.refusal:
+            raise SkipToolExecution(given.refusal)
+        resolved: dict[str, Any] = given.arguments
+        return resolved
+
     async def after_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
     ) -> Any:
@@ -34,7 +46,12 @@ class SpillgateCapability(AbstractCapability[Any]):
             return result
         text = read.model_response_str()
         governed = await self._client.govern(
-            call.tool_name, call.tool_call_id, text, arguments=call.args, **_usage(self._client, ctx)
+            call.tool_name,
+            call.tool_call_id,
+            text,
+            arguments=call.args,
+            passes_on="any",
+            **_usage(self._client, ctx),
         )
         return result if governed.complete else governed.content
 

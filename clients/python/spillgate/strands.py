@@ -3,7 +3,13 @@
 
 from typing import Any, Unpack
 
-from strands.hooks import AfterToolCallEvent, BeforeModelCallEvent, HookProvider, HookRegistry
+from strands.hooks import (
+    AfterToolCallEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+    HookProvider,
+    HookRegistry,
+)
 from strands.tools.tools import PythonAgentTool
 
 from spillgate.client import AsyncSpillgate
@@ -20,6 +26,7 @@ class SpillgateHooks(HookProvider):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         registry.add_callback(BeforeModelCallEvent, self._offer)
+        registry.add_callback(BeforeToolCallEvent, self._resolve)
         registry.add_callback(AfterToolCallEvent, self._govern)
 
     async def _offer(self, event: BeforeModelCallEvent) -> None:
@@ -40,6 +47,17 @@ class SpillgateHooks(HookProvider):
         spec = {"name": offered["name"], "description": offered["description"], "inputSchema": schema}
         return PythonAgentTool(offered["name"], spec, call)
 
+    async def _resolve(self, event: BeforeToolCallEvent) -> None:
+        """The message of the model keeps the arguments that it wrote."""
+        use = event.tool_use
+        if is_own_tool(use["name"]):
+            return
+        given = await self._client.resolve(use["input"], use["name"])
+        if given.refusal:
+            event.cancel_tool = given.refusal
+        else:
+            event.tool_use = {**use, "input": given.arguments}
+
     async def _govern(self, event: AfterToolCallEvent) -> None:
         use, result = event.tool_use, event.result
         shown = [one for one in result["content"] if "text" in one or "json" in one]
@@ -52,6 +70,7 @@ class SpillgateHooks(HookProvider):
             content[0]["text"] if len(content) == 1 and "text" in content[0] else content,
             arguments=use["input"],
             is_error=result["status"] == "error",
+            passes_on="any",
             **_usage(event.agent),
         )
         if not governed.complete:

@@ -142,6 +142,44 @@ class Turns(Story):
         assert bodies == [f"turn {n}\n{LOG}" for n in (1, 2, 3)]
 
 
+class HandingOn(Story):
+    """Reads a log, saves it unread, and refers to it once more in a way that is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved: list[str] = []
+
+    def save(self, text: str) -> str:
+        self.saved.append(text)
+        return "saved"
+
+    def step(self, offered: list[str], results: list[str], instructions: str = "") -> list[tuple[str, Any]]:
+        self.offered.append(offered)
+        self.results.append(results)
+        if len(self.offered) == 1:
+            return [("read_log", {})]
+        found = HANDLE.search(results[0])
+        assert found, results[0][:300]
+        reference = f"spillgate://{found[0]}"
+        calls = [("save", {"text": reference}), ("save", {"text": f"{reference}#rows=1"})]
+        return calls[len(self.offered) - 2 :][:1]
+
+    def check_saved(self) -> None:
+        handing_on = "\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument."
+        assert handing_on in self.results[1][0]
+        assert self.saved == [LOG]
+        message, saved, refusal = self.results[-1]
+        assert "saved" in saved
+        assert "The tool did not run." in refusal
+        assert LOG[:1000] not in "".join((message, saved, refusal))
+
+
+@pytest.fixture
+def handing_on(running: Service, monkeypatch: pytest.MonkeyPatch) -> HandingOn:
+    monkeypatch.setenv("SPILLGATE_URL", running.url)
+    return HandingOn()
+
+
 @pytest.fixture
 def turns(running: Service, monkeypatch: pytest.MonkeyPatch) -> Turns:
     monkeypatch.setenv("SPILLGATE_URL", running.url)

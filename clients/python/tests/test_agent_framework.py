@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from agent_framework import (
+    Agent,
     BaseChatClient,
     ChatMiddlewareLayer,
     ChatResponse,
@@ -11,8 +12,10 @@ from agent_framework import (
     FunctionInvocationLayer,
     Message,
 )
-from conftest import Budget, Story
+from conftest import LOG, Budget, HandingOn, Story
 from page import run_block
+
+from spillgate.agent_framework import spillgate_middleware
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +31,7 @@ class Teller(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):  # t
             results = [str(one.result) for one in contents if one.type == "function_result"]
             made = self.story.step([tool.name for tool in options.get("tools") or []], results)
             calls = [
-                Content.from_function_call(call_id=f"call-{name}", name=name, arguments=args)
+                Content.from_function_call(call_id=f"{name}-{len(results)}", name=name, arguments=args)
                 for name, args in made
             ]
             usage: Any = {"total_token_count": 40_002}
@@ -52,3 +55,22 @@ async def test_the_model_asks_back(story: Story, budget: Budget) -> None:
     story.check(result.text)
     if len(story.offered) == 3:
         assert budget("agent-framework")["used_tokens"] == 40_002
+
+
+async def test_a_stored_result_is_handed_on_unread(handing_on: HandingOn) -> None:
+    def read_log() -> str:
+        """Reads the log."""
+        return handing_on.read_log()
+
+    def save(text: str) -> str:
+        """Saves a text."""
+        return handing_on.save(text)
+
+    client = Teller()
+    client.story = handing_on
+    agent = Agent(client, tools=[read_log, save], middleware=spillgate_middleware())
+    session = agent.create_session(session_id="agent-framework-handing-on")
+    result = await agent.run("Save it.", session=session)
+    assert result.text == "done"
+    handing_on.check_saved()
+    assert LOG[:100] not in str(result.to_dict())

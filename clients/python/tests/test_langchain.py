@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import Budget, Story, Turns
+from conftest import Budget, HandingOn, Story, Turns
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -112,3 +112,16 @@ async def test_blocks_are_governed_and_a_command_is_left_alone(running: Any) -> 
     texts = steps.results[1]
     assert (texts[0], texts[2]) == ("ab", "c" * 20_000)
     assert texts[1].startswith("Tool output is too large (20000 bytes")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_stored_result_is_handed_on_unread(handing_on: HandingOn, asynchronous: bool) -> None:
+    @tool
+    def save(text: str) -> str:
+        """Saves a text."""
+        return handing_on.save(text)
+
+    tools = [reader(handing_on), save]
+    agent = create_agent(Model(story=handing_on), tools, middleware=[SpillgateMiddleware()])
+    assert await run(agent, asynchronous, f"handing-on-{asynchronous}") == "done"
+    handing_on.check_saved()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agents import Agent, FunctionTool, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
 from agents.mcp import MCPServer
-from conftest import Budget, Story
+from conftest import Budget, HandingOn, Story
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as McpTool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -33,7 +33,7 @@ class Teller(Model):
         made = self.story.step(names, results)
         output: list[Any] = [
             ResponseFunctionToolCall(
-                arguments=json.dumps(args), call_id=f"call-{name}", name=name, type="function_call"
+                arguments=json.dumps(args), call_id=f"{name}-{len(results)}", name=name, type="function_call"
             )
             for name, args in made
         ]
@@ -100,3 +100,21 @@ async def test_the_tools_of_an_mcp_server_are_governed(story: Story) -> None:
     async with AsyncSpillgate() as client, client.session("openai-agents-mcp"):
         result = await Runner.run(agent, "Which disk is full?", run_config=QUIET)
     story.check(result.final_output)
+
+
+async def test_a_stored_result_is_handed_on_unread(handing_on: HandingOn) -> None:
+    @function_tool
+    def read_log() -> str:
+        """Reads the log."""
+        return handing_on.read_log()
+
+    @function_tool
+    def save(text: str) -> str:
+        """Saves a text."""
+        return handing_on.save(text)
+
+    agent = Agent(name="a", model=Teller(handing_on), tools=SpillgateTools().govern(read_log, save))
+    async with AsyncSpillgate() as client, client.session("openai-agents-handing-on"):
+        result = await Runner.run(agent, "Save it.", run_config=QUIET)
+    assert result.final_output == "done"
+    handing_on.check_saved()

@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from conftest import Budget, Service, Story, Turns
+from conftest import Budget, HandingOn, Service, Story, Turns
 from page import run_block
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent
@@ -76,3 +76,10 @@ async def test_what_becomes_json_is_governed_and_pictures_are_not(
     assert read[0].startswith("Tool output is too large (")
     assert "900 objects with keys number, at" in read[0]
     assert read[1:] == ['{"number":1,"at":"2026-11-23"}', None]
+
+
+async def test_a_stored_result_is_handed_on_unread(handing_on: HandingOn) -> None:
+    tools = [handing_on.read_log, handing_on.save]
+    agent = Agent(model(handing_on), tools=tools, capabilities=[SpillgateCapability()])
+    assert (await agent.run("Save it.", conversation_id="handing-on")).output == "done"
+    handing_on.check_saved()

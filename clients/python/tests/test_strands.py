@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import HANDLE, LOG, Budget, Service, Story
+from conftest import HANDLE, LOG, Budget, HandingOn, Service, Story
 from page import run_block
 from strands import Agent, tool
 from strands.handlers import null_callback_handler
@@ -13,7 +13,7 @@ from strands.models import Model
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 from spillgate import AsyncSpillgate, Spillgate
-from spillgate.strands import SpillgateStorage
+from spillgate.strands import SpillgateHooks, SpillgateStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ class Teller(Model):
         made = self.story.step([one["name"] for one in tool_specs or []], results)
         yield {"messageStart": {"role": "assistant"}}
         for name, arguments in made:
-            use = {"toolUseId": f"call-{name}", "name": name}
+            use = {"toolUseId": f"{name}-{len(results)}", "name": name}
             yield {"contentBlockStart": {"start": {"toolUse": use}}}
             yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}
             yield {"contentBlockStop": {}}
@@ -110,3 +110,22 @@ async def test_the_offloader_keeps_what_it_takes_out_in_spillgate(running: Servi
     away = SpillgateStorage(base_url="http://127.0.0.1:9", patience=0.0)
     with pytest.raises(OSError, match="did not store"):
         await away.store("k", b"text")
+
+
+async def test_a_stored_result_is_handed_on_unread(handing_on: HandingOn) -> None:
+    @tool
+    def read_log() -> str:
+        """Reads the log."""
+        return handing_on.read_log()
+
+    @tool
+    def save(text: str) -> str:
+        """Saves a text."""
+        return handing_on.save(text)
+
+    agent = Agent(model=Teller(handing_on), tools=[read_log, save], hooks=[SpillgateHooks()])
+    agent.callback_handler = null_callback_handler
+    with Spillgate().session("strands-handing-on"):
+        assert str(await agent.invoke_async("Save it.")).strip() == "done"
+    handing_on.check_saved()
+    assert LOG[:1000] not in json.dumps(agent.messages)

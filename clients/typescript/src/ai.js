@@ -113,16 +113,18 @@ export class SpillgateTools {
     return {
       ...one,
       async execute(/** @type {unknown} */ input, /** @type {any} */ options) {
-        let result = await one.execute.call(one, input, options);
+        const given = await client.resolve(input, name);
+        let result = given.refusal ?? (await one.execute.call(one, given.arguments, options));
         if (result?.[Symbol.asyncIterator]) {
           let last;
           for await (const preliminary of result) last = preliminary;
           result = last;
         }
-        const governed = await client.govern(name, options.toolCallId, result, { arguments: input });
+        const fields = { passes_on: /** @type {const} */ ("any") };
+        const governed = await client.govern(name, options.toolCallId, result, { arguments: input, fields });
         // Ids repeat: some models number their calls from 0 in each turn.
         replaced.delete(options.toolCallId);
-        if (governed.complete) return result;
+        if (governed.complete && given.refusal === null) return result;
         replaced.add(options.toolCallId);
         return governed.content;
       },

@@ -91,12 +91,16 @@ const SESSION = ["context_window", "buffer_tokens", "max_output_tokens", "model"
 
 const WAITS = [500, 1000, 2000];
 const CALL_TIMEOUT = 130_000; // The longest deadline of an extraction is 120 s.
+const RESOLVE_TIMEOUT = 45_000; // A query for an argument may wait 10 s and run 30 s.
 const AWAY_TIMEOUT = 2_000;
 const MAX_CALL_ID = 256;
 const MAX_ARGUMENT_BYTES = 1 << 20;
 const MAX_RESULT_JSON_BYTES = 1 << 20; // A larger result is sent as text, which the service streams.
 const MAX_ANSWER_BYTES = 256 << 20; // An answer with a result of the largest upload is smaller.
 const MAX_QUERY = 6000; // The service takes a URL of 8 KiB. With a longer query, a text is sent without its arguments.
+const REFERENCE = /^spillgate:\/\/[^\s/?#]{1,400}\/[^\s/?#]{1,120}(?:[?#][^\r\n]*)?$/;
+const UNRESOLVED =
+  "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it.";
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
@@ -104,6 +108,21 @@ export const isOwnTool = (name) => OWN_TOOL.test(name);
 
 /** A framework's own id as a session id, which begins with a letter, a digit or `_`. @param {string} name */
 export const safeSessionId = (name) => name.replace(/[^A-Za-z0-9._:@=+~-]/g, "-").replace(/^\W/, "_$&").slice(0, 128);
+
+/**
+ * A copy of what JSON can hold in which `textFor(reference)` stands for each string that refers to a stored result; the
+ * value itself if none does. @param {any} value @param {(reference: string) => unknown} textFor @returns {any}
+ */
+const replaced = (value, textFor) => {
+  if (typeof value === "string") return REFERENCE.test(value) ? textFor(value) : value;
+  if (Array.isArray(value)) {
+    const items = value.map((one) => replaced(one, textFor));
+    return items.some((one, index) => one !== value[index]) ? items : value;
+  }
+  if (value === null || typeof value !== "object" || ![Object.prototype, null].includes(Object.getPrototypeOf(value))) return value;
+  const members = Object.entries(value).map(([name, one]) => [name, replaced(one, textFor)]);
+  return members.some(([name, one]) => one !== value[name]) ? Object.fromEntries(members) : value;
+};
 
 /**
  * A tool's result as the text that a model would read: JSON for what is neither text nor bytes, or, where JSON cannot
@@ -325,6 +344,40 @@ export class Spillgate {
   }
 
   /**
+   * The arguments of a model's call of another tool, an object or its JSON, with the text of each stored result that a
+   * string refers to. If there is a `refusal`, give it to the model, and do not call the tool. Without such a string
+   * nothing is sent.
+   * @template Arguments
+   * @param {Arguments} args
+   * @param {string} [toolName]
+   * @param {{ sessionId?: string | undefined }} [options]
+   * @returns {Promise<{ arguments: Arguments, refusal: string | null }>}
+   */
+  async resolve(args, toolName = "tool", options = {}) {
+    refuseUnknown(options, ["sessionId"]);
+    /** @type {any} */
+    let given = args;
+    /** @type {string[]} */
+    const references = [];
+    try {
+      if (typeof args === "string") given = args.includes('"spillgate:') ? JSON.parse(args) : "";
+      replaced(given, (reference) => references.push(reference));
+    } catch {
+      return { arguments: args, refusal: null }; // No JSON, or a value within itself: it refers to nothing.
+    }
+    if (!references.length) return { arguments: args, refusal: null };
+    const session_id = options.sessionId || this.sessionFor();
+    const body = { session_id, tool_name: toolName.slice(0, 256) || "tool", arguments: references };
+    const answer = await this.#ask("POST", "/arguments", body, {}, RESOLVE_TIMEOUT);
+    const texts = answer?.arguments;
+    if (!Array.isArray(texts) || texts.length !== references.length) {
+      return { arguments: args, refusal: textIn(answer, "refusal") || UNRESOLVED };
+    }
+    const resolved = replaced(given, () => texts.shift());
+    return { arguments: typeof args === "string" ? JSON.stringify(resolved) : resolved, refusal: null };
+  }
+
+  /**
    * Reports the committed context.
    * @param {number} usedTokens
    * @param {number} [turn]
@@ -340,20 +393,20 @@ export class Spillgate {
 
   /**
    * Opens a session and gives a client that belongs to it. `end()` ends it, as `await using` does: its stored results
-   * are deleted.
+   * are deleted. `end({ keepResults: true })` leaves them until their retention ends.
    * @param {string} [sessionId]
    * @param {SessionIn} [fields]
-   * @returns {Promise<Spillgate & { end: () => Promise<void> } & Disposed>}
+   * @returns {Promise<Spillgate & { end: (options?: { keepResults?: boolean }) => Promise<void> } & Disposed>}
    */
   async session(sessionId = `run-${crypto.randomUUID()}`, fields = {}) {
     refuseUnknown(fields, SESSION);
     await this.#ask("PUT", this.#path(sessionId), fields);
     const client = new Spillgate({ ...this.#options, sessionId });
-    const end = async () => {
-      await this.#send("DELETE", this.#path(sessionId));
+    const end = async ({ keepResults = false } = {}) => {
+      await this.#send("DELETE", this.#path(sessionId) + (keepResults ? "?keep_results=true" : ""));
     };
     // Node.js 20.0 to 20.4 lacks the symbol.
-    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: end } : {});
+    const disposed = /** @type {Disposed} */ (Symbol.asyncDispose ? { [Symbol.asyncDispose]: () => end() } : {});
     return Object.assign(client, { end }, disposed);
   }
 

@@ -39,10 +39,14 @@ export const spillgate = (options) => {
       if (isOwnTool(name)) {
         return new ToolMessage({ content: await client.call(name, args, usage), tool_call_id, name });
       }
-      const message = await handler(request);
+      const given = await client.resolve(args, name, { sessionId: usage.sessionId });
+      if (given.refusal) return new ToolMessage({ content: given.refusal, tool_call_id, name, status: "error" });
+      // The message of the model keeps the arguments that it wrote.
+      const message = await handler({ ...request, toolCall: { ...request.toolCall, args: given.arguments } });
       if (!ToolMessage.isInstance(message)) return message;
       const isError = message.status === "error";
-      const governed = await client.govern(name, id, message.content, { arguments: args, isError, ...usage });
+      const fields = { passes_on: /** @type {const} */ ("any") };
+      const governed = await client.govern(name, id, message.content, { arguments: args, isError, fields, ...usage });
       if (governed.complete) return message;
       const { artifact, status, metadata } = message;
       const content = textOf(governed.content);

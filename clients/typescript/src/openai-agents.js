@@ -16,16 +16,7 @@ export class SpillgateTools {
   constructor(options) {
     this.#client = new Spillgate(options);
     /** For a tool's `outputGuardrails`, and an MCP server's `toolOutputGuardrails`. */
-    this.guardrail = defineToolOutputGuardrail({
-      name: "spillgate",
-      run: async ({ context, toolCall, output }) => {
-        const { name, callId, arguments: args } = /** @type {any} */ (toolCall);
-        const content = textOf(output);
-        const governed = await this.#client.govern(name, callId, content, { arguments: args, ...usageOf(context) });
-        if (governed.complete) return { behavior: { type: "allow" } };
-        return { behavior: { type: "rejectContent", message: textOf(governed.content) } };
-      },
-    });
+    this.guardrail = this.#guardrail({});
     /** Spillgate's own tools, which are enabled while there is something to ask. */
     this.tools = TOOL_NAMES.map((name) => this.#own(name));
   }
@@ -36,10 +27,31 @@ export class SpillgateTools {
    * @returns {Tool<any>[]}
    */
   govern(tools) {
-    const guarded = tools.map((one) =>
-      one.type === "function" ? { ...one, outputGuardrails: [...(one.outputGuardrails ?? []), this.guardrail] } : one,
-    );
+    const guardrail = this.#guardrail({ passes_on: "any" });
+    const guarded = tools.map((one) => {
+      if (one.type !== "function") return one;
+      /** @type {FunctionTool<any, any, any>["invoke"]} */
+      const invoke = async (context, input, details) => {
+        const given = await this.#client.resolve(input, one.name);
+        return given.refusal ?? one.invoke(context, given.arguments, details);
+      };
+      return { ...one, invoke, outputGuardrails: [...(one.outputGuardrails ?? []), guardrail] };
+    });
     return [...guarded, ...this.tools];
+  }
+
+  /** @param {{ passes_on?: "any" }} fields */
+  #guardrail(fields) {
+    return defineToolOutputGuardrail({
+      name: "spillgate",
+      run: async ({ context, toolCall, output }) => {
+        const { name, callId, arguments: args } = /** @type {any} */ (toolCall);
+        const options = { arguments: args, fields, ...usageOf(context) };
+        const governed = await this.#client.govern(name, callId, textOf(output), options);
+        if (governed.complete) return { behavior: { type: "allow" } };
+        return { behavior: { type: "rejectContent", message: textOf(governed.content) } };
+      },
+    });
   }
 
   /** @param {string} name @returns {FunctionTool<any, any, any>} */

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { generateText, jsonSchema, stepCountIs, tool, wrapLanguageModel } from "ai";
 import { SpillgateTools, spillgate } from "../src/ai.js";
 import { model } from "./model.js";
-import { LOG, printed, service, tell, usedTokens } from "./story.js";
+import { LOG, printed, service, tell, tellHandingOn, usedTokens } from "./story.js";
 
 const readLog = (story, more = {}) =>
   tool({ description: "Reads the log.", inputSchema: jsonSchema({ type: "object" }), execute: story.readLog, ...more });
@@ -118,4 +118,14 @@ test("AI SDK: the model middleware governs what is text or data in a result of a
     { type: "content", value: [picture] },
     { type: "execution-denied" },
   ]);
+});
+
+tellHandingOn("AI SDK", async (story, options) => {
+  const inputSchema = jsonSchema({ type: "object", properties: { text: { type: "string" } } });
+  const save = tool({ description: "Saves a text.", inputSchema, execute: story.save });
+  const gate = new SpillgateTools({ ...options, sessionId: "ai-handing-on" });
+  const tools = gate.govern({ read_log: readLog(story), save });
+  const run = await generateText({ ...asked, model: model(story), tools, prepareStep: gate.prepareStep });
+  story.checkSaved(run.text);
+  assert.ok(!JSON.stringify(run.steps.map((one) => one.response.messages)).includes(LOG.slice(0, 100)));
 });

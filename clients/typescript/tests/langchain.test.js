@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, ToolMessage, createAgent, tool } from "langchain";
 import { spillgate } from "../src/langchain.js";
-import { printed, tell, usedTokens } from "./story.js";
+import { printed, tell, tellHandingOn, usedTokens } from "./story.js";
 
 class Model extends BaseChatModel {
   constructor(story, offered = []) {
@@ -43,4 +43,14 @@ tell("LangChain", async (story, options, stopped) => {
   if (stopped) return;
   assert.equal(story.system[1], "Be brief.");
   assert.equal(await usedTokens(options, "langchain-1"), 40_002);
+});
+
+tellHandingOn("LangChain", async (story, options) => {
+  const readLog = tool(story.readLog, { name: "read_log", description: "Reads the log.", schema: { type: "object", properties: {} } });
+  const schema = { type: "object", properties: { text: { type: "string" } } };
+  const save = tool(story.save, { name: "save", description: "Saves a text.", schema });
+  const agent = createAgent({ model: new Model(story), tools: [readLog, save], middleware: [spillgate(options)] });
+  const messages = [{ role: "user", content: "Save it." }];
+  const state = await agent.invoke({ messages }, { configurable: { thread_id: "langchain-handing-on" } });
+  story.checkSaved(state.messages.at(-1).text);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Agent, Runner, tool } from "@openai/agents";
 import { SpillgateTools } from "../src/openai-agents.js";
-import { printed, tell, usedTokens } from "./story.js";
+import { printed, tell, tellHandingOn, usedTokens } from "./story.js";
 
 const model = (story) => ({
   async getResponse({ input, tools }) {
@@ -11,7 +11,7 @@ const model = (story) => ({
     const calls = story.step(tools.map((one) => one.name), results);
     const output = calls.length
       ? calls.map(([name, args]) => ({
-          type: "function_call", callId: `call-${name}`, name, arguments: JSON.stringify(args), status: "completed",
+          type: "function_call", callId: `${name}-${results.length}`, name, arguments: JSON.stringify(args), status: "completed",
         }))
       : [{ type: "message", role: "assistant", status: "completed", content: [{ type: "output_text", text: "done" }] }];
     const usage = { requests: 1, inputTokens: 40_000, outputTokens: 2, totalTokens: 40_002 };
@@ -50,4 +50,14 @@ test("runs at the same time are each offered the tools of their own session", as
   sessionId = "stores";
   assert.deepEqual([await enabled(), await first], [[true, false, false, false], Array(4).fill(false)]);
   assert.deepEqual(asked, ["stores nothing", "stores"]);
+});
+
+tellHandingOn("OpenAI Agents", async (story, options) => {
+  const parameters = { type: "object", properties: {}, required: [], additionalProperties: true };
+  const readLog = tool({ name: "read_log", description: "Reads.", strict: false, parameters, execute: story.readLog });
+  const save = tool({ name: "save", description: "Saves.", strict: false, parameters, execute: story.save });
+  const gate = new SpillgateTools({ ...options, sessionId: "openai-agents-handing-on" });
+  const agent = new Agent({ name: "a", model: model(story), tools: gate.govern([readLog, save]) });
+  const result = await new Runner({ tracingDisabled: true }).run(agent, "Save it.");
+  story.checkSaved(result.finalOutput);
 });

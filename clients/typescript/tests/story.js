@@ -82,6 +82,45 @@ export class Story {
   }
 }
 
+/** Reads a log, saves it unread, and refers to it once more in a way that is refused. */
+class HandingOn extends Story {
+  saved = [];
+
+  save = ({ text }) => {
+    this.saved.push(text);
+    return "saved";
+  };
+
+  step(offered, results) {
+    this.offered.push(offered);
+    this.results.push(results);
+    if (this.offered.length === 1) return [["read_log", {}]];
+    const reference = `spillgate://${/session-\S+?\/file-[0-9a-f-]{36}/.exec(results[0])[0]}`;
+    return [[["save", { text: reference }]], [["save", { text: `${reference}#rows=1` }]], []][this.offered.length - 2];
+  }
+
+  checkSaved(reply) {
+    assert.equal(reply, "done");
+    const [message, saved, refusal] = this.results.at(-1);
+    assert.ok(message.includes("\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument."));
+    assert.deepEqual(this.saved, [LOG]);
+    assert.equal(saved, "saved");
+    assert.ok(refusal.endsWith(" The tool did not run."), refusal);
+  }
+}
+
+/** Runs `run(story, options)`: the model hands a stored result to a tool. */
+export function tellHandingOn(name, run) {
+  test(`${name}: a stored result is handed on unread`, async () => {
+    const { url, stop } = await service();
+    try {
+      await run(new HandingOn(), { baseUrl: url });
+    } finally {
+      await stop();
+    }
+  });
+}
+
 /** What a block of docs/clients.md makes: it begins with `comment`, its imports come by `names`, it makes `made`. */
 export async function printed(comment, made, names) {
   const blocks = readFileSync(PAGE, "utf8").match(/(?<=^```js\n)[^]*?(?=^```)/gm);

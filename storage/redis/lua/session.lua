@@ -87,6 +87,9 @@ end
 if asked.used_at then
   used_at = math.max(used_at, asked.used_at)
   redis.call('HSET', session, 'r', asked.reserved, 'u', used_at)
+  if asked.handle then
+    redis.call('HSET', session, 'h', 1)
+  end
   redis.call('PEXPIRE', session, asked.ended_at and asked.entry_ms or asked.session_ms)
   redis.call('PEXPIRE', findings, asked.session_ms)
 end

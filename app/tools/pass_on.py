@@ -1,0 +1,265 @@
+"""Hands stored results on: the references in a tool's arguments are replaced by what they refer to."""
+
+import codecs
+import csv
+import io
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from app.edge.json_body import as_json
+from app.operations.tracing import note_refused
+from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
+from app.runtime import Runtime
+from app.tools.arguments import line_range
+from content.grep import MatchingLines
+from content.greppable import needs_view
+from content.lines import LastLines, LinePage, LinePager
+from domain.accounting import EntryType, split_tool_name
+from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
+from domain.handles import SessionKey, forgiven_handle
+from domain.references import NOT_RUN, REFERENCE, replaced
+from domain.results import StoredResult
+from extraction.queries import Query
+
+log = logging.getLogger(__name__)
+
+CALL_SHARE = 8
+"""All arguments of a call hold at most so many times SPILLGATE_MAX_ARGUMENT_BYTES."""
+
+_MOST_REFERENCES = 64
+_MOST_ROWS = 1 << 30
+_PART = re.compile(r"#(?P<kind>lines|pattern|query)=(?P<value>.+?)(?P<as>&as=(?P<form>csv|json))?")
+_FRAGMENTS = (
+    "After the handle comes nothing, #lines=120-180, #pattern=… or #query=…, and after a query &as=csv or "
+    "&as=json, percent-encoded."
+)
+
+
+class Used(NamedTuple):
+    """`path` is the JSON Pointer of the argument."""
+
+    handle: str
+    path: str
+    bytes: int
+
+
+class PassedOn(NamedTuple):
+    """`arguments` are the chunks of a JSON text. `refusal` is what the model reads instead if the tool is not
+    to run: there are then no arguments."""
+
+    arguments: AsyncIterator[bytes] | None
+    used: list[Used]
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text that is handed on. `chunks` is None if `data` is all of it."""
+
+    stored: StoredResult
+    size: int
+    data: bytes = b""
+    chunks: AsyncIterator[bytes] | None = None
+
+
+async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) -> PassedOn:
+    """Raises StorageError, and Overloaded where queries wait too long."""
+    found: list[tuple[str, str]] = []
+    sign = secrets.token_hex(16)
+
+    def mark(reference: str, path: str) -> str:
+        found.append((reference, path))
+        return f"{sign}{len(found) - 1:02d}"
+
+    try:
+        marked = as_json(replaced(arguments, mark))
+        if len(found) > _MOST_REFERENCES:
+            raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
+        texts = await _texts(key, [reference for reference, _ in found], rt)
+    except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
+        return PassedOn(None, [], _refused(tool_name, error))
+    for text in texts:
+        await account_passed_on(rt, text.stored, tool_name, text.size)
+    used = [
+        Used(str(text.stored.handle), path, text.size) for text, (_, path) in zip(texts, found, strict=True)
+    ]
+    return PassedOn(_written(marked, sign, texts), used)
+
+
+def _refused(tool_name: str, error: SpillgateError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        error = InvalidField("The arguments are nested too deeply.")
+    note_refused(error)
+    fields = {"tool": tool_name, "code": error.code}
+    log.warning("A stored result was not handed on.", extra={"fields": fields})
+    return f"{error.detail} {NOT_RUN}"
+
+
+async def _texts(key: SessionKey, references: list[str], rt: Runtime) -> list[_Text]:
+    most = rt.settings.max_argument_bytes
+    left, texts = CALL_SHARE * most, list[_Text]()
+    for reference in references:
+        texts.append(text := await _text(key, reference, min(most, left), rt))
+        left -= text.size
+    # Only now, so that nothing is open if one of them is refused.
+    return [text if text.chunks is None else replace(text, chunks=await begun(text.chunks)) for text in texts]
+
+
+async def _text(key: SessionKey, reference: str, most: int, rt: Runtime) -> _Text:
+    """Raises NotFound, Gone, InvalidField, BadPattern."""
+    parts = REFERENCE.fullmatch(reference)
+    assert parts is not None
+    part = _part(parts["rest"] or "")
+    handle = forgiven_handle(f"{unquote(parts['session'])}/{unquote(parts['file'])}", key)
+    stored = await look_up(rt, key.tenant, str(handle))
+    # Here a result is to be redacted, unless the policy of the receiving tool says otherwise.
+    if part is None:
+        if stored.measure.bytes > most:
+            raise _too_large(stored.measure.bytes, most)
+        return _Text(stored, stored.measure.bytes, chunks=rt.store.read(stored))
+    data = await _CUTS[part.kind](rt, stored, part, most)
+    if len(data) > most:
+        raise _too_large(len(data), most)
+    return _Text(stored, len(data), data)
+
+
+def _too_large(size: int | None, most: int) -> InvalidField:
+    what = "more" if size is None else f"{size:,} bytes"
+    return InvalidField(
+        f"The argument would get {what}, and {most:,} are left for it. Give a part: #lines=, #pattern= or "
+        "#query=."
+    )
+
+
+class _Part(NamedTuple):
+    """A part of a result. `form` is that of a query's rows: `csv`, `json`, or "" for texts as they are and
+    JSON for all else."""
+
+    kind: str
+    value: str
+    form: str
+
+
+def _part(fragment: str) -> _Part | None:
+    """None for the whole result. A fragment with spaces was not encoded: it is taken as it is. Raises
+    InvalidField."""
+    if fragment in ("", "#"):
+        return None
+    match = _PART.fullmatch(fragment)
+    if match is None:
+        raise InvalidField(_FRAGMENTS)
+    value, is_encoded = match["value"], not re.search(r"\s", fragment)
+    if (is_encoded and "&" in value) or (match["as"] and match["kind"] != "query"):
+        raise InvalidField(_FRAGMENTS)
+    try:
+        value = unquote(value, errors="strict") if is_encoded else value
+    except UnicodeDecodeError:
+        raise InvalidField(_FRAGMENTS) from None
+    return _Part(match["kind"], value, match["form"] or "")
+
+
+async def _lines(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
+    asked = line_range("", part.value, most=_MOST_ROWS)
+    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
+    page: LinePage = await scan(rt, stored, scanner, greppable=_has_view(stored))
+    if not page.lines:
+        raise InvalidField(f"The result has {page.total_lines:,} lines.")
+    first, last = page.lines[0].number, page.lines[-1].number
+    if asked.first is None:
+        is_cut = first > max(1, last - asked.most + 1)
+    else:
+        is_cut = page.next_offset is not None and last < asked.first + asked.most - 1
+    if is_cut or any(line.truncated for line in page.lines):
+        raise _too_large(None, most)
+    ending = "\n" if last < page.total_lines else ""
+    return ("\n".join(line.text for line in page.lines) + ending).encode()
+
+
+async def _matching(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
+    scanner = MatchingLines(part.value, most)
+    found = await scan(rt, stored, scanner, greppable=_has_view(stored))
+    if scanner.is_too_large:
+        raise _too_large(None, most)
+    if not found:
+        raise InvalidField("No line matches.")
+    return found
+
+
+def _has_view(stored: StoredResult) -> bool:
+    return needs_view(stored.measure.bytes, stored.measure.lines)
+
+
+async def _rows(rt: Runtime, stored: StoredResult, part: _Part, most: int) -> bytes:
+    query = Query(part.value, most, stored.tool_name, _MOST_ROWS, path=path_of(stored))
+    answer = await run_query(rt, stored, query)
+    data = bytes(answer.slice.result)
+    if answer.slice.truncated:
+        raise _too_large(None, most)
+    if data.decode() in NO_VALUE:
+        raise InvalidField(f"The query selects nothing. {answer.hint}".rstrip())
+    if part.form == "csv":
+        return _csv(msgspec.json.decode(data)).encode()
+    is_text = answer.slice.type == "string" and not part.form
+    return str(msgspec.json.decode(data)).encode() if is_text else data
+
+
+_CUTS = {"lines": _lines, "pattern": _matching, "query": _rows}
+
+
+def _csv(value: Any) -> str:
+    """Objects have a header of all their keys, in the order in which they come. Raises InvalidField."""
+    if not isinstance(value, list):
+        raise InvalidField("Only rows can be CSV: the query selects one value. Take &as=json.")
+    rows = [row if isinstance(row, dict) else {"value": row} for row in value]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, size: int) -> None:
+    """Raises StorageError: what is not accounted is not handed on."""
+    entry = entry_about(rt, stored, EntryType.PASS_ON, rt.clock())
+    server, tool = split_tool_name(tool_name)
+    details = replace(entry.details, bytes=size)
+    named = replace(entry, tool_name=tool_name, mcpServer=server, command=tool, details=details)
+    await rt.ledger.append(named)
+    fields = {"tool": tool_name, "handle": str(stored.handle), "bytes": size}
+    log.info("A stored result was handed on.", extra={"fields": fields})
+
+
+async def _written(marked: bytes, sign: str, texts: list[_Text]) -> AsyncIterator[bytes]:
+    """The JSON in which each mark gives way to its text."""
+    pieces = re.split(rb"%b(\d\d)" % sign.encode(), marked)
+    for at, piece in enumerate(pieces):
+        if not at % 2:
+            yield piece
+            continue
+        async for chunk in _escaped(texts[int(piece)]):
+            yield chunk
+
+
+async def _escaped(text: _Text) -> AsyncIterator[bytes]:
+    """The text within a JSON string, without the quotes."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    if text.chunks is None:
+        yield msgspec.json.encode(decoder.decode(text.data, final=True))[1:-1]
+        return
+    async for chunk in text.chunks:
+        yield msgspec.json.encode(decoder.decode(chunk))[1:-1]
+    yield msgspec.json.encode(decoder.decode(b"", final=True))[1:-1]

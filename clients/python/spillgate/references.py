@@ -1,0 +1,56 @@
+"""References: strings in a tool's arguments that stand for stored results. Light: hooks import it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+SCHEME = "spillgate://"
+
+REFERENCE = re.compile(
+    r"spillgate://(?P<session>[^\s/?#]{1,400})/(?P<file>[^\s/?#]{1,120})(?:(?P<rest>[?#][^\r\n]*))?"
+)
+"""The whole string. In a longer one it refers to nothing."""
+
+NOT_RUN = "The tool did not run."
+"""The end of what a model reads instead."""
+
+UNRESOLVED = (
+    "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it."
+)
+
+
+def may_refer(json: str) -> bool:
+    """False if the JSON holds no reference; else it is to be decoded."""
+    # Some writers put a backslash before a slash.
+    return f'"{SCHEME}' in json or '"spillgate:\\/' in json
+
+
+def is_reference(text: str) -> bool:
+    return text.startswith(SCHEME) and REFERENCE.fullmatch(text) is not None
+
+
+def references_in(value: Any) -> list[str]:
+    """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError."""
+    found: list[str] = []
+    replaced(value, lambda text, path: found.append(text))
+    return found
+
+
+def is_of_relay(reference: str) -> bool:
+    """True for a result that a relay stored, in a session of its own."""
+    return reference.startswith(f"{SCHEME}session-mcp-")
+
+
+def replaced(value: Any, text_for: Callable[[str, str], Any], path: str = "") -> Any:
+    """A copy of a value of JSON in which `text_for(reference, path)` stands for each reference. `path` is a
+    JSON Pointer. Raises RecursionError."""
+    if isinstance(value, str):
+        return text_for(value, path) if is_reference(value) else value
+    if isinstance(value, list):
+        return [replaced(one, text_for, f"{path}/{at}") for at, one in enumerate(value)]
+    if isinstance(value, dict):
+        return {
+            name: replaced(one, text_for, f"{path}/{name.replace('~', '~0').replace('/', '~1')}")
+            for name, one in value.items()
+        }
+    return value

@@ -1,0 +1,42 @@
+-- Forgets sessions of a shard: those last used up to a time, those that stored nothing first, or the one named.
+--
+-- KEYS state, sizes, the list of names: live or ended
+-- ARGV [1] prefix of the shard  [2] last use up to (ms)  [3] the most to forget  [4] `empty`: only those that stored
+--      nothing  [5] the only one, or ''
+-- Returns how many it forgot, and the earliest last use of the others, 0 if there are none.
+
+local state, sizes, list = unpack(KEYS)
+local idle, most, first = tonumber(ARGV[2]), tonumber(ARGV[3]), 0
+local names, leaving, bytes, gone = {}, {}, 0, 0
+if ARGV[5] == '' then
+  names = redis.call('ZRANGE', list, 0, 4999)
+elseif redis.call('ZSCORE', list, ARGV[5]) then
+  names = { ARGV[5] }
+end
+for _, name in ipairs(names) do
+  local used, stores = unpack(redis.pcall('HMGET', ARGV[1] .. 'session:' .. name, 'u', 'h'))
+  used = tonumber(used) or 0
+  if used <= idle and not (ARGV[4] == 'empty' and stores) then
+    leaving[#leaving + 1] = { name, used }
+  elseif first == 0 or used < first then
+    first = used
+  end
+end
+table.sort(leaving, function(one, other)
+  return one[2] < other[2]
+end)
+for place, one in ipairs(leaving) do
+  if place > most then
+    break
+  end
+  local name = one[1]
+  -- First, because a full server refuses a script only at its first write, and allows UNLINK.
+  redis.call('UNLINK', ARGV[1] .. 'session:' .. name, ARGV[1] .. 'findings:' .. name)
+  redis.call('ZREM', list, name)
+  gone, bytes = gone + 1, bytes + number_of(redis.pcall('HGET', sizes, name))
+  redis.pcall('HDEL', sizes, name)
+end
+if bytes > 0 then
+  add_to(state, 'bytes', -bytes)
+end
+return { gone, first }

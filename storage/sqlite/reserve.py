@@ -1,0 +1,47 @@
+"""Disk space that is kept free for deleting: on a full disk a session can be ended and entries can expire."""
+
+import errno
+import os
+from pathlib import Path
+
+RESERVE_BYTES = 512 << 10
+_STEP = 64 << 10
+"""What a transaction that ends sessions may append to the -wal file."""
+
+
+class Reserve:
+    """A file that takes RESERVE_BYTES of the ledger's disk. While a part of it is spent, only changes that
+    delete may be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Under any umask.
+        os.fchmod(self._fd, 0o600)
+        self._left = 0
+        self.fill()
+
+    def fill(self) -> bool:
+        """Takes again what was spent, as far as the disk has room. Returns whether the reserve is full."""
+        while self._left < RESERVE_BYTES and self._fill_step():
+            self._left += _STEP
+        return self._left == RESERVE_BYTES
+
+    def _fill_step(self) -> bool:
+        written = 0
+        try:
+            written = os.pwrite(self._fd, bytes(_STEP), self._left)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        if written < _STEP:
+            os.ftruncate(self._fd, self._left)
+        return written == _STEP
+
+    def spend(self) -> bool:
+        """Gives a part of it back to the disk. False if nothing is left."""
+        had, self._left = self._left, max(0, self._left - _STEP)
+        os.ftruncate(self._fd, self._left)
+        return had > 0
+
+    def close(self) -> None:
+        os.close(self._fd)

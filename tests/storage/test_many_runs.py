@@ -1,0 +1,45 @@
+"""15,000 runs a day of one tenant, under the quota of sessions that ships: none is refused."""
+
+from pathlib import Path
+
+import pytest
+from samples import WINDOW, FakeClock, charge, entry
+
+from app.settings import Settings
+from domain.accounting import EntryDetails
+from domain.handles import SessionKey
+from domain.ports import Call
+from domain.quotas import TenantQuota
+from storage import open_ledger
+
+pytestmark = pytest.mark.anyio
+
+RUNS = 15_000
+DAY_SECONDS = 86_400
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite://{path}/ledger.db", "{redis}"])
+async def test_fifteen_thousand_runs_a_day_are_taken(url: str, tmp_path: Path, redis_url: str) -> None:
+    """Nine of ten store nothing; none is ended, and none expires within the day."""
+    quota, clock = TenantQuota(max_sessions=Settings.model_fields["max_sessions"].default), FakeClock()
+    ledger = await open_ledger(
+        url.format(path=tmp_path, redis=redis_url),
+        clock=clock,
+        session_retention_seconds=DAY_SECONDS,
+        entry_retention_seconds=30 * DAY_SECONDS,
+        quota_of=lambda tenant: quota,
+    )
+    for number in range(RUNS):
+        key = SessionKey("acme", f"run-{number}")
+        stored = f"session-{key.session_id}/file-1" if number % 10 == 0 else None
+        details = EntryDetails(tool_output_handle=stored)
+        await ledger.enter(Call(key, WINDOW, False))
+        await ledger.settle(charge(1, key=key, entry=entry(key, clock.now, details=details)))
+        clock.advance(DAY_SECONDS / RUNS)
+    usage = (await ledger.usage())["acme"]
+    assert quota.max_sessions * 0.9 < usage.sessions <= quota.max_sessions
+    # All that stored something are still there.
+    for number in range(0, RUNS, 500):
+        assert await ledger.session(SessionKey("acme", f"run-{number}")) is not None
+    assert (await ledger.entry_count()) == RUNS
+    await ledger.close()
