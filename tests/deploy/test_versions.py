@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from command.hook_files import PLANS, Setup
 from domain import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -69,3 +70,12 @@ def test_each_step_of_a_workflow_is_an_action_with_a_hash_or_a_target_of_make() 
                 command, *names = value.split()
                 assert command == "make", value
                 assert set(names) <= targets, value
+
+
+def test_plugin_and_extension_have_the_hooks_that_are_installed() -> None:
+    setup = Setup(Path("/home"), None, {}, "spillgate", "http://127.0.0.1:8377", False)
+    [settings] = PLANS["gemini"].files(setup)
+    hooks = {keys[1]: entry for keys, entry in settings.entries if keys[0] == "hooks"}
+    assert read("integrations/gemini/hooks/hooks.json") == {"hooks": hooks}
+    [[_, post]] = PLANS["copilot"].files(setup)[0].entries
+    assert read("integrations/copilot/hooks.json")["hooks"] == {"postToolUse": post}
