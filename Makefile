@@ -78,6 +78,12 @@ LAZY := --no-compile
 	.mcp/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/interop/mcp/requirements.lock
 	@touch $@
 
+.sdks/.ready: tests/interop/sdks/requirements.lock
+	$(PYTHON) -m venv --clear .sdks
+	@echo "Installing the locked SDKs of model providers into .sdks (150 MB, a quarter of a minute, once) ..."
+	.sdks/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/interop/sdks/requirements.lock
+	@touch $@
+
 .agents/.ready: tests/interop/agents/package-lock.json
 	@mkdir -p .agents
 	@echo "Installing the locked coding agents into .agents (1 GB, a minute, once; needs Node.js) ..."
@@ -85,9 +91,9 @@ LAZY := --no-compile
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
-tools: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready ## Install what the tests with other software need; `make -j4 tools` at once
+tools: $(VENV)/.dev .interop/.ready .mcp/.ready .sdks/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready ## Install what the tests with other software need; `make -j4 tools` at once
 
-interop: $(VENV)/.dev .interop/.ready .mcp/.ready .agents/.ready ## Test with LiteLLM, the MCP SDK and real coding agents
+interop: $(VENV)/.dev .interop/.ready .mcp/.ready .sdks/.ready .agents/.ready ## Test with LiteLLM, the SDKs of MCP and of model providers, and real coding agents
 	$(BIN)/python -m pytest -q tests/interop
 
 # Beside the packages of .venv: the tests drive a browser and start the service.
@@ -223,6 +229,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras --group dev -c requirements-extras.lock -o requirements-dev.lock pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/requirements.lock tests/interop/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/mcp/requirements.lock tests/interop/mcp/requirements.in
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/interop/sdks/requirements.lock tests/interop/sdks/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/fuzz/requirements.lock tests/fuzz/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/objects/requirements.lock tests/objects/requirements.in
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/browser/requirements.lock tests/browser/requirements.in
@@ -355,4 +362,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) dist .release .sbom .syft .generated .site .browser .interop .mcp .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .release .sbom .syft .generated .site .browser .interop .mcp .sdks .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

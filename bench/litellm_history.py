@@ -1,4 +1,4 @@
-"""LiteLLM's guardrail over a history of 200 tool results, of which 10 are new with each request."""
+"""LiteLLM's guardrail and /v1/compress over a history of 200 tool results, of which 10 are new each time."""
 
 import json
 import statistics
@@ -10,10 +10,11 @@ from bench import corpus
 from bench.servers import Server, running
 
 ROWS, FRESH, ROUNDS = 200, 10, 15
-PATH = "/beta/litellm_basic_guardrail_api"
+PATHS = {"structured_messages": "/beta/litellm_basic_guardrail_api", "messages": "/v1/compress"}
+"""By the name of the messages in the body."""
 
 
-def _request(texts: list[str], first: int) -> bytes:
+def _request(member: str, texts: list[str], first: int) -> bytes:
     """With the results numbered from `first` on."""
     rows: list[dict[str, Any]] = [{"role": "user", "content": "Go on."}]
     for number in range(first, first + ROWS):
@@ -26,14 +27,14 @@ def _request(texts: list[str], first: int) -> bytes:
     headers = {"x-session-id": f"bench-{len(texts[0])}"}
     sent = {
         "input_type": "request",
-        "structured_messages": rows,
+        member: rows,
         "tools": tools,
         "request_headers": headers,
     }
     return json.dumps(sent).encode()
 
 
-def _milliseconds(connection: HTTPConnection, body: bytes, path: str = PATH) -> float:
+def _milliseconds(connection: HTTPConnection, body: bytes, path: str) -> float:
     started = time.perf_counter()
     connection.request("POST", path, body, {"Content-Type": "application/json"})
     answer = connection.getresponse()
@@ -57,22 +58,27 @@ def _single(server: Server, connection: HTTPConnection, texts: list[str]) -> flo
     return 1000 * (server.cpu_seconds - busy) / len(bodies)
 
 
+def _measure(server: Server, connection: HTTPConnection, member: str, size: int) -> None:
+    path, texts = PATHS[member], corpus.texts(size, 50)
+    new = _milliseconds(connection, _request(member, texts, 0), path)
+    bodies = [_request(member, texts, FRESH * number) for number in range(1, ROUNDS + 1)]
+    busy = server.cpu_seconds
+    seen = [_milliseconds(connection, body, path) for body in bodies]
+    busy = 1000 * (server.cpu_seconds - busy) / ROUNDS
+    median = statistics.median(seen)
+    ratio = busy / _single(server, connection, texts)
+    times = f"{new:.0f} | {median:.1f} | {min(seen):.1f} | {busy:.1f} | {ratio:.0f} x"
+    print(f"| {path} | {size:,} bytes | {times} |", flush=True)
+
+
 def main() -> None:
-    print("| size of a result | all new, ms | 190 of 200 seen, ms | best | CPU, ms | against one result |")
-    print("|---|---|---|---|---|---|")
-    with running("spillgate") as server:
-        connection = HTTPConnection("127.0.0.1", server.port)
-        for size in (2_000, 20_000, 50_000):
-            texts = corpus.texts(size, 50)
-            new = _milliseconds(connection, _request(texts, 0))
-            bodies = [_request(texts, FRESH * number) for number in range(1, ROUNDS + 1)]
-            busy = server.cpu_seconds
-            seen = [_milliseconds(connection, body) for body in bodies]
-            busy = 1000 * (server.cpu_seconds - busy) / ROUNDS
-            median = statistics.median(seen)
-            ratio = busy / _single(server, connection, texts)
-            times = f"{new:.0f} | {median:.1f} | {min(seen):.1f} | {busy:.1f} | {ratio:.0f} x"
-            print(f"| {size:,} bytes | {times} |", flush=True)
+    print("| route | size of a result | all new, ms | 190 seen, ms | best | CPU, ms | against one result |")
+    print("|---|---|---|---|---|---|---|")
+    for member in PATHS:
+        with running("spillgate") as server:
+            connection = HTTPConnection("127.0.0.1", server.port)
+            for size in (2_000, 20_000, 50_000):
+                _measure(server, connection, member, size)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bench.servers import ROOT, running
+from domain.references import may_refer
 
 ROUNDS = 9
 CALLS = 300
@@ -133,6 +134,45 @@ def _latencies(url: str) -> None:
         print(f"| {name} | {cells[0]:.3f} | {cells[1]:.3f} |")
 
 
+def _handing_on(url: str) -> None:
+    """A stored result of 1 MiB as an argument: beside a client that writes it out, and a server that is asked
+    directly. By turns: the machine may be busy."""
+    text = "0123456789abcde\n" * (1 << 16)
+    with Peer(_TOOLS) as direct, Peer(relayed(_TOOLS), SPILLGATE_URL=url) as through:
+        handle = re.search(rb"session-[^/]+/file-[0-9a-f-]{36}", through.call(len(text)))
+        assert handle is not None
+
+        def write(peer: Peer, content: str) -> None:
+            params = {"name": "write", "arguments": {"content": content}}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            assert b"error" not in peer.ask(json.dumps(message).encode() + b"\n")
+
+        reference = f"spillgate://{handle[0].decode()}"
+        taken = [
+            (
+                _median_ms(partial(write, direct, text), 1),
+                _median_ms(partial(write, through, reference), 1),
+                _median_ms(partial(write, direct, "x"), 1),
+                _median_ms(partial(write, through, "x"), 1),
+            )
+            for _ in range(CALLS // 3)
+        ]
+    large, handed, small, passed = (statistics.median(column) for column in zip(*taken, strict=True))
+    print("\n| median, ms | the server alone | through the relay | more |\n|---|---|---|---|")
+    print(f"| 1 MiB in an argument, handed on | {large:.2f} | {handed:.2f} | {handed - large:.2f} |")
+    print(f"| a call without a reference | {small:.2f} | {passed:.2f} | {passed - small:.2f} |")
+    _unresolved()
+
+
+def _unresolved() -> None:
+    """What the look for references takes of a call with arguments of 1 KB that has none."""
+    arguments = json.dumps({"path": "a", "content": "0123456789abcde\n" * 64})
+    began = time.process_time()
+    for _ in range(100_000):
+        may_refer(arguments)
+    print(f"the look for a reference in 1 KB: {(time.process_time() - began) * 10:.3f} µs of processor time")
+
+
 def _embedded() -> None:
     with tempfile.TemporaryDirectory() as folder:
         given = {"SPILLGATE_STORAGE_URL": f"disk://{folder}", "SPILLGATE_URL": "http://127.0.0.1:1"}
@@ -155,6 +195,7 @@ def main() -> None:
     with running("spillgate", pinned=False) as server:
         url = f"http://127.0.0.1:{server.port}"
         _latencies(url)
+        _handing_on(url)
         print("\n| a result of 50 MB | idle, MB | peak, MB | growth |\n|---|---|---|---|")
         with Peer(relayed(_TOOLS), SPILLGATE_URL=url) as through:
             through.call(1 << 10)

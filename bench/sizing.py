@@ -119,7 +119,7 @@ def _objects() -> Iterator[str]:
 
 
 def _windows(pattern: str) -> list[bytes]:
-    """Texts of this repository's files."""
+    """Pieces of the files of this repository."""
     folders = ("app", "storage", "extraction", "content", "docs")
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob(pattern))
     data = b"\n".join(path.read_bytes() for path in paths)

@@ -25,6 +25,7 @@ from command.http1 import (
 from domain import DEFAULT_URL
 from domain.doors import project_of
 from domain.errors import ConfigError
+from domain.references import references_in, replaced
 
 ANSWER_SECONDS = 10.0
 """For a request and its answer, without the time for a large body."""
@@ -114,14 +115,6 @@ class ServiceAnswer(NamedTuple):
                 return text, is_error
         raise ServiceError("The service answered with something else than a text.")
 
-    def arguments(self) -> tuple[Any, str | None]:
-        """The arguments in an answer of POST /arguments, and what the model reads instead if the tool is not
-        to run. Raises ServiceError."""
-        match self.json():
-            case {"arguments": arguments, "refusal": None | str() as refusal}:
-                return arguments, refusal
-        raise ServiceError("The service answered with something else than arguments.")
-
 
 def encoded(text: str) -> bytes:
     """UTF-8, with U+FFFD for each lone surrogate: a program may cut a text within a character."""
@@ -174,13 +167,24 @@ def result_request(
     return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
 
 
-def arguments_request(
-    session: str, tool: str, arguments: str, seconds: float = RESOLVE_SECONDS
-) -> ServiceRequest:
-    """The arguments of a call, as JSON, for POST /arguments."""
-    named = json.dumps({"session_id": session, "tool_name": tool})
-    body = f'{named[:-1]}, "arguments": {arguments}}}'
-    return ServiceRequest("POST", "/arguments", encoded(body), seconds=seconds)
+def resolved(
+    ask: Callable[[ServiceRequest], ServiceAnswer],
+    session: str,
+    tool: str,
+    arguments: Any,
+    seconds: float = RESOLVE_SECONDS,
+) -> tuple[Any, str | None]:
+    """The arguments of a call with the text of each stored result that they refer to; or None, and what the
+    model reads instead of the call. Raises ServiceError."""
+    references = references_in(arguments)
+    body = json.dumps({"session_id": session, "tool_name": tool, "arguments": references}).encode()
+    match ask(ServiceRequest("POST", "/arguments", body, seconds=seconds)).json():
+        case {"refusal": str(refusal)}:
+            return None, refusal
+        case {"arguments": [*texts]} if [type(text) for text in texts] == [str] * len(references):
+            following = iter(texts)
+            return replaced(arguments, lambda reference, path: next(following)), None
+    raise ServiceError("The service answered with something else than arguments.")
 
 
 def _query(fields: Mapping[str, str | bool]) -> str:

@@ -25,8 +25,8 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
-    arguments_request,
     encoded,
+    resolved,
     result_request,
     shown_unstored,
 )
@@ -181,11 +181,11 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
 
 def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
     """A call that refers to stored results. If they cannot be had, the tool does not run."""
-    given = json.dumps(call.arguments)
     try:
         with closing(ServiceClient.from_environment()) as service:
-            asked = arguments_request(call.session_id, call.tool, given, RESOLVE_SECONDS)
-            arguments, refusal = service.request(asked).arguments()
+            arguments, refusal = resolved(
+                service.request, call.session_id, call.tool, call.arguments, RESOLVE_SECONDS
+            )
     except (ServiceError, ConfigError, OSError) as error:
         return call.refused(UNRESOLVED), f"refused a call of {call.tool!a}: {error}"
     if refusal is not None:

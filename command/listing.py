@@ -2,7 +2,6 @@
 the context; and which keys of encryption are in use."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from command.client import ServiceClient, ServiceError, ServiceRequest, arguments_request, session_in
+from command.client import ServiceClient, ServiceError, ServiceRequest, resolved, session_in
 from command.commands import COMMANDS
 from domain.errors import ConfigError
 from domain.references import NOT_RUN, SCHEME
@@ -98,12 +97,11 @@ def _cat(service: ServiceClient, options: argparse.Namespace) -> int:
             )
         print(path)
     elif sign:
-        reference = json.dumps([f"{SCHEME}{handle}#{part}"])
-        asked = arguments_request(session_in(handle) or "", _TOOL, reference)
-        texts, refusal = service.request(asked).arguments()
+        reference = f"{SCHEME}{handle}#{part}"
+        text, refusal = resolved(service.request, session_in(handle) or "", _TOOL, reference)
         if refusal is not None:
             raise ServiceError(refusal.removesuffix(NOT_RUN).rstrip())
-        sys.stdout.buffer.write(texts[0].encode("utf-8", "replace"))
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     else:
         query = urlencode({"passed_on_to": _TOOL})
         for piece in service.stream(ServiceRequest("GET", f"/results/{quote(handle)}/content?{query}")):

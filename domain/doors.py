@@ -12,7 +12,10 @@ class Door(NamedTuple):
     result is from; "" for none. `most_bytes` of a replacement are shown whole,
     0 for any number. `own_limit_bytes`: what the client itself shows of a larger result, 0 if that is not
     known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
-    client's own tools that read a file to edit it: their results pass."""
+    client's own tools that read a file to edit it: their results pass. `tool_name`: what the client calls
+    `tool_output`. Without `knows_tools` nothing is known of what the model has: texts name the handle and the
+    file, and a tool only if the policy's `tool_names` does. Without `keeps_budget` the results are held to
+    size caps alone, unless their session declares a window."""
 
     tool_prefix: str = ""
     call: str = ""
@@ -23,6 +26,9 @@ class Door(NamedTuple):
     most_bytes: int = 0
     reads: frozenset[str] = frozenset()
     own_limit_bytes: int = 0
+    tool_name: str = ""
+    knows_tools: bool = True
+    keeps_budget: bool = True
 
 
 CLAUDE_CODE_CHARS = 30_000

@@ -93,14 +93,19 @@ def name_for_model(tool: str, policy: Policy) -> str:
 
 
 def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
-    """The call with which a model behind the door asks about a stored result."""
+    """The call with which a model behind the door asks about a stored result; the handle alone if no tool is
+    known that it has."""
     if door is not None and door.call:
         return door.call
-    offered = next((offer for offer in _CALLS if offer in policy.offer), Offer.ONE)
+    if not names_tool(policy, door):
+        return str(handle)
     if door is not None and not has_tools(policy, door):
         return asking_by_shell(handle)
-    tool, argument = _CALLS[offered]
-    tool = policy.tool_names.get(tool, f"{door.tool_prefix if door else ''}{tool}")
+    tool, argument = _asked_by(policy)
+    if door is not None and door.tool_name:
+        tool = door.tool_name
+    else:
+        tool = policy.tool_names.get(tool, f"{door.tool_prefix if door else ''}{tool}")
     return f'{tool}(handle = "{handle}", {argument})'
 
 
@@ -112,6 +117,15 @@ _CALLS = {
     Offer.QUERY: ("tool_output_query", 'query = "SELECT …"'),
 }
 """The tool to name and its argument, by what is offered: the first that is."""
+
+
+def _asked_by(policy: Policy) -> tuple[str, str]:
+    return _CALLS[next((offer for offer in _CALLS if offer in policy.offer), Offer.ONE)]
+
+
+def names_tool(policy: Policy, door: Door | None) -> bool:
+    """Whether it is known which tool a model behind the door has for stored results."""
+    return door is None or door.knows_tools or _asked_by(policy)[0] in policy.tool_names
 
 
 def takes_extract(policy: Policy) -> bool:
@@ -158,7 +172,10 @@ def _scaled(most: int, size: int, count: int) -> int:
 
 
 def bounded(policy: Policy, door: Door | None) -> Policy:
-    """The policy, with a size cap and a preview that the door's client shows whole."""
+    """The policy, with a size cap and a preview that the door's client shows whole. A model that has no tool
+    is shown a digest."""
+    if not names_tool(policy, door):
+        policy = replace(policy, preview=Preview.DIGEST)
     if door is None or not door.most_bytes:
         return policy
     max_bytes = min(policy.max_bytes or door.most_bytes, door.most_bytes)

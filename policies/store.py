@@ -5,7 +5,7 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
 from policies.facts import Policy
-from policies.oversized import Ends, Oversized, asking, asking_by_shell, has_tools, takes_extract
+from policies.oversized import Ends, Oversized, asking, asking_by_shell, has_tools, names_tool, takes_extract
 
 CUTS = False
 
@@ -13,6 +13,8 @@ _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 
 _TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
+_KEPT_MESSAGE = f"{_TOO_LARGE}The whole output is stored under the handle {{handle}}."
+_FILE = "\nThe whole output is in the file {}."
 _CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
 _BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
 _MESSAGE = f"{_BARE_MESSAGE}\nThe handle is a relative path under the tool_output root."
@@ -34,12 +36,14 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 def text(oversized: Oversized) -> str | None:
     """The handle message, then a blank line and the preview, if any; the closed message for a model that has
-    no means to ask."""
+    no means to ask. Where no tool is known, the message names the file, too."""
     assert oversized.handle is not None
     if not oversized.can_ask:
         return closed_message(oversized.measure)
-    message = handle_message(oversized.handle, oversized.measure, oversized.policy, oversized.result.door)
     policy, size = oversized.policy, oversized.measure.bytes
+    message = handle_message(oversized.handle, oversized.measure, policy, oversized.result.door)
+    if oversized.path is not None:
+        message += _FILE.format(oversized.path)
     shown = oversized.overview or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
     )
@@ -54,6 +58,8 @@ def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door 
     """With what a model behind the door can do beside that: hand the result on, and commands of a shell."""
     call, more = asking(handle, policy, door), ""
     size = measure.bytes, measure.lines, measure.tokens
+    if not names_tool(policy, door):
+        return _KEPT_MESSAGE.format(*size, handle=call)
     if door is not None and door.call:
         return _BARE_MESSAGE.format(*size, call=call)
     is_told = has_tools(policy, door)

@@ -20,8 +20,8 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
-    arguments_request,
     project_here,
+    resolved,
     result_request,
     session_in,
     shown_unstored,
@@ -316,21 +316,20 @@ class Relay:
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
             return None
-        if not references_in(json.loads(call.arguments)):
+        given = json.loads(call.arguments)
+        if not references_in(given):
             return None
         try:
-            asked = arguments_request(self._replacer.session, call.tool, call.arguments)
-            answer = parse(self._backend.request(asked).body)
-            refusal, arguments = answer.inner("refusal"), answer.members["arguments"].text
-        except (ServiceError, LookupError, *NOT_JSON) as error:
-            why = error if isinstance(error, ServiceError) else "The service answered with no arguments."
-            self._say(f"{why} {call.tool!a} did not run.")
-            refusal, arguments = UNRESOLVED, ""
+            arguments, refusal = resolved(self._backend.request, self._replacer.session, call.tool, given)
+        except ServiceError as error:
+            self._say(f"{error} {call.tool!a} did not run.")
+            arguments, refusal = None, UNRESOLVED
         if refusal is not None:
             with suppress(OSError):  # The client may be gone.
-                self._reply(_line(_text_response(message, str(refusal), is_error=True)))
+                self._reply(_line(_text_response(message, refusal, is_error=True)))
             return ""
-        params = message.members["params"].replaced({"arguments": arguments})
+        text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+        params = message.members["params"].replaced({"arguments": text})
         return message.replaced({"params": params})
 
     def _passes_on(self, message: Json, method: str | None, request: Id | None) -> bool:

@@ -1,12 +1,13 @@
 """The tool results in the messages of a conversation, governed and replaced.
 
 A client sends the whole conversation with each request, and keeps its tool results as they were. Each is
-governed once, by the id of its call; in later requests the same text stands in its place, so that the caches
-of model providers stay valid.
+governed once, by its call; in later requests the same text stands in its place, so that the caches of model
+providers stay valid. Nothing that comes after a result, and nothing that changes with time, has a part in it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
@@ -17,16 +18,20 @@ import anyio.to_thread
 
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.seen_messages import Seen
-from app.edge.json_body import INLINE_JSON_BYTES, Texts, size_of, utf8_of
+from app.doors.shapes import MessageCall, MessageResult, shape_of
+from app.edge.json_body import INLINE_JSON_BYTES, Edit, Text, Texts, as_json, size_of, utf8_of
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
 from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import MAX_NAME, HookCall, in_blocks, texts_of
+from domain.hooks import MAX_NAME, HookCall
 
 DIGEST_CHARS = 24
-"""Characters of the id of a call that is named by its content."""
+"""Characters of the id of a call that is named by a digest."""
+
+DoorOf = Callable[[str | None], Door | None]
+"""Called with the id of a call."""
 
 _AT_A_TIME = 16
 _STEP_SECONDS = 0.0005
@@ -38,58 +43,65 @@ _UNNAMED = "tool"
 
 @dataclass(frozen=True, slots=True)
 class GovernedMessages:
-    """`messages` are as many as came. `seen` has an item for each tool result that was governed, by the
-    position of its message. `error`: why some results were left as they are."""
+    """`seen`: what became of each tool result that was governed, in their order. `edits` are those of the
+    messages that change, by their position. `error`: why some results were left as they are."""
 
-    messages: list[Any]
-    seen: dict[int, Seen]
+    seen: list[Seen]
+    edits: dict[int, list[Edit]]
     error: SpillgateError | None
 
-    @property
-    def is_changed(self) -> bool:
-        return any(one.text is not None for one in self.seen.values())
 
-
-class _Result(NamedTuple):
-    """A message that holds a tool's result."""
+class _Found(NamedTuple):
+    """A tool's result, where its message is, and the call that it answers."""
 
     position: int
-    texts: list[str]
-    call_id: str | None
-    name: str
-    """The name in the message; often empty."""
+    result: MessageResult
+    tool: str
+    arguments: Any
 
 
 class Conversation:
-    """One request's messages of OpenAI's chat form, and the session that they belong to."""
+    """One request's messages, in any of the shapes, and the session that they belong to."""
 
-    def __init__(self, messages: Sequence[Any], key: SessionKey, *, by_content: bool = False) -> None:
-        """`by_content`: a digest of its content is the id of a call, whatever the message says."""
+    def __init__(
+        self,
+        messages: Sequence[Any],
+        key: SessionKey,
+        door: DoorOf,
+        *,
+        is_shared: bool = False,
+        own: str = "",
+    ) -> None:
+        """`is_shared`: other conversations have the same session. A call is then named by a digest of all
+        that its outcome follows from. `own` is a further name of a tool whose results are left alone."""
         self._messages = messages
         self._key = key
-        self._by_content = by_content
+        self._door = door
+        self._is_shared = is_shared
+        self._own = own
 
-    async def governed(self, door: Callable[[str | None], Door | None], rt: Runtime) -> GovernedMessages:
-        """All but the results of Spillgate's own tools. `door` is called with the id of a call. After an
-        error of one message, those that were not governed yet stay as they are. Raises StorageError if the
-        session cannot be read."""
-        seen, fresh, may_keep = await self._looked_up(rt)
-        calls = await self._calls_of([results[0] for results in fresh.values()], rt)
+    async def governed(self, rt: Runtime) -> GovernedMessages:
+        """All but the results of Spillgate's own tools. After an error, the results that were not governed
+        yet stay as they are."""
+        try:
+            found = await self._found()
+            seen, fresh, may_keep = await self._looked_up(found, rt)
+        except SpillgateError as error:
+            return GovernedMessages([], {}, error)
         errors: list[SpillgateError] = []
 
         async def govern() -> None:
             until = perf_counter() + _STEP_SECONDS
-            for digest, results in waiting:
+            for digest, numbers in waiting:
                 if errors:
                     return
                 until = await _yielded(until)
-                first = results[0]
-                call = self._call(first, *calls.get(first.position, (first.name, None)))
-                if not call.is_governable:
+                call = self._call(found[numbers[0]])
+                if call.tool == self._own or not call.is_governable:
                     continue
                 part = begin_part(GOVERN)
                 try:
-                    answer = await self._governed(call, door, rt)
+                    answer = await self._governed(call, rt)
                 except SpillgateError as error:
                     note_refused(error)
                     errors.append(error)
@@ -98,48 +110,88 @@ class Conversation:
                     end_part(part)
                 if may_keep:
                     rt.seen_messages.keep(digest, answer, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
-                seen.update((result.position, answer) for result in results)
+                seen.update(dict.fromkeys(numbers, answer))
 
         waiting = iter(fresh.items())
         # A group of anyio takes five times as long, 0.02 ms for each task.
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_AT_A_TIME, len(fresh))):
                 tasks.create_task(govern())
-        return GovernedMessages(self._replaced(seen), seen, errors[0] if errors else None)
+        edits: dict[int, list[Edit]] = {}
+        for number, one in sorted(seen.items()):
+            if one.text is not None:
+                edits.setdefault(found[number].position, []).extend(found[number].result.edits(one.text))
+        return GovernedMessages(
+            [one for _, one in sorted(seen.items())], edits, errors[0] if errors else None
+        )
 
-    async def _governed(self, call: HookCall, door: Callable[[str | None], Door | None], rt: Runtime) -> Seen:
-        if self._by_content:
-            digest = await Texts(call.texts, rt.parsing).sha256()
+    async def _governed(self, call: HookCall, rt: Runtime) -> Seen:
+        arguments = arguments_of(call)
+        if self._is_shared:
+            names = "\0".join((repr(self._door("")), call.call_id or "", call.tool, arguments or "", ""))
+            digest = await Texts(call.texts, rt.parsing).sha256(names)
             call = call._replace(call_id=digest[:DIGEST_CHARS])
-        call = call._replace(client="headroom" if self._by_content else "litellm")
-        outcome = await govern_call(call, arguments_of(call), self._key.tenant, door(call.call_id), rt)
-        return Seen(outcome.text, outcome.handle is not None, outcome.measure.tokens, call.call_id)
+        outcome = await govern_call(call, arguments, self._key.tenant, self._door(call.call_id), rt)
+        before = after = outcome.measure.tokens
+        if outcome.text is not None:
+            after = await rt.count(outcome.text, rt.known_models.tokenizer(None))
+        return Seen(outcome.text, outcome.handle is not None, before, after, call.call_id)
 
-    async def _looked_up(self, rt: Runtime) -> tuple[dict[int, Seen], dict[bytes, list[_Result]], bool]:
-        """Returns the answers to results that were seen before, and the other results by a digest: results
-        with the same call and content are governed once. True if the session is known: then answers may be
-        kept in memory."""
-        seen: dict[int, Seen] = {}
-        fresh: dict[bytes, list[_Result]] = {}
-        life: str | None = None
-        now, until = rt.clock(), perf_counter() + _STEP_SECONDS
+    async def _found(self) -> list[_Found]:
+        """The results, each with the nearest call before it that it answers."""
+        found: list[_Found] = []
+        calls = _Calls()
+        until = perf_counter() + _STEP_SECONDS
         for position, message in enumerate(self._messages):
             until = await _yielded(until)
-            result = _result(position, message)
-            if result is None:
+            shape = shape_of(message)
+            if shape is None:
                 continue
-            if life is None:
-                life = await self._life(rt)
-            call_id = "" if self._by_content or result.call_id is None else result.call_id
-            begin = f"{life}\0{len(call_id)}\0{len(result.name)}\0{call_id}{result.name}"
-            is_small = sum(map(size_of, result.texts)) <= INLINE_JSON_BYTES
-            texts = [begin, *result.texts]
+            calls.add(shape.calls(message))
+            for result in shape.results(message):
+                call = calls.answered_by(result)
+                named = (result.name, None) if call is None else (call.tool, call.arguments)
+                if result.places:
+                    found.append(_Found(position, result, named[0] or _UNNAMED, named[1]))
+        return found
+
+    def _call(self, found: _Found) -> HookCall:
+        result = found.result
+        return HookCall(
+            tool=found.tool,
+            session=self._key.session_id,
+            texts=result.texts,
+            answer=lambda text: {},
+            call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
+            arguments=found.arguments,
+            is_error=result.is_error,
+            client="headroom" if self._is_shared else "litellm",
+        )
+
+    async def _looked_up(
+        self, found: list[_Found], rt: Runtime
+    ) -> tuple[dict[int, Seen], dict[bytes, list[int]], bool]:
+        """Returns the answers to results that were seen before, and the numbers of the others by a digest:
+        results with the same call and content are governed once. True if the session is known: then answers
+        may be kept in memory. Raises StorageError if the session cannot be read."""
+        seen: dict[int, Seen] = {}
+        fresh: dict[bytes, list[int]] = {}
+        if not found:
+            return seen, fresh, False
+        life = await self._life(rt)
+        begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
+        now, until = rt.clock(), perf_counter() + _STEP_SECONDS
+        for number, (_, result, tool, arguments) in enumerate(found):
+            until = await _yielded(until)
+            id = result.call_id if size_of(result.call_id) <= MAX_NAME else ""
+            texts = [f"{begin}\0{len(id)}\0{len(tool)}\0{id}{tool}", _written(arguments), *result.texts]
+            is_small = sum(map(size_of, texts)) <= INLINE_JSON_BYTES
             digest = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
             answer = rt.seen_messages.find(digest, now) if life else None
             if answer is None:
-                fresh.setdefault(digest, []).append(result)
+                fresh.setdefault(digest, []).append(number)
             else:
-                seen[position] = answer
+                seen[number] = answer
         return seen, fresh, bool(life)
 
     async def _life(self, rt: Runtime) -> str:
@@ -150,67 +202,41 @@ class Conversation:
         times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
         return f"{self._key.tenant}\0{self._key.session_id}\0{times}"
 
-    async def _calls_of(self, results: list[_Result], rt: Runtime) -> dict[int, tuple[str, Any]]:
-        """Returns tool and arguments of the call of each result, by the position of the result. A result
-        names its call; the nearest message before it that made such a call names the rest."""
-        calls: dict[int, tuple[str, Any]] = {}
-        waiting: dict[str, list[int]] = {}
-        until = perf_counter() + _STEP_SECONDS
-        # From the end on: what is new is there, and its call just before it.
-        for position in range(len(self._messages) - 1, -1, -1):
-            until = await _yielded(until)
-            if results and results[-1].position == position:
-                waiting.setdefault(results.pop().call_id or "", []).append(position)
-            elif waiting:
-                for id, call in _calls(self._messages[position]):
-                    calls.update(dict.fromkeys(waiting.pop(id, ()), call))
-            elif not results:
-                break
-        return calls
 
-    def _call(self, result: _Result, tool: str, arguments: Any) -> HookCall:
-        return HookCall(
-            tool=tool or _UNNAMED,
-            session=self._key.session_id,
-            texts=result.texts,
-            answer=lambda text: {"content": text},
-            call_id=result.call_id,
-            arguments=arguments,
-        )
+class _Calls:
+    """The calls of a conversation, up to a message."""
 
-    def _replaced(self, seen: dict[int, Seen]) -> list[Any]:
-        messages = list(self._messages)
-        for position, one in seen.items():
-            if one.text is not None:
-                content = messages[position]["content"]
-                shown = one.text if isinstance(content, str) else in_blocks(content, one.text)
-                messages[position] = {**messages[position], "content": shown}
-        return messages
+    def __init__(self) -> None:
+        self._by_id: dict[str, MessageCall] = {}
+        self._in_order: dict[str, deque[MessageCall]] = {}
+
+    def add(self, calls: Iterable[MessageCall]) -> None:
+        """Those of one message. Calls without an id are answered before the next such message."""
+        nameless = []
+        for call in calls:
+            if call.id:
+                self._by_id[call.id] = call
+            else:
+                nameless.append(call)
+        if nameless:
+            self._in_order = {}
+        for call in nameless:
+            self._in_order.setdefault(call.tool, deque()).append(call)
+
+    def answered_by(self, result: MessageResult) -> MessageCall | None:
+        if result.call_id:
+            return self._by_id.get(result.call_id)
+        waiting = self._in_order.get(result.name)
+        return waiting.popleft() if waiting else None
 
 
-def _result(position: int, message: Any) -> _Result | None:
-    if not isinstance(message, dict) or message.get("role") not in ("tool", "function"):
-        return None
-    content, call_id, name = message.get("content"), message.get("tool_call_id"), message.get("name")
-    texts = [content] if isinstance(content, str) else texts_of(content)
-    if not texts:
-        return None
-    is_named = isinstance(call_id, str) and 0 < size_of(call_id) <= MAX_NAME
-    return _Result(position, texts, call_id if is_named else None, name if isinstance(name, str) else "")
+def _written(arguments: Any) -> Text:
+    if isinstance(arguments, str):
+        return arguments
+    return b"" if arguments is None else as_json(arguments)
 
 
-def _calls(message: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """The calls that a message made, the last first: id, tool and arguments."""
-    if not isinstance(message, dict) or message.get("role") != "assistant":
-        return
-    calls = message.get("tool_calls")
-    for call in reversed(calls) if isinstance(calls, list) else ():
-        match call:
-            case {"id": str(id), "function": {"name": str(name)} as function}:
-                yield id, (name, function.get("arguments"))
-
-
-def _digest(texts: Sequence[str]) -> bytes:
+def _digest(texts: Sequence[Text]) -> bytes:
     digest = sha256()
     for text in texts:
         digest.update(utf8_of(text))

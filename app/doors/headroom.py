@@ -1,7 +1,7 @@
 """Headroom's protocol: the tool results of a conversation are replaced, and asked about by their hashes.
 
-LiteLLM's and Portkey's guardrails for Headroom speak it. A result is stored in the session `headroom`, with
-its hash as the id of its call: by that the ledger finds it again, in any replica.
+Guardrails for Headroom and gateways that compress contexts speak it. A result is stored in the session
+`headroom`, with its hash as the id of its call: by that the ledger finds it again, in any replica.
 """
 
 import re
@@ -9,49 +9,51 @@ from typing import Any
 
 import anyio
 
-from app.doors.conversation import DIGEST_CHARS, Conversation
-from app.edge.json_body import read_document
+from app.doors.conversation import DIGEST_CHARS, Conversation, DoorOf
+from app.doors.shapes import door_of, tool_names
+from app.edge.json_body import edited_items, read_listed
 from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question
 from domain.handles import SessionKey, parse_handle
+from domain.hooks import MAX_NAME, text_in
 from domain.ports import Call
 
 SESSION = "headroom"
 _HASH = re.compile(rf"[a-f0-9]{{{DIGEST_CHARS}}}")
+RETRIEVE = "headroom_retrieve"
+_LITELLM = "litellm/"
 _ENDS = "its beginning and its end"
 
 
 async def compress(
-    body: bytes | bytearray, tenant: str, rt: Runtime
+    body: bytes | bytearray, tenant: str, user_agent: str, rt: Runtime
 ) -> tuple[dict[str, Any], SpillgateError | None]:
     """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
     those of the tool results. Raises SpillgateError."""
-    match await read_document(body, rt.parsing):
+    listed = await read_listed(body, "messages", rt.parsing)
+    match listed.document:
         case {"messages": list(messages)}:
-            pass
+            tool = _tool_name(listed.document, user_agent)
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
-    conversation = Conversation(messages, SessionKey(tenant, SESSION), by_content=True)
-    governed = await conversation.governed(_door, rt)
-    hashes: dict[str, None] = {}
-    before = after = 0
-    tokenizer = rt.known_models.tokenizer(None)
-    for _, seen in sorted(governed.seen.items()):
-        before += seen.tokens
-        after += seen.tokens if seen.text is None else await rt.count(seen.text, tokenizer)
-        if seen.is_kept:
-            hashes[seen.call_id or ""] = None
+    door = _by_hash if tool == RETRIEVE else _door_for(tool)
+    key = SessionKey(tenant, SESSION)
+    conversation = Conversation(messages, key, door, is_shared=True, own=tool or RETRIEVE)
+    governed = await conversation.governed(rt)
+    before = sum(seen.tokens for seen in governed.seen)
+    after = sum(seen.shown_tokens for seen in governed.seen)
+    hashes = list(dict.fromkeys(seen.call_id for seen in governed.seen if seen.is_kept))
     answer: dict[str, Any] = {
-        "messages": governed.messages,
+        "messages": await edited_items(listed, governed.edits, rt.parsing),
         "tokens_before": before,
         "tokens_after": after,
         "tokens_saved": before - after,
         "compression_ratio": round(after / before, 4) if before else 1.0,
         "transforms_applied": ["spillgate"] if hashes else [],
-        "ccr_hashes": list(hashes),
+        "ccr_hashes": hashes,
     }
     return answer, governed.error
 
@@ -73,6 +75,26 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
     return answer.text, answer.tool_name
 
 
-def _door(hash: str | None) -> Door:
+def _tool_name(document: dict[str, Any], user_agent: str) -> str:
+    """The tool by which the model asks: as the request's config says, else the first of its tools that it can
+    be. LiteLLM adds Headroom's own tool and says so nowhere. "" if none is known."""
+    named = text_in(document.get("config"), "tool_name")
+    tools = document.get("tools")
+    found = [name for name in tool_names(tools) if name == RETRIEVE or door_of([name]).knows_tools]
+    if named is None and not found and user_agent.startswith(_LITELLM):
+        return RETRIEVE
+    return (named or next(iter(found), ""))[:MAX_NAME]
+
+
+def _door_for(tool: str) -> DoorOf:
+    """The names of our tools may have a prefix; a tool of any other name takes what `tool_output` takes."""
+    door = door_of([tool])
+    if tool and not door.knows_tools:
+        door = Door(tool_name=tool)
+    door = door._replace(keeps_budget=False)
+    return lambda hash: door
+
+
+def _by_hash(hash: str | None) -> Door:
     """Releases of LiteLLM before `ccr_hashes` look for `hash=` in the text."""
-    return Door(call=f'headroom_retrieve with hash={hash} and query="what to extract"')
+    return Door(call=f'{RETRIEVE} with hash={hash} and query="what to extract"', keeps_budget=False)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.doors.conversation import Conversation
-from app.edge.json_body import Text, Texts, read_document
+from app.doors.shapes import door_of, own_tools
+from app.edge.json_body import Text, Texts, edited_items, read_listed
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session
@@ -13,7 +14,7 @@ from app.tools.definitions import ToolFormat, definitions
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import OWN_TOOL, session_id_of, text_in, texts_of
+from domain.hooks import session_id_of, text_in, texts_of
 
 NONE: dict[str, Any] = {"action": "NONE"}
 """The request stays as it is."""
@@ -25,7 +26,6 @@ _WITHOUT_VALUE = "[present]"
 # LiteLLM generates such a session id for each request whose caller names no session.
 _GENERATED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _CLIENT = "litellm"
-_ASK = "tool_output"
 
 
 async def guardrail_answer(
@@ -35,7 +35,8 @@ async def guardrail_answer(
 
     Tools are offered while something is stored. What is remembered of messages that were seen before may be
     an hour old: the tools are then offered even if their results were deleted."""
-    payload = await read_document(body, rt.parsing)
+    listed = await read_listed(body, "structured_messages", rt.parsing)
+    payload = listed.document
     match payload:
         case {"input_type": "request", "structured_messages": [_, *_] as messages}:
             pass
@@ -47,22 +48,25 @@ async def guardrail_answer(
             return NONE, None
     key = SessionKey(tenant, session_id_of(await _session_of(payload, messages, rt)))
     describe_request(session_id=key.session_id)
-    listed = payload.get("tools")
-    tools = listed if isinstance(listed, list) else []
-    own = [name for name in map(_name, tools) if OWN_TOOL.fullmatch(name)]
-    # The client has Spillgate's tools over MCP: the texts name them as the client does.
-    door = next((Door(tool_prefix=one.removesuffix(_ASK)) for one in own if one.endswith(_ASK)), None)
-    governed = await Conversation(messages, key).governed(lambda call_id: door, rt)
+    named = payload.get("tools")
+    tools = named if isinstance(named, list) else []
+    own = own_tools(tools)
+    may_offer = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
+    door = Door() if may_offer else door_of(own)
+    governed = await Conversation(messages, key, lambda call_id: door).governed(rt)
     if not governed.seen:
         return NONE, governed.error
-    has_tools = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
-    is_storing = any(one.is_kept for one in governed.seen.values())
-    offered = await tools_of_session(key, rt, is_storing=is_storing) if has_tools else []
-    if not (governed.is_changed or offered):
+    is_storing = any(one.is_kept for one in governed.seen)
+    offered = await tools_of_session(key, rt, is_storing=is_storing) if may_offer else []
+    if not (governed.edits or offered):
         return NONE, governed.error
+    shown = await edited_items(listed, governed.edits, rt.parsing)
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
-    session = {"session_id": key.session_id}
-    answer = {"action": "GUARDRAIL_INTERVENED", "structured_messages": governed.messages, **session}
+    answer: dict[str, Any] = {
+        "action": "GUARDRAIL_INTERVENED",
+        "structured_messages": shown,
+        "session_id": key.session_id,
+    }
     if offered:
         answer["tools"] = [*tools, *definitions(offered, rt.modes, ToolFormat.OPENAI)]
     return answer, governed.error
@@ -100,10 +104,3 @@ def _parameter(payload: Mapping[str, Any], name: str) -> Any:
     """A member of `additional_provider_specific_params` in LiteLLM's configuration."""
     parameters = payload.get("additional_provider_specific_params")
     return parameters.get(name) if isinstance(parameters, dict) else None
-
-
-def _name(tool: Any) -> str:
-    match tool:
-        case {"function": {"name": str(name)}} | {"name": str(name)}:
-            return name
-    return ""

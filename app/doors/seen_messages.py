@@ -10,12 +10,13 @@ _ENTRY_BYTES = 300
 
 
 class Seen(NamedTuple):
-    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has.
-    `call_id`: that of its call, as it was governed."""
+    """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has, and
+    `shown_tokens` those that the model reads. `call_id`: that of its call, as it was governed."""
 
     text: str | None
     is_kept: bool
     tokens: int
+    shown_tokens: int
     call_id: str | None
 
 

@@ -6,9 +6,9 @@ its long strings stay JSON until they are read.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -45,9 +45,18 @@ TOO_MUCH_STRUCTURE = (
     "string, or as text/plain."
 )
 
+Path = tuple[str | int, ...]
+"""Names of members and numbers of items, from a value on inwards."""
+
+Edit = tuple[Path, Any]
+"""Where a value stands, and what comes in its place. DROPPED takes an item out of its list."""
+
+DROPPED = object()
+
 AS_SAID: Callable[[str], str] = "{}.".format
 
 _QUOTE, _BRACKET, _BRACE = b'"[{'
+_OBJECT = re.compile(rb"[ \t\r\n]*\{")
 _BACKSLASH = re.compile(rb"\\")
 _decode_any = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
@@ -160,6 +169,81 @@ class _Builder:
         if self._built_bytes > SHORT_STRINGS_BYTES:
             raise InvalidField(TOO_MUCH_STRUCTURE)
         return checked(_decode_any, raw)
+
+
+class Listed(NamedTuple):
+    """The value of a JSON body, and the items of one of its lists as they came: none without such a list."""
+
+    document: Any
+    items: list[Raw]
+
+
+async def read_listed(body: bytes | bytearray, name: str, parsing: anyio.CapacityLimiter) -> Listed:
+    """`name` is the member that is a list. Raises as `read_document`."""
+    if len(body) <= INLINE_JSON_BYTES:
+        return _listed(body, name)
+    return await anyio.to_thread.run_sync(_listed, body, name, limiter=parsing)
+
+
+def _listed(body: bytes | bytearray, name: str) -> Listed:
+    if _OBJECT.match(body) is None:
+        return Listed(_document(body), [])
+    members, _ = decoded(_decode_members, body)
+    if len(body) > INLINE_JSON_BYTES and count_checked(body) > MAX_VALUES:
+        raise InvalidField(TOO_MUCH_STRUCTURE)
+    build = _value if len(body) <= WHOLE_JSON_BYTES else _Builder().built
+    found = members.get(name)
+    items = checked(decode_list, found) if found is not None and memoryview(found)[0] == _BRACKET else []
+    document = {key: build(one, MAX_DEPTH - 1) for key, one in members.items() if key != name}
+    if items:
+        document[name] = [build(item, MAX_DEPTH - 2) for item in items]
+    elif found is not None:
+        document[name] = build(found, MAX_DEPTH - 1)
+    return Listed(document, items)
+
+
+def _value(raw: Raw, depth: int) -> Any:
+    return checked(_decode_any, raw)
+
+
+async def edited_items(
+    listed: Listed, edits: Mapping[int, Sequence[Edit]], parsing: anyio.CapacityLimiter
+) -> list[Raw]:
+    """The items as they came but for their edits. Raises BadRequest."""
+    if not edits:
+        return listed.items
+
+    def edited() -> list[Raw]:
+        return [
+            _edited(item, edits[number]) if number in edits else item
+            for number, item in enumerate(listed.items)
+        ]
+
+    if sum(len(memoryview(listed.items[number])) for number in edits) <= INLINE_JSON_BYTES:
+        return edited()
+    return await anyio.to_thread.run_sync(edited, limiter=parsing)
+
+
+def _edited(raw: Raw, edits: Sequence[Edit]) -> Raw:
+    if not edits[0][0]:
+        return Raw(as_json(edits[0][1]))
+    inner: dict[str | int, list[Edit]] = {}
+    for (step, *path), value in edits:
+        inner.setdefault(step, []).append((tuple(path), value))
+    if not isinstance(edits[0][0][0], int):
+        members = checked(_decode_members, raw)
+        return Raw(as_json(members | {step: _edited(members[str(step)], inner[step]) for step in inner}))
+    items = checked(decode_list, raw)
+    numbered = enumerate(items)
+    return Raw(
+        as_json(
+            [
+                _edited(item, inner[number]) if number in inner else item
+                for number, item in numbered
+                if inner.get(number) != [((), DROPPED)]
+            ]
+        )
+    )
 
 
 def as_json(document: Any) -> bytes:

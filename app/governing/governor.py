@@ -17,6 +17,7 @@ from app.operations.tracing import note_governed
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
+from domain.doors import Door
 from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, SpillgateError, StorageError
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Entered, Receipt
@@ -91,12 +92,17 @@ async def govern(
 
 async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:
     """Enters the session. The model is that of the result, else that of its session."""
-    model = await rt.known_models.of_session(result.model)
+    model = await _model(result.model, result.door, rt)
     call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
     entered = await unrecorded.entered(rt.ledger, call)
     if entered.session.model is not None and result.model is None:
-        model = await rt.known_models.of_session(entered.session.model)
+        model = await _model(entered.session.model, result.door, rt)
     return model, entered
+
+
+async def _model(name: str | None, door: Door | None, rt: Runtime) -> SessionModel:
+    model = await rt.known_models.of_session(name)
+    return model if door is None or door.keeps_budget else replace(model, enforce=False)
 
 
 async def _charged(

@@ -16,7 +16,7 @@ from domain.results import Measure
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
-from policies.oversized import Ends, Oversized, breach_of, has_means
+from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
@@ -95,7 +95,7 @@ class Replacing(NamedTuple):
         can_ask: bool,
     ) -> str | None:
         result, policy, measure = self.measured.result, self.measured.policy, self.measured.measure
-        # The handle message names the whole result, and no file.
+        # The handle message names the whole result, and a file only where no tool is known.
         is_message = outcome is OUTCOMES[OutcomeKind.STORE]
         shown = measure if is_message else self.measured.shown
         budget = self.measured.budget
@@ -104,6 +104,8 @@ class Replacing(NamedTuple):
         facts = Facts(shown, budget, self.measured.body.rows)
         ends = outcome.ends(shown, policy)
         head, tail = await self.measured.body.ends(ends, viewed=shown is not measure)
+
+        names_file = not (is_message and names_tool(policy, result.door))
 
         def write() -> str | None:
             lines, overview = self._overview(ends, head, tail, shown)
@@ -119,7 +121,7 @@ class Replacing(NamedTuple):
                     handle=handle,
                     structure=lines,
                     overview=overview,
-                    path=None if is_message else self.rt.body_path(result.key.tenant, handle),
+                    path=self.rt.body_path(result.key.tenant, handle) if names_file else None,
                     squeeze=squeeze,
                     can_ask=can_ask,
                 )

@@ -56,14 +56,24 @@ _MESSAGES = {"type": "array", "items": {"type": "object"}}
     summary="Replace the large tool results of a conversation, in Headroom's protocol",
     responses={200: {"description": "As many messages as came.", "content": json_of({"type": "object"})}},
     openapi_extra=body_of(
-        {"type": "object", "properties": {"messages": _MESSAGES}, "required": ["messages"]},
-        "`messages` in OpenAI's form; other fields are ignored.",
+        {
+            "type": "object",
+            "properties": {
+                "messages": _MESSAGES,
+                "tools": {},
+                "config": {"type": "object", "properties": {"tool_name": {"type": "string"}}},
+            },
+            "required": ["messages"],
+        },
+        "`messages` in the form of OpenAI chat or Responses, Anthropic, Gemini or Bedrock Converse.",
     ),
 )
 @Traits(writes=True, carries_results=True, span=GOVERN)
 async def post_compress(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
-    """A result that cannot be stored stays as it is, and the log says why."""
-    answer, error = await headroom.compress(await read_body(request.scope, request.receive), tenant, rt)
+    """What cannot be governed stays as it is, and the log says why. The text in place of a result names
+    `config.tool_name`, or a tool of Spillgate in `tools`."""
+    body = await read_body(request.scope, request.receive)
+    answer, error = await headroom.compress(body, tenant, request.headers.get("user-agent", ""), rt)
     _log(error, request)
     return Response(as_json(answer), media_type=JSON)
 

@@ -52,6 +52,22 @@ async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_pa
     assert [one["tool_call_id"] for one in entries] == ["call_1", "call_2", "call_3"]
 
 
+async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(service: Service, tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text().partition("From another terminal")[2]
+    (lines,) = re.findall(
+        r"^```sh\n(.*?)^```", section.partition("The first two")[0], re.MULTILINE | re.DOTALL
+    )
+    host, port = service.address
+    commands = lines.replace("localhost:8377", f"{host}:{port}").replace(". .venv/bin/activate", "set -e")
+    (tmp_path / "spillgate").write_text(f'#!/bin/sh\nexec {sys.executable} -m command.main "$@"\n')
+    (tmp_path / "spillgate").chmod(0o755)
+    path = f'PATH="{tmp_path}:$PATH" PYTHONPATH={ROOT}\nexport PATH PYTHONPATH\n'
+    said = run(["sh", "-c", path + commands], tmp_path, service)
+    assert said.startswith("Tool output is too large (")
+    for part in ("STRATEGY:retrieve", "matching line", "1: /usr:", "\nOn branch main\n", "\ntool,2,0,"):
+        assert part in said
+
+
 async def test_the_sessions_and_functions_of_the_clients_page(
     service: Service, node: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,241 @@
+"""Where the messages of a conversation hold calls of tools and their results, in the shape of each provider's
+API.
+
+One table: OpenAI's chat and Responses, Anthropic's messages, Gemini's contents, Bedrock's Converse. What no
+row names is no result of a tool, and stays as it is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from app.edge.json_body import DROPPED, Edit, Path, as_json
+from domain.doors import TOOL_NAMES, Door
+from domain.hooks import OWN_TOOL
+
+_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_LEFT_OUT = "…"
+"""In a further text of a result that is replaced, if its block has fields that must stay. An empty text is
+refused by some providers."""
+
+
+class MessageCall(NamedTuple):
+    """`id` is "" if the shape has none: the result then names the tool, and comes in the order of the calls.
+    `arguments`: an object, or a string."""
+
+    id: str
+    tool: str
+    arguments: Any
+
+
+class Place(NamedTuple):
+    """A text of a result. `path` leads to it in its message; `written` makes the value there from another
+    text. `block` is the path of a block that holds the text and nothing else."""
+
+    path: Path
+    text: str
+    written: Callable[[str], Any] = str
+    block: Path | None = None
+
+
+class MessageResult(NamedTuple):
+    """`call_id` and `name` are "" if the message does not say them. The result is its texts, with a newline
+    between two."""
+
+    call_id: str
+    name: str
+    places: tuple[Place, ...]
+    is_error: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return [place.text for place in self.places]
+
+    def edits(self, text: str) -> Iterator[Edit]:
+        """Puts `text` in place of the texts. Pictures and fields of blocks stay, in place and order."""
+        chosen = next((place for place in self.places if place.block is None), self.places[0])
+        for place in self.places:
+            if place is chosen:
+                yield place.path, place.written(text)
+            elif place.block is not None:
+                yield place.block, DROPPED
+            else:
+                yield place.path, place.written(_LEFT_OUT)
+
+
+Message = dict[str, Any]
+
+
+def _nothing(message: Message) -> Iterable[Any]:
+    return ()
+
+
+class Shape(NamedTuple):
+    """`calls` and `results` are those of one message, in its order."""
+
+    calls: Callable[[Message], Iterable[MessageCall]] = _nothing
+    results: Callable[[Message], Iterable[MessageResult]] = _nothing
+
+
+def own_tools(tools: Any) -> list[str]:
+    """The names of Spillgate's tools among the definitions of a request."""
+    return list(filter(OWN_TOOL.fullmatch, tool_names(tools)))
+
+
+def tool_names(tools: Any) -> Iterator[str]:
+    """OpenAI's in chat, then in Responses and Anthropic's; Bedrock's; Gemini's."""
+    match tools:
+        case {"tools": list(inner)}:
+            yield from tool_names(inner)
+        case list():
+            for tool in tools:
+                match tool:
+                    case {"function": {"name": str(name)}} | {"name": str(name)}:
+                        yield name
+                    case {"toolSpec": {"name": str(name)}}:
+                        yield name
+                    case {"functionDeclarations": list(inner)} | {"function_declarations": list(inner)}:
+                        yield from tool_names(inner)
+
+
+def door_of(own: Sequence[str]) -> Door:
+    """For a model that has these tools of Spillgate, and no others of them."""
+    for name in own:
+        tool = next((one for one in sorted(TOOL_NAMES) if name.endswith(one)), None)
+        if tool is not None:
+            return Door(tool_prefix=name.removesuffix(tool))
+    return Door(knows_tools=False)
+
+
+def shape_of(message: Any) -> Shape | None:
+    """None for a message without calls and results."""
+    if not isinstance(message, dict):
+        return None
+    if "tool_calls" in message or "function_call" in message:
+        return _CHAT_CALLS
+    if "parts" in message:
+        return _GEMINI
+    if message.get("role") in ("tool", "function"):
+        return _CHAT_RESULTS
+    if "call_id" in message:
+        return _RESPONSES
+    return _BLOCKS if isinstance(message.get("content"), list) else None
+
+
+def _chat_calls(message: Message) -> Iterator[MessageCall]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        match call:
+            case {"id": str(id), "function": {"name": str(name)} as function}:
+                yield MessageCall(id, name, function.get("arguments"))
+            case {"id": str(id), "custom": {"name": str(name)} as custom}:
+                yield MessageCall(id, name, custom.get("input"))
+    match message:
+        case {"function_call": {"name": str(name)} as function}:
+            yield MessageCall("", name, function.get("arguments"))
+
+
+def _chat_results(message: Message) -> Iterator[MessageResult]:
+    places = _content(("content",), message.get("content"))
+    yield MessageResult(_text(message, "tool_call_id"), _text(message, "name"), places)
+
+
+def _response_calls(item: Message) -> Iterator[MessageCall]:
+    match item:
+        case {"type": "function_call", "call_id": str(id), "name": str(name)}:
+            yield MessageCall(id, name, item.get("arguments"))
+        case {"type": "custom_tool_call", "call_id": str(id), "name": str(name)}:
+            yield MessageCall(id, name, item.get("input"))
+
+
+def _response_results(item: Message) -> Iterator[MessageResult]:
+    if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+        places = _content(("output",), item.get("output"))
+        yield MessageResult(_text(item, "call_id"), "", places)
+
+
+def _block_calls(message: Message) -> Iterator[MessageCall]:
+    """Anthropic's, then Bedrock's."""
+    for block in message["content"]:
+        match block:
+            case {"type": "tool_use", "id": str(id), "name": str(name)}:
+                yield MessageCall(id, name, block.get("input"))
+            case {"toolUse": {"toolUseId": str(id), "name": str(name)} as use}:
+                yield MessageCall(id, name, use.get("input"))
+
+
+def _block_results(message: Message) -> Iterator[MessageResult]:
+    for number, block in enumerate(message["content"]):
+        match block:
+            case {"type": "tool_result", "tool_use_id": str(id)}:
+                places = _content(("content", number, "content"), block.get("content"))
+                yield MessageResult(id, "", places, block.get("is_error") is True)
+            case {"toolResult": {"toolUseId": str(id)} as result}:
+                places = _content(("content", number, "toolResult", "content"), result.get("content"))
+                yield MessageResult(id, "", places, result.get("status") == "error")
+
+
+_GEMINI_CALLS = ("functionCall", "function_call")
+_GEMINI_RESULTS = ("functionResponse", "function_response")
+
+
+def _gemini_calls(message: Message) -> Iterator[MessageCall]:
+    for _, _, call in _members(message["parts"], _GEMINI_CALLS):
+        yield MessageCall(_text(call, "id"), _text(call, "name"), call.get("args"))
+
+
+def _gemini_results(message: Message) -> Iterator[MessageResult]:
+    """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
+    for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
+        found = result.get("response")
+        response = found if isinstance(found, dict) else {}
+        path: Path = ("parts", number, name, "response")
+        key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
+        place = (
+            Place((*path, key), value)
+            if isinstance(value, str)
+            else Place(path, _json(response), lambda text: {"output": text})
+        )
+        places = (place,) if response else ()
+        yield MessageResult(_text(result, "id"), _text(result, "name"), places, "error" in response)
+
+
+def _members(parts: Any, names: tuple[str, ...]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    for number, part in enumerate(parts if isinstance(parts, list) else ()):
+        for name in names:
+            if isinstance(part, dict) and isinstance(part.get(name), dict):
+                yield number, name, part[name]
+
+
+_CHAT_CALLS = Shape(calls=_chat_calls)
+_CHAT_RESULTS = Shape(results=_chat_results)
+_RESPONSES = Shape(_response_calls, _response_results)
+_BLOCKS = Shape(_block_calls, _block_results)
+_GEMINI = Shape(_gemini_calls, _gemini_results)
+
+
+def _content(path: Path, content: Any) -> tuple[Place, ...]:
+    """The texts of a string, or of a list of blocks. Bedrock has blocks of JSON, too."""
+    if isinstance(content, str):
+        return (Place(path, content),) if content else ()
+    places = []
+    for number, block in enumerate(content if isinstance(content, list) else ()):
+        at = (*path, number)
+        match block:
+            case {"text": str(text)} if text and block.get("type", "text") in _TEXT_TYPES:
+                is_bare = len(block) == 1 + ("type" in block)
+                places.append(Place((*at, "text"), text, block=at if is_bare else None))
+            case {"json": value}:
+                places.append(Place(at, _json(value), lambda text: {"text": text}, block=at))
+    return tuple(places)
+
+
+def _json(value: Any) -> str:
+    """The same for a value of a large body, whose long strings are as they came."""
+    return msgspec.json.encode(msgspec.json.decode(as_json(value))).decode()
+
+
+def _text(value: dict[str, Any], name: str) -> str:
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
