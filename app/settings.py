@@ -271,6 +271,11 @@ class Settings(BaseSettings):
     key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
     key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
     session: str | None = Field(None, description="The same commands: the session of what they send.")
+    auto_start: bool = Field(
+        True,
+        description="The same commands, hooks and relays: start a service where none runs and "
+        "`SPILLGATE_URL` is on loopback. It ends when no request came for half an hour.",
+    )
     hook_timeout_ms: int = Field(
         1000,
         ge=1,

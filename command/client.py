@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from command import user_service
 from command.http1 import (
     Address,
     Buffer,
@@ -44,6 +47,7 @@ _PIECE_BYTES = 1 << 18
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BYTES_A_SECOND = 8 << 20
+_POLL_SECONDS = 0.05
 
 
 class ServiceError(Exception):
@@ -244,41 +248,82 @@ def session_in(handle: str) -> str | None:
     return match[1] if match else None
 
 
-def state_folder() -> str:
-    """Where nothing can be, if the home directory is not known: `~` would be a folder of the project."""
-    base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
-    return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
-
-
-def embedded_directory() -> str:
-    """Where a service that a relay has started has its socket and its lock: in the directory of its store."""
-    store = os.environ.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
-    return os.path.join(store or state_folder(), "embedded")
-
-
-def embedded_address() -> Address:
-    return Address(path=os.path.join(embedded_directory(), "socket"))
-
-
 class ServiceClient:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
-    def __init__(self, address: Address, key: str | None = None, *, fallback: Address | None = None) -> None:
-        """`fallback` is where the service may be if nothing listens at `address`."""
+    def __init__(
+        self,
+        address: Address,
+        key: str | None = None,
+        *,
+        fallback: Address | None = None,
+        start: Callable[[], None] | None = None,
+    ) -> None:
+        """`fallback` is where the service may be if nothing listens at `address`. `start` starts one there if
+        none runs; it may raise StartFailed."""
         self.address = address
         self.identity = f"{address} {key}"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._connections = Connections(address)
         self._fallback = None if fallback is None else Connections(fallback)
+        self._start = start
 
     @classmethod
-    def from_environment(cls) -> "ServiceClient":
+    def from_environment(
+        cls,
+        may_start: bool | None = None,
+        seconds: float | None = None,
+        retry_seconds: float = 0.0,
+    ) -> "ServiceClient":
         """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
-        it is on this machine, the one that a relay has started. Raises ConfigError."""
+        it is on this machine, the user's own (`command.user_service`), which is started where none runs,
+        unless `may_start` is False, or None and SPILLGATE_AUTO_START says no. If `may_start` is True, the
+        user's own in any case. Raises ConfigError."""
+        own = user_service.socket_address()
+        if may_start:
+            return cls(own, api_key(), start=partial(user_service.start, own, seconds, retry_seconds))
         address = service_address()
-        return cls(address, api_key(), fallback=embedded_address() if address.is_loopback else None)
+        if not address.is_loopback:
+            return cls(address, api_key())
+        may_start = may_start is None and user_service.may_start()
+        start = partial(user_service.start, address, seconds, retry_seconds) if may_start else None
+        return cls(address, api_key(), fallback=own, start=start)
+
+    @property
+    def may_start(self) -> bool:
+        return self._start is not None
 
     def request(self, request: ServiceRequest) -> ServiceAnswer:
+        """The answer, if its status is below 400. A service is started where none runs, also in place of one
+        that is ending or of an older version. Raises ServiceError."""
+        if self._start is None:
+            return self._asked(request)
+        if user_service.is_outdated():
+            self._started()
+        deadline = time.monotonic() + user_service.START_SECONDS
+        has_started = False
+        while True:
+            try:
+                return self._asked(request)
+            except Unreachable:
+                if has_started:
+                    raise
+                self._started()
+                has_started = True
+            except Refused as error:
+                if error.code != "draining" or time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+
+    def _started(self) -> None:
+        """Raises ServiceError."""
+        assert self._start is not None
+        try:
+            self._start()
+        except user_service.StartFailed as error:
+            raise ServiceError(str(error)) from None
+
+    def _asked(self, request: ServiceRequest) -> ServiceAnswer:
         """The answer, if its status is below 400. Raises ServiceError."""
         sent = self._http(request)
         seconds = request.seconds + sent.length / _BYTES_A_SECOND
@@ -288,6 +333,8 @@ class ServiceClient:
     def stream(self, request: ServiceRequest) -> Iterator[bytes]:
         """The body of the answer in pieces, as they come: it is never held whole, and waited for without
         end. Raises ServiceError, also in its midst."""
+        if self._start is not None:
+            self.request(ServiceRequest("GET", "/livez"))
         with self._told(), closing(self._connected()) as connection:
             response = connection.send(self._http(request))
             if response.status >= 400:

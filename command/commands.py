@@ -34,5 +34,6 @@ COMMANDS = {
     "stats": Command("show by tool what was kept out of the context", LISTING),
     "storage-keys": Command("show which keys of encryption are in use", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
+    "service": Command("let systemd or launchd run the service for this user", "command.service"),
     "mcp": Command("govern the results of an MCP server's tools", "relay.main"),
 }

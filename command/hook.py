@@ -29,9 +29,9 @@ from command.client import (
     resolved,
     result_request,
     shown_unstored,
-    state_folder,
 )
 from command.commands import SETTING_UP
+from command.user_service import state_folder
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.hooks import (
@@ -48,6 +48,12 @@ from domain.references import UNRESOLVED
 
 PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
+
+START_SECONDS = 5.0
+"""How long a service may take to start. Agents wait for a hook for 10 s."""
+
+RETRY_SECONDS = 30.0
+"""After a start that failed, results pass for so long before a hook tries again."""
 
 MAX_PAYLOAD_BYTES = 256 << 20
 """The largest payload or spilled file that is read. The service takes up to SPILLGATE_MAX_BODY_BYTES."""
@@ -238,7 +244,7 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
     """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
     text = _text(call)
     with ExitStack() as opened:
-        service = opened.enter_context(closing(ServiceClient.from_environment()))
+        service = opened.enter_context(closing(_service()))
         content: TextBody | Spilled = TextBody(lambda: [text])
         if call.spilled is not None:
             content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
@@ -269,6 +275,11 @@ def _cut(client: str, text: str, error: ServiceError) -> str | None:
     cut = shown_unstored(text)
     log(f"{client} {'passed' if cut is None else 'cut a result'}: {error} It is not stored.")
     return cut
+
+
+def _service() -> ServiceClient:
+    """Raises ConfigError."""
+    return ServiceClient.from_environment(seconds=START_SECONDS, retry_seconds=RETRY_SECONDS)
 
 
 def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:

@@ -38,7 +38,8 @@ class SettingsFile(NamedTuple):
 class Setup(NamedTuple):
     """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
     neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY. `shell`
-    is how the agent's shell calls the command, "" where that is in its PATH."""
+    is how the agent's shell calls the command, "" where that is in its PATH. `tools` is the command that the
+    client starts as its MCP server, and which starts the service; () for the server at `url`."""
 
     home: Path
     project: Path | None
@@ -47,6 +48,7 @@ class Setup(NamedTuple):
     url: str | None
     has_key: bool
     shell: str = ""
+    tools: tuple[str, ...] = ()
 
     def folder(self, in_project: str, in_home: str, variable: str = "") -> Path:
         """The client's folder. `variable` names it for a user who has moved it."""
@@ -63,11 +65,20 @@ class Setup(NamedTuple):
         itself takes a tenth of a second."""
         return f'{_REFERS} printf %s "$i" | {self.run(client)}'
 
-    def mcp(self, keys: Keys, field: str, bearer: str, **fields: Any) -> tuple[tuple[Keys, Any], ...]:
-        """The MCP server of the service, in the words of the client. `bearer` is how the client writes the
-        value of SPILLGATE_KEY."""
+    @property
+    def started(self) -> dict[str, Any]:
+        """The command of the MCP server, as most clients write it."""
+        return {"command": self.tools[0], "args": list(self.tools[1:])} if self.tools else {}
+
+    def mcp(
+        self, keys: Keys, field: str, bearer: str, started: Mapping[str, Any], **fields: Any
+    ) -> tuple[tuple[Keys, Any], ...]:
+        """The MCP server of the service, in the words of the client, which are `started` for one that the
+        client starts. `bearer` is how the client writes the value of SPILLGATE_KEY."""
         if self.url is None:
             return ()
+        if self.tools:
+            return (((*keys, SERVER), dict(started)),)
         headers = {"headers": {"Authorization": f"Bearer {bearer}"}} if self.has_key else {}
         return (((*keys, SERVER), {**fields, field: f"{self.url}/mcp", **headers}),)
 
@@ -90,6 +101,8 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
         {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
         {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
     ]
+    started = {"type": "stdio", **setup.started} if setup.tools else {}
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http")
     before = {**run, "command": setup.run_before("claude-code")}
     pre = [{"matcher": "^(Bash|Write|Edit|NotebookEdit|Agent|mcp__(?!spillgate__).*)$", "hooks": [before]}]
     folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
@@ -109,7 +122,7 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
                 (("hooks", "SessionEnd"), [{"hooks": [run]}]),
             ),
         ),
-        SettingsFile(servers, "json", setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http")),
+        SettingsFile(servers, "json", mcp),
     ]
 
 
@@ -117,8 +130,10 @@ def _codex(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
     groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
     before = [{"matcher": "^mcp__.*$", "hooks": [{**run, "command": setup.run_before("codex")}]}]
-    server = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
-    if setup.url is not None and setup.has_key:
+    server: dict[str, Any] = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
+    if setup.tools:
+        server = setup.started
+    elif setup.url is not None and setup.has_key:
         server["bearer_token_env_var"] = "SPILLGATE_KEY"
     folder = setup.folder(".codex", ".codex", "CODEX_HOME")
     return [
@@ -135,7 +150,8 @@ def _copilot(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "bash": setup.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
     folder = setup.folder(".github", ".copilot", "COPILOT_HOME")
     servers = "mcp.json" if setup.project is not None else "mcp-config.json"
-    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", type="http", tools=["*"])
+    started = {"type": "local", **setup.started, "tools": ["*"]} if setup.tools else {}
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http", tools=["*"])
     hooks = ((("hooks", "postToolUse"), [run]),)
     return [
         SettingsFile(folder / "hooks" / "spillgate.json", "json", hooks, {"version": 1}),
@@ -149,9 +165,10 @@ def _cursor(setup: Setup) -> list[SettingsFile]:
     run = {"command": command, "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
     folder = setup.folder(".cursor", ".cursor")
     hooks = ((("hooks", "postToolUse"), [run]),)
+    mcp = setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}", setup.started)
     return [
         SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
-        SettingsFile(folder / "mcp.json", "jsonc", setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}")),
+        SettingsFile(folder / "mcp.json", "jsonc", mcp),
     ]
 
 
@@ -164,7 +181,7 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
     }
     groups = [{"matcher": ".*", "hooks": [run]}]
     before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
-    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY")
+    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY", setup.started)
     folder = setup.folder(".gemini", ".gemini")
     hooks = (
         (("hooks", "AfterTool"), groups),
@@ -178,7 +195,8 @@ def _opencode(setup: Setup) -> list[SettingsFile]:
     config = setup.environment.get("XDG_CONFIG_HOME")
     folder = Path(config) / "opencode" if config and setup.project is None else None
     folder = folder or setup.folder("", ".config/opencode")
-    mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", type="remote")
+    started = {"type": "local", "command": list(setup.tools)}
+    mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", started, type="remote")
     # OpenCode reads both names: the one that is there.
     name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
     plugins = folder / ".opencode" if setup.project is not None else folder

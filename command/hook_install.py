@@ -18,10 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command.client import ServiceClient
+from command import user_service
+from command.client import service_address
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
+from command.http1 import address_of
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
+from command.service import governing
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -136,6 +139,8 @@ def _said(client: str, setup: Setup) -> str:
     )
     if client == "pi":
         asking = "The model asks about a stored result with tools that the extension adds."
+    elif setup.tools:
+        asking = "The model asks about a stored result with the MCP server `spillgate mcp --tools`."
     elif setup.url is not None:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {setup.url}/mcp."
     lines = [
@@ -143,14 +148,20 @@ def _said(client: str, setup: Setup) -> str:
         PLANS[client].note,
         PROJECT_NOTE if setup.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if setup.has_key else None,
-        f"Start {client} again, and have `spillgate serve` running.",
+        f"Start {client} again. {_starting()}",
     ]
     return "\n".join(line for line in lines if line)
 
 
+def _starting() -> str:
+    if service_address().is_loopback and user_service.may_start():
+        return "The service starts by itself; `spillgate service install` starts it with your session."
+    return "Have the service running."
+
+
 def _setup(in_project: bool, action: str) -> Setup:
     """Raises ConfigError for a wrong SPILLGATE_URL or key."""
-    address = ServiceClient.from_environment().address
+    address = service_address()
     has_key = bool(os.environ.get("SPILLGATE_KEY") or os.environ.get("SPILLGATE_KEY_FILE"))
     # To be taken away, a server is known by its name alone.
     is_socket = bool(address.path) and action != "uninstall"
@@ -161,13 +172,17 @@ def _setup(in_project: bool, action: str) -> Setup:
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
-    command = shlex.quote(os.path.abspath(path))
+    path = os.path.abspath(path)
+    command = shlex.quote(path)
     shell = "spillgate" if _is_on_path() else command
     service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
     if service_url and url != DEFAULT_URL:
         reaching = f"env SPILLGATE_URL={shlex.quote(service_url)}"
         command, shell = f"{reaching} {command}", f"{reaching} {shell}"
-    return Setup(Path.home(), None, os.environ, command, url, has_key, "" if shell == "spillgate" else shell)
+    shell = "" if shell == "spillgate" else shell
+    is_own = address == address_of(DEFAULT_URL) and user_service.may_start() and not has_key
+    tools = (path, "mcp", "--tools") if is_own else ()
+    return Setup(Path.home(), None, os.environ, command, url, has_key, shell, tools)
 
 
 def _is_on_path() -> bool:
@@ -184,7 +199,11 @@ def _status(client: str, files: Sequence[SettingsFile]) -> int:
             present = _change(client, file, _installed) is None
             is_missing = is_missing or not present
             print(f"{'ok      ' if present else 'missing '} {file.path}")
-    return int(is_missing)
+    is_running, line = governing()
+    # Where one starts by itself, nothing is missing.
+    may_start = service_address().is_loopback and user_service.may_start()
+    print(line)
+    return int(is_missing or not (is_running or may_start))
 
 
 Edit = Callable[[str, SettingsFile, str | None], str | None]

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from command.client import embedded_directory
+from command.user_service import directory
 from domain.errors import ConfigError
+from relay import tools
 from relay.backend import GoverningService
 from relay.http import HttpServer
 from relay.offering import Offering
@@ -22,9 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     """Does not return once the relay has run: what ends the server ends this process. Raises ConfigError."""
     options = _options(arguments)
     command: list[str] = options.server
-    if bool(command) == bool(options.url):
+    if options.tools and not command and not options.url:
+        return tools.serve(GoverningService(options.embedded))
+    if options.tools or bool(command) == bool(options.url):
         raise ConfigError(
-            "spillgate mcp takes either a command, `spillgate mcp -- COMMAND ...`, or --url URL."
+            "spillgate mcp takes one of a command, `spillgate mcp -- COMMAND ...`, --url URL, and --tools."
         )
     if sys.stderr is None:  # It was closed. A connection must not get its number.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
     backend = GoverningService(options.embedded)
     client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
-    offering = Offering(embedded_directory(), backend.identity, options.name)
+    offering = Offering(directory(), backend.identity, options.name)
     relay = Relay(backend, client.write, offering)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL",
+        usage="spillgate mcp [options] -- COMMAND ...\n       spillgate mcp [options] --url URL\n"
+        "       spillgate mcp --tools",
         description="Govern the results of an MCP server's tools.",
     )
     # Some clients leave the dashes before a command out.
@@ -66,9 +70,13 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         help="to send to the URL, repeatable",
     )
     parser.add_argument(
+        "--tools", action="store_true", help="no server: offer the tools that ask about stored results"
+    )
+    parser.add_argument(
         "--embedded",
         action=argparse.BooleanOptionalAction,
-        help="start a service, also if one runs (if none runs, and its address is on loopback)",
+        help="ask the user's own service, which is started if it does not run (if no other runs, and its "
+        "address is on loopback)",
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:end])

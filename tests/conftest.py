@@ -42,6 +42,9 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("house")
 
 
+# Tests of what finds no service start none, but those of that start.
+os.environ["SPILLGATE_AUTO_START"] = "false"
+
 # In memory where there is room for it: a disk takes milliseconds for each fsync, and most tests write.
 _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:

@@ -4,13 +4,12 @@ import argparse
 import gc
 import json
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import import_module
 
 from app.cli.options import COMMANDS, naming_options, parser, settings_of
+from command import user_service
 from domain.errors import ConfigError
 
 
@@ -38,21 +37,25 @@ def _serve(options: argparse.Namespace) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from app.edge.server import serve
     from app.main import create_app
+    from app.operations.idle import IdleWatch
     from app.operations.policy_file import load_policies
 
     settings = settings_of(options)
     load_policies(settings)
     app = create_app(settings)
-    if options.until_stdin_ends:
-        threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
-    return serve(app, settings, app.refused, app.state.supervisor)
+    idle = None if options.until_idle is None else IdleWatch(options.until_idle)
+    if idle is None and settings.store.startswith("disk:"):
+        _replace_user_service()
+    return serve(app, settings, app.refused, app.state.supervisor, idle=idle, also_on=options.also_on)
 
 
-def _stop_when_stdin_ends() -> None:
-    """Its other end closes with the program that started the service, however that ends."""
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def _replace_user_service() -> None:
+    """Ends a service that a command has started on the same store. Raises ConfigError."""
+    try:
+        if user_service.stop():
+            print("spillgate: ended the service that a command had started.", file=sys.stderr)
+    except user_service.StartFailed as error:
+        raise ConfigError(str(error)) from None
 
 
 def _openapi() -> int:

@@ -56,9 +56,9 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
-    command.add_argument(
-        "--until-stdin-ends", action="store_true", help="for a program that starts the service"
-    )
+    # Those of a service that a command starts: `command.user_service`.
+    command.add_argument("--until-idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
+    command.add_argument("--also-on", metavar="HOST:PORT", help=argparse.SUPPRESS)
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ from app.api.problems import Refused
 from app.cli.check_config import mask_url
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.edge.unix_socket import unix_socket
+from app.operations.idle import IdleWatch
 from app.operations.logs import configure_logging, flush_log
 from app.operations.policy_reload import reload_policies
 from app.operations.supervisor import Supervisor
@@ -67,13 +68,21 @@ class Server(uvicorn.Server):
     application cannot go on: a process that answers /livez serves the other routes as well."""
 
     def __init__(
-        self, config: uvicorn.Config, app: FastAPI, settings: Settings, address: str, supervisor: Supervisor
+        self,
+        config: uvicorn.Config,
+        app: FastAPI,
+        settings: Settings,
+        address: str,
+        supervisor: Supervisor,
+        idle: IdleWatch | None = None,
     ) -> None:
+        """With `idle`, it stops when that is over."""
         super().__init__(config)
         self._app = app
         self._settings = settings
         self._address = address
         self._supervisor = supervisor
+        self._idle = idle
         self._owns_process = False
         """True if it serves in the main thread. Else it is part of a command, whose signals are its own, and
         which its stop must not end."""
@@ -135,8 +144,13 @@ class Server(uvicorn.Server):
         swept = self._sweeper is not None and self._sweeper.done() and not self._sweeper.cancelled()
         return swept or bool(getattr(self.lifespan, "error_occurred", False))
 
+    @property
+    def _is_idle(self) -> bool:
+        state = self.server_state
+        return self._idle is not None and self._idle.is_over(state.total_requests, is_busy=bool(state.tasks))
+
     async def on_tick(self, counter: int) -> bool:
-        if self.has_failed:
+        if self.has_failed or self._is_idle:
             self._begin_stop()
         return await super().on_tick(counter)
 
@@ -168,20 +182,29 @@ def serve(
     refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
     listening: Callable[[Server], None] = lambda server: None,
+    idle: IdleWatch | None = None,
+    also_on: str | None = None,
 ) -> int:
-    """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from. Returns the exit code.
-    `listening` is called once connections are accepted. Raises ConfigError for what cannot be bound."""
+    """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from, or until `idle` is over.
+    Returns the exit code. `listening` is called once connections are accepted. `also_on` is host:port of a
+    further socket, if that is free. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    with listener(settings) as (sock, address), metrics_listener(settings) as metrics:
+    with (
+        listener(settings) as (sock, address),
+        metrics_listener(settings) as metrics,
+        further_listener(also_on) as further,
+    ):
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
-        server = Server(_config(app, files, refused), app, settings, address, supervisor or Supervisor())
+        server = Server(
+            _config(app, files, refused), app, settings, address, supervisor or Supervisor(), idle
+        )
         listening(server)
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:
-            server.run(sockets=[sock, *metrics])
+            server.run(sockets=[sock, *metrics, *further])
         except SystemExit as stop:
             if getattr(app.state, "config_error", None) is not None:
                 raise app.state.config_error from None
@@ -278,6 +301,18 @@ def metrics_listener(settings: Settings) -> Iterator[list[socket.socket]]:
     host, port = settings.metrics_listener
     with contextlib.closing(_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)) as sock:
         yield [sock]
+
+
+@contextlib.contextmanager
+def further_listener(address: str | None) -> Iterator[list[socket.socket]]:
+    """None where another program listens."""
+    host, _, port = (address or "").rpartition(":")
+    try:
+        found = [_tcp_socket(host, int(port))] if host else []
+    except ConfigError:
+        found = []
+    with contextlib.ExitStack() as opened:
+        yield [opened.enter_context(contextlib.closing(sock)) for sock in found]
 
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:

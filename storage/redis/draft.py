@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import sys
 import threading
 import time
 from collections import deque
@@ -10,13 +11,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from backports import zstd
-
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import body_key
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 T = TypeVar("T")
 SEGMENT = 1 << 20

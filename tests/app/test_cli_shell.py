@@ -54,7 +54,7 @@ def socket_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def environment(**settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
     given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
-    return kept | given | {"PYTHONWARNINGS": "error"}
+    return kept | {"SPILLGATE_AUTO_START": "false"} | given | {"PYTHONWARNINGS": "error"}
 
 
 def spillgate(*arguments: str, stdin: bytes = b"", **settings: str) -> subprocess.CompletedProcess[bytes]:
@@ -129,6 +129,7 @@ def is_bounded(shown: bytes, sent: bytes) -> bool:
 def test_ctrl_c_prints_what_has_come_without_a_traceback(url: str) -> None:
     for target, sent in ((url, b"some lines\n"), ("http://127.0.0.1:1", LOG.encode()), (url, LOG.encode())):
         environ = {"PATH": os.environ["PATH"], "SPILLGATE_URL": target, "SPILLGATE_KEY": KEY}
+        environ["SPILLGATE_AUTO_START"] = "false"
         command = [sys.executable, "-m", "command.main", "pipe"]
         pipe = subprocess.PIPE
         # A shell starts its background jobs, such as these tests, with SIGINT ignored.

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from backports import zstd
 
 from app.cli.main import main
 from app.settings import Settings
@@ -24,6 +23,11 @@ from storage.sealed.store import CHUNK, FOOTER, UNIT
 from tests.conftest import Serve, StillClock
 from tests.faults.test_damage import changed
 from tests.redis_server import RedisServer
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 pytestmark = pytest.mark.anyio
 

@@ -1,13 +1,14 @@
-"""`spillgate mcp` where no service runs: the service that a relay starts, and the relays that share it."""
+"""`spillgate mcp` where no service runs: the one that a relay starts for its user, and who shares it."""
 
 import asyncio
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,18 @@ HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 
 
 @pytest.fixture
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short path: that of a socket may have 107 bytes."""
-    return tmp_path_factory.mktemp("r")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A short path: that of a socket may have 107 bytes. A service that was started there is killed."""
+    path = tmp_path_factory.mktemp("r")
+    yield path
+    for lock in path.glob("**/embedded/lock"):
+        if not lock.is_symlink() and lock.read_text():
+            kill(lock)
+
+
+def kill(lock: Path) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
 
 
 @pytest.fixture
@@ -35,6 +45,7 @@ def nowhere() -> Iterator[str]:
 
 def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
     command = (sys.executable, SCRIPTED, str(place / "received"))
+    environment = {"auto_start": "true", **environment}
     return RelayClient(*options, "--", *command, state=place / "state", **environment)
 
 
@@ -52,20 +63,22 @@ def lines(relay: RelayClient, handle: str) -> str:
     return text
 
 
-def test_relays_share_a_service_and_take_it_over(place: Path, nowhere: str) -> None:
-    """The one in the process that is first asked; its settings of ports and streams are not an operator's."""
+def test_relays_share_a_service_which_outlives_them(place: Path, nowhere: str) -> None:
+    """Its settings of ports and streams are not an operator's. A kill of it is seen by the next result."""
     settings = {"accounting_export": "-", "metrics_address": nowhere.removeprefix("http://")}
+    lock = place / "state" / "embedded" / "lock"
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(opened(place, url=nowhere, **settings)) for _ in range(3))
         handle = stored(first)
+        service = lock.read_text()
         assert "line é of text" in lines(second, handle)
         assert first.end() == 0
         assert "line é of text" in lines(second, stored(second))
+        assert lock.read_text() == service
+        kill(lock)
         assert "line é of text" in lines(third, handle)
-        second.process.kill()
-        second.status()
-        assert "line é of text" in lines(third, stored(third))
-        assert "line é of text" in lines(third, handle)
+        assert lock.read_text() != service
+        assert "line é of text" in lines(second, stored(third))
         assert third.said() == first.said() == b""
 
 
@@ -122,7 +135,7 @@ def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Pat
     with opened(long, url=nowhere) as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"SPILLGATE_UDS is longer than 107 bytes" in relay.said()
-        assert b"the one that was started ended with status 2. The result is cut." in relay.said()
+        assert b"the one that was started ended with status 2: SPILLGATE_UDS is longer" in relay.said()
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(place: Path, nowhere: str) -> None:
@@ -142,7 +155,7 @@ def flock(file, operation):
 fcntl.flock = flock
 """
 SLOW = """
-relay.backend.START_SECONDS = 0.1
+command.user_service.START_SECONDS = 0.1
 relay.backend.PAUSE_SECONDS = 0
 """
 
@@ -158,7 +171,10 @@ relay.backend.PAUSE_SECONDS = 0
 def test_without_a_service_that_starts_results_are_cut(
     place: Path, nowhere: str, code: str, reason: bytes
 ) -> None:
-    program = "-c", f"import command.main as main, relay.backend\n{code}main.sys.exit(main.main())"
+    program = (
+        "-c",
+        f"import command.main as main, relay.backend, command.user_service\n{code}main.sys.exit(main.main())",
+    )
     with opened(place, program=program, url=nowhere) as relay:
         said = relay.call("text", size=50_000)["content"][0]["text"]
         assert said.startswith("line é of text\n")

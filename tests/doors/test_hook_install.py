@@ -277,10 +277,11 @@ def test_a_file_that_cannot_be_edited_is_left_alone_and_so_are_the_others(
     assert files_below(home) == before
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.5:9000", "https://h:9000/a$(b) c"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:1/a$(b) c"])
 def test_the_hook_of_cursor_holds_nothing_that_cursor_takes_for_a_comment(
-    home: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
+    monkeypatch.setenv("SPILLGATE_AUTO_START", "false")
     monkeypatch.setenv("SPILLGATE_URL", url)
     assert main(["hook", "install", "cursor"]) == 0
     text = (home / ".cursor/hooks.json").read_text()
@@ -290,7 +291,11 @@ def test_the_hook_of_cursor_holds_nothing_that_cursor_takes_for_a_comment(
         ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
     )
     assert f"SPILLGATE_URL={url}" in shown.stdout.splitlines()
-    assert main(["hook", "status", "cursor"]) == 0
+    # All is set up, and no service answers there.
+    assert main(["hook", "status", "cursor"]) == 1
+    said = capsys.readouterr().out
+    assert "missing" not in said
+    assert "Results are not governed now." in said
     assert main(["hook", "uninstall", "cursor"]) == 0
     assert not (home / ".cursor/hooks.json").exists()
 
@@ -333,6 +338,23 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     for client in PLANS:
         assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
+
+
+def test_a_service_that_starts_by_itself_is_reached_by_a_command(home: Path) -> None:
+    """The client starts it as its MCP server, and with it the service."""
+    for client in PLANS:
+        assert main(["hook", "install", client]) == 0
+    written = {name: text.decode() for name, text in files_below(home).items()}
+    program = json.loads(written[".cursor/mcp.json"])["mcpServers"]["spillgate"]["command"]
+    assert program.startswith("/")
+    started = {"command": program, "args": ["mcp", "--tools"]}
+    assert json.loads(written[".claude.json"])["mcpServers"]["spillgate"] == {"type": "stdio", **started}
+    assert json.loads(written[".gemini/settings.json"])["mcpServers"]["spillgate"] == started
+    assert tomllib.loads(written[".codex/config.toml"])["mcp_servers"]["spillgate"] == started
+    copilot = json.loads(written[".copilot/mcp-config.json"])["mcpServers"]["spillgate"]
+    assert copilot == {"type": "local", **started, "tools": ["*"]}
+    opencode = json.loads(written[".config/opencode/opencode.json"])["mcp"]["spillgate"]
+    assert opencode == {"type": "local", "command": [program, "mcp", "--tools"]}
 
 
 @pytest.mark.parametrize(

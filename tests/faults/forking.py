@@ -28,7 +28,8 @@ def start_process(
 ) -> ForkServerProcess:
     """`command` is what would follow `python`: a path, `-m` and a module, or `-c` and code; and arguments.
     What it prints goes to the file or FIFO `output`; what it prints to standard error to `errors`, if that is
-    given."""
+    given. A command that finds no service starts none, unless the environment says so."""
+    environment = {"SPILLGATE_AUTO_START": "false", **environment}
     files = {0: stdin, 1: output, 2: errors or output}
     for file in (output, errors or output):
         if not file.is_fifo():

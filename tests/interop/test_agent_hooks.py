@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -305,6 +306,7 @@ async def test_without_the_service_the_agent_goes_on_with_the_original(
         async with service.client() as client:
             await set_up(case, agent, str(client.base_url).rstrip("/"))
         assert await service.stop() == 0
+        agent.environ["SPILLGATE_AUTO_START"] = "false"
         calls = [placed(call, agent.project) for call in case.calls[:2]]
         model.script(*case.first, *calls, "All done.")
         ran = await agent.run("Count.", *case.options)
@@ -397,3 +399,24 @@ async def test_the_extension_of_pi_plays_its_part(service: Service, tmp_path: Pa
     assert [text == UNRESOLVED for text in told["handed"]] == [True, True, False]
     log = (tmp_path / ".local" / "state" / "spillgate" / "hook.log").read_text()
     assert log.count("'pi' passed: ") == 7
+
+
+async def test_claude_code_with_its_plugin_needs_no_service_that_runs(tmp_path: Path) -> None:
+    """Nothing but the command is installed: the service is started, and answers by the MCP server."""
+    case = CASES[-1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with ScriptedModel() as model:
+        agent = case.agent(tmp_path / "agent", model)
+        await set_up(case, agent, url)
+        model.script(case.calls[0], asking(case), "All done.")
+        try:
+            ran = await agent.run("Count.", *case.options)
+        finally:
+            ended = await spillgate(agent.home, url, "service", "stop")
+        assert "All done." in ran.stdout, ran.stderr
+    assert "Stopped." in ended
+    replaced, answer = model.asked[-1].results
+    assert replaced.startswith("Tool output is too large")
+    assert FACT in answer
