@@ -69,7 +69,8 @@ LAZY := --no-compile
 .interop/.ready: tests/interop/requirements.lock
 	$(PYTHON) -m venv --clear .interop
 	@echo "Installing the locked LiteLLM proxy into .interop (450 MB, a minute, once) ..."
-	.interop/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --require-hashes -r tests/interop/requirements.lock
+	@# The lock file has all of it. Without --no-deps, pip takes the newest release for an extra that a package names.
+	.interop/bin/python -m pip install --quiet --disable-pip-version-check $(LAZY) --no-deps --require-hashes -r tests/interop/requirements.lock
 	@touch $@
 
 .mcp/.ready: tests/interop/mcp/requirements.lock

@@ -62,7 +62,7 @@ def found_files(paths: list[Path], notes: Notes) -> Iterator[Path]:
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except OSError as error:
-            raise ConfigError(f"PATH: {why_unreadable(error, str(path))}.") from None
+            raise ConfigError(f"{why_unreadable(error, str(path))}.") from None
         if is_folder:
             yield from _below(path, seen, notes)
         else:

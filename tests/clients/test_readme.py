@@ -1,5 +1,6 @@
 """The ways in that the README shows, and the first examples of docs/clients.md, run as they are printed."""
 
+import json
 import os
 import re
 import subprocess
@@ -42,11 +43,13 @@ def run_node(node: str, code: str, folder: Path, service: Service) -> str:
 async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_path: Path) -> None:
     host, port = service.address
     curl = block("curl").replace("localhost:8377", f"{host}:{port}")
-    assert re.fullmatch(
-        r'git version .*\n\{"tools":\[\],"instructions":""\}', run(["sh", "-c", curl], tmp_path, service)
-    )
-    assert run([sys.executable, "-c", block("Python")], tmp_path, service) == "On branch main\n []\n"
-    assert run_node(node, block("TypeScript"), tmp_path, service) == "On branch main\n []\n"
+    message, _, tools = run(["sh", "-c", curl], tmp_path, service).rpartition("\n")
+    assert message.startswith("Tool output is too large (43893 bytes")
+    assert [tool["function"]["name"] for tool in json.loads(tools)["tools"]] == ["tool_output"]
+    shown = run([sys.executable, "-c", block("Python")], tmp_path, service)
+    assert shown.startswith("Tool output is too large (45000 bytes")
+    assert shown.endswith(" ['tool_output']\n")
+    assert "name: 'tool_output'" in run_node(node, block("TypeScript"), tmp_path, service)
     async with service.client() as client:
         entries = (await client.get("/accounting/entries", params={"session_id": "run-1"})).json()["entries"]
     assert [one["tool_call_id"] for one in entries] == ["call_1", "call_2", "call_3"]

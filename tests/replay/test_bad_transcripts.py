@@ -190,7 +190,7 @@ def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["/nowhere/at/all"], "PATH: "),
+        (["/nowhere/at/all"], "there is no"),
         (["RUNS", "--max-bytes", "0"], "--max-bytes: "),
         (["RUNS", "--max-bytes", "4k"], "--max-bytes: "),
         (["RUNS", "--max-bytes", "4,096"], "--max-bytes: whole numbers from 256 "),
