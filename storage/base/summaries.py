@@ -159,7 +159,9 @@ class GroupedSums:
 
     def summary(self, *, is_damaged: bool = False) -> Summary:
         rows = [sums.row(self.keys, group) for group, sums in self._groups.items()]
-        rows.sort(key=lambda row: (-row.tokens_saved, *(value or "" for value in row.groups.values())))
+        rows.sort(
+            key=lambda row: (-row.tokens_saved, *((one or "", one is None) for one in row.groups.values()))
+        )
         rest = None if self._rest is None else self._rest.row()
         return Summary(rows, rest, is_damaged)
 
