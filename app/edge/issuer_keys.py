@@ -38,7 +38,7 @@ ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By the type of a key. Those with a secret, such as HS256, are not among them: whoever knows the public key
+"""By the type of a key. Those with a secret, such as HS256, are not among them: anyone who knows the public key
 could sign with it."""
 
 
