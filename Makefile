@@ -341,8 +341,6 @@ publish-mcp:
 	./mcp-publisher login github-oidc
 	./mcp-publisher publish
 
-deploy/secrets/keys:
-	sh deploy/new-key.sh
 TENANT = default
 ROLE = agent
 NAME = $(TENANT)

@@ -116,7 +116,7 @@ def past_entries(count: int, now: int) -> Iterator[AccountingEntry]:
 
 
 def _entry(dice: random.Random, number: int, at: int) -> AccountingEntry:
-    kind = dice.choices(list(EntryType), [86, 3, 7, 4])[0]
+    kind = dice.choices(list(EntryType), [86, 3, 7, 4, 0])[0]
     session, tool = f"agent-{dice.randrange(400)}", dice.choices(TOOLS, [8, 5, 3, 2, 1, 2])[0]
     tokens = int(dice.lognormvariate(6.2, 1.6))
     large = tokens > 3000

@@ -82,7 +82,7 @@ def test_the_overview_says_which_tools_are_asked_back_and_where_a_cap_does_not_p
     ]
     service.handle(text, session_id="kept", tool_name="kept_tool")
     for handle in handles:
-        assert service.http.get(f"/results/{handle}/content").status_code == 200
+        assert service.http.get(f"/results/{handle}/content?accounted=true").status_code == 200
     opened(page, service, "/")
     tools = page.locator(".card", has_text="By tool").locator("tbody tr")
     asked, kept = tools.filter(has_text="asked_tool"), tools.filter(has_text="kept_tool")
