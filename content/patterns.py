@@ -1,6 +1,7 @@
 """Patterns in RE2 syntax that match single lines, in linear time."""
 
 import re
+from collections.abc import Callable
 
 from re2 import _re2 as re2
 
@@ -43,14 +44,7 @@ class Pattern:
 
     def __init__(self, pattern: str, ignore_case: bool = False, literal: bool = False) -> None:
         """Raises BadPattern."""
-        if len(pattern) > MAX_PATTERN_CHARS:
-            raise BadPattern(
-                f"The pattern has more than {MAX_PATTERN_CHARS:,} characters. Use a shorter one."
-            )
-        try:
-            encoded = pattern.encode()
-        except UnicodeEncodeError:
-            raise BadPattern("The pattern holds a lone surrogate, which is no character.") from None
+        encoded = _checked(pattern)
         if "\n" in pattern:
             raise _multi_line()
         source = re2.RE2.QuoteMeta(encoded).decode() if literal else _PART.sub(_for_line, pattern)
@@ -91,6 +85,27 @@ class Pattern:
             total += 1 + block.count(b"\n", first, last)
             start = block.find(b"\n", last, end) + 1 or end + 1
         return total
+
+
+def _checked(pattern: str) -> bytes:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise BadPattern(f"The pattern has more than {MAX_PATTERN_CHARS:,} characters. Use a shorter one.")
+    try:
+        return pattern.encode()
+    except UnicodeEncodeError:
+        raise BadPattern("The pattern holds a lone surrogate, which is no character.") from None
+
+
+def matcher(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
+    """Finds the spans of the first match in a text and of its groups, [] without one. Raises BadPattern."""
+    _checked(pattern)
+    match = compiled(pattern, captures=True).Match
+
+    def spans(text: bytes) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = match(re2.RE2.Anchor.UNANCHORED, text, 0, len(text))
+        return found if found[0][0] >= 0 else []
+
+    return spans
 
 
 def _for_line(part: re.Match[str]) -> str:
