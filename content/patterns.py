@@ -1,7 +1,7 @@
 """Patterns in RE2 syntax that match single lines, in linear time."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from re2 import _re2 as re2
 
@@ -58,6 +58,19 @@ class Pattern:
         """The offset of the first match at or after `start`, -1 without a match. ^, $ and \\b see the bytes
         around `start` and `end`."""
         return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
+
+    def windows(self, data: bytes, most: int, side: int) -> Iterator[tuple[int, int, int]]:
+        """Where the first `most` matches begin, between the offsets of `side` bytes on each side of them in
+        their lines."""
+        at, after = 0, -1
+        for _ in range(most):
+            start, after = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            if start < 0:
+                return
+            low, high = max(0, start - side), min(len(data), after + side)
+            newline = data.find(b"\n", after, high)
+            yield data.rfind(b"\n", low, start) + 1 or low, start, newline if newline >= 0 else high
+            at = max(after, start + 1)
 
     def spans(self, line: str, most: int) -> list[tuple[int, int]]:
         """Where the first `most` matches in a line begin and end, in characters, without empty ones."""
