@@ -59,6 +59,17 @@ class Pattern:
         around `start` and `end`."""
         return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
 
+    def occurrences(self, data: bytes, most: int) -> int:
+        """The number of matches that are not empty, 0 if there are more than `most`."""
+        match, at, found = self._one.Match, 0, 0
+        while found <= most and at <= len(data):
+            start, end = match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            if start < 0:
+                return found
+            found += end > start
+            at = max(end, start + 1)
+        return 0
+
     def windows(self, data: bytes, most: int, side: int) -> Iterator[tuple[int, int, int]]:
         """Where the first `most` matches begin, between the offsets of `side` bytes on each side of them in
         their lines."""

@@ -78,6 +78,9 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         arguments = msgspec.structs.replace(arguments, context=1)
         found = _shown_as(reading, searched, arguments, await _page(reading, searched, arguments))
     fitting = model_text.matches_that_fit(found, max_bytes)
+    lines = page.total_matches
+    if fitting < lines < (count := await _occurrences(reading, searched, arguments)):
+        notes.append(f"{lines:,} lines, {count:,} matches.")
     if not arguments.offset and page.total_matches >= 2 * fitting:
         max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
         step = page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes))
@@ -125,6 +128,14 @@ async def _first_page(
         if page.total_matches:
             return where, what, page, notes
     return searched, arguments, page, []
+
+
+async def _occurrences(reading: "Reading", searched: _Searched, arguments: GrepArguments) -> int:
+    """How often the pattern matches in what is searched, 0 if that is large or it does too often."""
+    if searched.view is None:
+        return 0
+    pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
+    return await run_sync(pattern.occurrences, searched.view, limiter=reading.rt.scanning)
 
 
 async def _in_stored(
