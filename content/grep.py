@@ -11,6 +11,7 @@ _SIDE_BYTES = 4 * _SIDE_CHARS
 
 MAX_CONTEXT = 50
 _MOST_SPANS = 50
+_MOST_OCCURRENCES = 100_000
 _SLICE = 256 * 1024
 _BLOCK = 64 * 1024
 
@@ -170,6 +171,10 @@ class Grep:
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the first 50 matches in a line begin and end, in characters."""
         return self._pattern.spans(text, _MOST_SPANS)
+
+    def occurrences(self, data: bytes) -> int:
+        """The number of matches in the data, 0 if there are too many to count."""
+        return self._pattern.occurrences(data, _MOST_OCCURRENCES)
 
     def feed(self, chunk: bytes) -> None:
         for start in range(0, len(chunk), _SLICE):

@@ -100,6 +100,17 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
+def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
+    """Matches in long lines as they are stored, each with the text around it; `count` says how many."""
+    shown = fitting([(number, f"…{text}…") for number, text in enumerate(texts, 1)], room_of(max_bytes))
+    matches = "match" if count == "1" else "matches"
+    first = " The first are shown." if shown.fitting < len(texts) else ""
+    said = (
+        f"[{count} {matches} in the text as it is stored; none where a search breaks its long lines.{first}]"
+    )
+    return cut_head(f"{shown.text}\n{said}".encode(), max_bytes).decode()
+
+
 def matches_that_fit(found: Matches, max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
     return fitting_matches(found, room_of(max_bytes)).fitting

@@ -1,6 +1,7 @@
 """Patterns in RE2 syntax that match single lines, in linear time."""
 
 import re
+from collections.abc import Callable, Iterator
 
 from re2 import _re2 as re2
 
@@ -43,14 +44,7 @@ class Pattern:
 
     def __init__(self, pattern: str, ignore_case: bool = False, literal: bool = False) -> None:
         """Raises BadPattern."""
-        if len(pattern) > MAX_PATTERN_CHARS:
-            raise BadPattern(
-                f"The pattern has more than {MAX_PATTERN_CHARS:,} characters. Use a shorter one."
-            )
-        try:
-            encoded = pattern.encode()
-        except UnicodeEncodeError:
-            raise BadPattern("The pattern holds a lone surrogate, which is no character.") from None
+        encoded = _checked(pattern)
         if "\n" in pattern:
             raise _multi_line()
         source = re2.RE2.QuoteMeta(encoded).decode() if literal else _PART.sub(_for_line, pattern)
@@ -64,6 +58,30 @@ class Pattern:
         """The offset of the first match at or after `start`, -1 without a match. ^, $ and \\b see the bytes
         around `start` and `end`."""
         return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
+
+    def occurrences(self, data: bytes, most: int) -> int:
+        """The number of matches that are not empty, 0 if there are more than `most`."""
+        match, at, found = self._one.Match, 0, 0
+        while found <= most and at <= len(data):
+            start, end = match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            if start < 0:
+                return found
+            found += end > start
+            at = max(end, start + 1)
+        return 0
+
+    def windows(self, data: bytes, most: int, side: int) -> Iterator[tuple[int, int, int]]:
+        """Where the first `most` matches begin, between the offsets of `side` bytes on each side of them in
+        their lines."""
+        at, after = 0, -1
+        for _ in range(most):
+            start, after = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            if start < 0:
+                return
+            low, high = max(0, start - side), min(len(data), after + side)
+            newline = data.find(b"\n", after, high)
+            yield data.rfind(b"\n", low, start) + 1 or low, start, newline if newline >= 0 else high
+            at = max(after, start + 1)
 
     def spans(self, line: str, most: int) -> list[tuple[int, int]]:
         """Where the first `most` matches in a line begin and end, in characters, without empty ones."""
@@ -91,6 +109,27 @@ class Pattern:
             total += 1 + block.count(b"\n", first, last)
             start = block.find(b"\n", last, end) + 1 or end + 1
         return total
+
+
+def _checked(pattern: str) -> bytes:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise BadPattern(f"The pattern has more than {MAX_PATTERN_CHARS:,} characters. Use a shorter one.")
+    try:
+        return pattern.encode()
+    except UnicodeEncodeError:
+        raise BadPattern("The pattern holds a lone surrogate, which is no character.") from None
+
+
+def matcher(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
+    """Finds the spans of the first match in a text and of its groups, [] without one. Raises BadPattern."""
+    _checked(pattern)
+    match = compiled(pattern, captures=True).Match
+
+    def spans(text: bytes) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = match(re2.RE2.Anchor.UNANCHORED, text, 0, len(text))
+        return found if found[0][0] >= 0 else []
+
+    return spans
 
 
 def _for_line(part: re.Match[str]) -> str:

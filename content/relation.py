@@ -1,7 +1,7 @@
 """The rows that a value holds: those of the table `data`, which SQL reads."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from content.formats import sheets
@@ -24,6 +24,27 @@ transaction union unique update using values when where with
 """
 RESERVED = frozenset(_RESERVED_WORDS.split())
 """Words of SQLite that are no name without quotes."""
+
+
+class Lines(NamedTuple):
+    """The lines of a text as rows; `first` is the number of the first. `read` takes more columns."""
+
+    first: int
+    data: bytes
+    read: Mapping[str, Callable[[bytes], str | None]]
+
+    def columns(self) -> "list[Column]":
+        names = ("line", "text", *self.read)
+        return [Column(name, (name,), frozenset((int if name == "line" else str,))) for name in names]
+
+    def rows(self) -> Iterator[tuple[int | str | None, ...]]:
+        data, readers, number, start = self.data, tuple(self.read.values()), self.first, 0
+        while start < len(data):
+            end = data.find(b"\n", start)
+            end = len(data) if end < 0 else end
+            line = data[start:end].removesuffix(b"\r")
+            yield number, line.decode("utf-8", "replace"), *(read(line) for read in readers)
+            number, start = number + 1, end + 1
 
 
 class Relation(NamedTuple):

@@ -5,6 +5,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from content import MAX_EXPRESSION_CHARS
 from content.relation import (
     RESERVED,
     Column,
+    Lines,
+    Relation,
     Row,
     columns_of,
     listed,
@@ -24,7 +27,7 @@ from content.relation import (
     text_of,
 )
 from content.text import clip, without_surrogates
-from domain.errors import BadQuery
+from domain.errors import BadPattern, BadQuery
 
 MOST_COLUMNS = 2000
 """SQLite's limit."""
@@ -55,6 +58,7 @@ length like likelihood likely ln log log10 log2 lower ltrim max median min mod n
 octet_length percent_rank percentile percentile_cont percentile_disc pi pow power printf quote radians
 random rank replace round row_number rtrim sign sin sinh sqrt strftime string_agg substr substring subtype
 sum tan tanh time timediff total trim trunc typeof unhex unicode unixepoch unlikely upper -> ->>
+matches part regexp
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _TABLES = frozenset(("document", "json_each", "json_tree"))
@@ -67,6 +71,7 @@ _INTEGER_CHARS = 18
 _WORDS_BEFORE = 2
 _NAMES_CHARS = 4000
 _HINT_SECONDS = 0.5
+_MOST_PATTERNS = 16
 _HINT_COLUMNS = 3
 _HINT_VALUES = 6
 
@@ -74,7 +79,8 @@ ONLY_READS = "A query can only read: give one SELECT over the table `data`, with
 _NO_FUNCTION = (
     "SQLite has no such function, or it is not allowed here. There are count, sum, total, avg, min, max, "
     "group_concat, round, substr, instr, lower, date, strftime, json_extract, json_each and the other usual "
-    "ones; texts are matched with LIKE and GLOB."
+    "ones; texts are matched with LIKE and GLOB, and by RE2 with matches(text, pattern) and part(text, "
+    "pattern)."
 )
 
 
@@ -105,8 +111,10 @@ class Database:
 
     def __init__(self, *values: object) -> None:
         """Takes the rows out of the values, to free their memory as they are loaded."""
-        relations = [relation_of(value) for value in values]
-        self.path = relations[0].path if len(relations) == 1 else ""
+        relations = [value if isinstance(value, Lines) else relation_of(value) for value in values]
+        only = relations[0] if len(relations) == 1 else None
+        self.path = only.path if isinstance(only, Relation) else ""
+        self._bad_pattern: BadPattern | None = None
         self._read: dict[str, str] = {}
         self._denied = ""
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -117,13 +125,27 @@ class Database:
         sqlite3.register_adapter(list, json_text)
         tables = ["data"] if len(relations) == 1 else [f"data{at}" for at in range(1, len(relations) + 1)]
         loaded = zip(tables, relations, strict=True)
-        self._columns_of = {table: self._load(table, relation.rows) for table, relation in loaded}
+        self._columns_of = {table: self._loaded(table, relation) for table, relation in loaded}
         self._columns = [column for columns in self._columns_of.values() for column in columns]
-        document = relations[0].document if len(relations) == 1 else None
+        document = only.document if isinstance(only, Relation) else None
         self._document = self._load("document", [document]) if document else []
         # Their tables are declared when they are first used, which the authorizer would deny.
         self._connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+        for name, function in (("matches", self._matches), ("part", self._part), ("regexp", self._regexp)):
+            self._connection.create_function(name, 2, function, deterministic=True)
         self._connection.set_authorizer(self._authorized)
+
+    def _loaded(self, table: str, relation: Relation | Lines) -> list[Column]:
+        if isinstance(relation, Relation):
+            return self._load(table, relation.rows)
+        columns = relation.columns()
+        definitions = ", ".join(f"{one.name} {'INTEGER' if int in one.types else 'TEXT'}" for one in columns)
+        self._connection.execute(f"CREATE TABLE {table} ({definitions})")
+        marks = ", ".join("?" * len(columns))
+        self._connection.execute("BEGIN")
+        self._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", relation.rows())  # noqa: S608
+        self._connection.execute("COMMIT")
+        return columns
 
     def _load(self, table: str, rows: list[Row]) -> list[Column]:
         columns = columns_of(rows) or [Column("value", ("value",), frozenset())]
@@ -172,8 +194,29 @@ class Database:
                 return Selected(_apart(shown), self._fetched(sql, cursor))
         raise BadQuery("The query cannot be read.")
 
+    def _matches(self, text: object, pattern: object) -> int | None:
+        """The SQL function that tells whether an RE2 pattern matches."""
+        return None if text is None or pattern is None else int(bool(self._spans(text, pattern)))
+
+    def _regexp(self, pattern: object, text: object) -> int | None:
+        return self._matches(text, pattern)
+
+    def _part(self, text: object, pattern: object) -> str | None:
+        """The SQL function for the first group that a pattern finds, all that it finds if it has none."""
+        if text is None or pattern is None or not (spans := self._spans(text, pattern)):
+            return None
+        start, end = spans[min(1, len(spans) - 1)]
+        return _encoded(text)[start:end].decode("utf-8", "replace") if start >= 0 else None
+
+    def _spans(self, text: object, pattern: object) -> list[tuple[int, int]]:
+        try:
+            return _pattern(str(pattern))(_encoded(text))
+        except BadPattern as error:
+            self._bad_pattern = error
+            raise
+
     def _execute(self, sql: str) -> sqlite3.Cursor:
-        self._denied = ""
+        self._denied, self._bad_pattern = "", None
         self._read.clear()
         return self._connection.execute(sql)
 
@@ -264,6 +307,8 @@ class Database:
         return None
 
     def _explained(self, sql: str, error: str) -> BadQuery | UnknownName:
+        if self._bad_pattern:
+            return BadQuery(self._bad_pattern.detail)
         kind, _, name = error.partition(": ")
         if kind == "no such column":
             return UnknownName(self._absent(sql, name))
@@ -427,6 +472,19 @@ def _are_numbers(texts: Iterable[str]) -> bool:
         decimals.add(len(found[1] or ""))
         ends_in_zero = ends_in_zero or bool(found[1] and text.endswith("0"))
     return bool(decimals) and (len(decimals) == 1 or not ends_in_zero)
+
+
+def _encoded(text: object) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("utf-8", "replace")
+
+
+@lru_cache(maxsize=_MOST_PATTERNS)
+def _pattern(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
+    """Finds the spans of the first match and of its groups, [] without one. Raises BadPattern."""
+    # Most queries need no RE2.
+    from content.patterns import matcher
+
+    return matcher(pattern)
 
 
 def json_text(value: object) -> str:

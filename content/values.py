@@ -1,7 +1,8 @@
-"""Parses a result into a value to query: JSON, a stream of JSON documents, or a table."""
+"""Parses a result into a value to query: JSON, a stream of JSON documents, or a table; else its lines."""
 
 from content.formats import sheets
 from content.kind import Kind
+from content.relation import Lines
 from content.source import Source
 
 
@@ -14,6 +15,16 @@ def read_value(data: bytes, tool_name: str = "", path: str | None = None) -> tup
     # The caller keeps no reference: the bytes are freed once they are text.
     del data
     return source.format.kind, source.format.value(source)
+
+
+def read_rows(data: bytes, tool_name: str = "", path: str | None = None) -> tuple[Kind, object]:
+    """The same for SQL, which reads the Lines of a text that is no such value."""
+    source = Source(data, tool_name, path)
+    del data
+    found = source.format
+    if not found.is_lines:
+        return found.kind, found.value(source)
+    return found.kind, Lines(source.line(0), source.data, found.of_lines(source))
 
 
 def as_table(value: object) -> object:

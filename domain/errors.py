@@ -90,7 +90,9 @@ class BadQuery(InvalidField):
 class NotQueryable(InvalidField):
     code = "not_queryable"
     title = "Not queryable"
-    advice = "Query JSON, NDJSON, CSV or TSV only. Read any other result by its lines, or search it."
+    advice = (
+        "JMESPath reads JSON, NDJSON, CSV and TSV; SQL reads the lines of any other text too. Or search it."
+    )
 
 
 class QueryTooCostly(InvalidField):

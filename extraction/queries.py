@@ -238,7 +238,7 @@ class Queries:
         if size > MAX_DATA_BYTES:
             raise NotQueryable(
                 f"The result has {size:,} bytes; up to {MAX_DATA_BYTES:,} can be queried. "
-                "Search it with grep, read its lines, or ask a question about it."
+                "Use `pattern`, `lines` or `extract`."
             )
         async with self._turn(tenant):
             try:

@@ -18,7 +18,7 @@ import msgspec
 from content.jmespath import Expression
 from content.kind import Kind
 from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
-from content.values import as_table, read_value
+from content.values import as_table, read_rows, read_value
 from domain.errors import BadQuery, InvalidField, NotQueryable, QueryTooCostly
 from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
 
@@ -53,13 +53,13 @@ def answer(query: Query, read: Callable[..., bytes]) -> QueryAnswer:
 
 def _values(query: Query, read: Callable[..., bytes]) -> tuple[Kind, list[object]]:
     if not query.several:
-        kind, value = read_value(read(), query.tool_name, query.path)
+        kind, value = read_rows(read(), query.tool_name, query.path)
         return kind, [value]
     kind, values = Kind.JSON, list[object]()
     for number, part in enumerate(query.several, 1):
         data = read(part.size)
         try:
-            kind, value = read_value(data, part.tool_name, part.path)
+            kind, value = read_rows(data, part.tool_name, part.path)
         except NotQueryable as error:
             raise NotQueryable(f"data{number}: {error.detail}") from None
         values.append(value)

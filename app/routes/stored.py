@@ -34,6 +34,7 @@ from app.tools.pass_on import account_passed_on
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
 from content.grep import Grep, Match
 from content.greppable import needs_view
+from content.kind import Kind
 from content.lines import LinePage, LinePager
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind
@@ -312,7 +313,7 @@ class QueryOut(BodyOut):
 
     result: Any
     type: Literal["array", "object", "string", "number", "boolean", "null"]
-    kind: Literal["json", "ndjson", "csv"]
+    kind: Kind
     total: int | None
     next_offset: int | None
     truncated: bool
@@ -320,7 +321,7 @@ class QueryOut(BodyOut):
     columns: list[str] | None
 
 
-@router.get("/results/{handle:path}/query", summary="Query JSON, NDJSON, CSV or TSV", response_model=QueryOut)
+@router.get("/results/{handle:path}/query", summary="Query JSON, tables or lines", response_model=QueryOut)
 @Traits(span=READ, raises=(BadQuery, NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,

@@ -32,6 +32,10 @@ _SCANNED_BYTES = 1 << 18
 _SAMPLE_BYTES = 1500
 """The most bytes of matches that are a sample of all."""
 
+_WINDOW_BYTES = 120
+"""What is shown on each side of a match in a long line as it is stored."""
+
+_JOINED_BYTES = 400
 _NEAREST_WORDS = 5
 _LANGUAGE_BYTES = 8 << 10
 
@@ -62,6 +66,8 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
     searched = await _searched(reading)
     searched, arguments, page, notes = await _first_page(reading, searched, arguments)
     if not page.total_matches:
+        if as_stored := await _in_stored(reading, searched, arguments, max_bytes):
+            return as_stored
         reading.found_nothing = True
         return await _nothing(reading, arguments.pattern)
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, arguments.ignore_case):
@@ -72,6 +78,9 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         arguments = msgspec.structs.replace(arguments, context=1)
         found = _shown_as(reading, searched, arguments, await _page(reading, searched, arguments))
     fitting = model_text.matches_that_fit(found, max_bytes)
+    lines = page.total_matches
+    if fitting < lines < (count := await _occurrences(reading, searched, arguments)):
+        notes.append(f"{lines:,} lines, {count:,} matches.")
     if not arguments.offset and page.total_matches >= 2 * fitting:
         max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
         step = page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes))
@@ -119,6 +128,48 @@ async def _first_page(
         if page.total_matches:
             return where, what, page, notes
     return searched, arguments, page, []
+
+
+async def _occurrences(reading: "Reading", searched: _Searched, arguments: GrepArguments) -> int:
+    """How often the pattern matches in what is searched, 0 if that is large or it does too often."""
+    if searched.view is None:
+        return 0
+    pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
+    return await run_sync(pattern.occurrences, searched.view, limiter=reading.rt.scanning)
+
+
+async def _in_stored(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments, max_bytes: int
+) -> str:
+    """The matches in the text as it is stored, where a view of it has none; "" without one."""
+    if not reading.greppable:
+        return ""
+    if searched.text is None:
+        grep = Grep(arguments.pattern, ignore_case=arguments.ignore_case, limit=_MOST_MATCHES)
+        page = await scan(reading.rt, reading.shown, grep, greppable=False)
+        texts, count = [match.text for match in page.matches], f"{page.total_matches:,}"
+    else:
+        texts, count = await run_sync(_windows, searched.text.stored, arguments, limiter=reading.rt.scanning)
+    max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
+    return model_text.windows_text(texts, count, max_bytes) if texts else ""
+
+
+def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
+    """What is around the matches, those that are near each other together, and how many matches there are."""
+    from content.patterns import Pattern
+
+    pattern = Pattern(arguments.pattern, arguments.ignore_case)
+    spans = list(pattern.windows(stored, _MOST_MATCHES, _WINDOW_BYTES))
+    joined: list[tuple[int, int]] = []
+    for start, match, end in spans:
+        if joined and start <= joined[-1][1]:
+            before = joined.pop()[0]
+            start = before if end - before <= _JOINED_BYTES else match
+            if start == match:
+                joined.append((before, match))
+        joined.append((start, end))
+    texts = [stored[start:end].decode("utf-8", "ignore") for start, end in joined]
+    return texts, f"{len(spans):,}{' or more' if len(spans) == _MOST_MATCHES else ''}"
 
 
 async def _page(

@@ -8,6 +8,7 @@ from content.formats.format import Format, Sample, Shape
 from content.kind import Kind
 from content.source import Source
 from content.text import BOM, clip
+from domain.errors import NotQueryable
 
 _LOOKED_AT = 8 * 1024
 _ODD_BYTES = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x08\x1b") + b"\x7f"
@@ -31,6 +32,7 @@ class Binary(Format):
     kind = Kind.BINARY
     noun = "binary data"
     has_structure = False
+    is_lines = False
 
     def matches(self, sample: Sample) -> bool:
         return is_binary(sample.whole_head) or opaque(sample.whole_head) is not None
@@ -45,6 +47,9 @@ class Binary(Format):
 
     def outline(self, source: Source) -> Iterator[str]:
         yield "not text"
+
+    def value(self, source: Source) -> object:
+        raise NotQueryable(f"The result is {self.noun}, which has no rows. Use `pattern` or `extract`.")
 
 
 def is_binary(head: bytes) -> bool:

@@ -1,7 +1,7 @@
 """What a format of text can do: be recognised, describe itself, be cut, complete a passage, be a value."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -109,6 +109,8 @@ class Format:
     """Where it is cut into passages, if not in all of these."""
     has_structure = True
     """False: its outline says nothing that helps to find a place in it again."""
+    is_lines = True
+    """SQL reads its lines. False: it reads its `value`."""
 
     def matches(self, sample: Sample) -> bool:
         raise NotImplementedError
@@ -154,9 +156,13 @@ class Format:
     def value(self, source: Source) -> object:
         """Raises NotQueryable."""
         raise NotQueryable(
-            f"The result is {self.noun}: only JSON, NDJSON and tables can be queried. "
-            "Search it with grep, read its lines, or ask a question about it."
+            f"The result is {self.noun}, which JMESPath cannot read. Use `pattern`, `lines`, `extract`, or "  # noqa: S608
+            "`query` with SELECT … FROM data, whose columns are line and text."
         )
+
+    def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
+        """What SQL reads of each line besides its text, by the names of the columns."""
+        return {}
 
     def is_ascending(self, source: Source) -> bool | None:
         """True if the oldest or first is at the beginning, False if it is at the end, None if unknown."""

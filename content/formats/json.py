@@ -470,6 +470,8 @@ class Json(Format):
             return record_around(data, passage)
         return Whole(passage.start, passage.end, passage.path)
 
+    is_lines = False
+
     def value(self, source: Source) -> object:
         found = _documents(source.take_text())
         return found[0] if len(found) == 1 else found
@@ -530,6 +532,7 @@ class Literal(Json):
     kind = Kind.TEXT
     noun = "plain text"
     has_structure = False
+    is_lines = True
     finds = ()
 
     def matches(self, sample: Sample) -> bool:
@@ -781,4 +784,4 @@ def _null(constant: str) -> None:
 
 
 def _malformed(what: str) -> NotQueryable:
-    return NotQueryable(f"The result looks like JSON, but {what}. Read it by lines or grep.")
+    return NotQueryable(f"The result looks like JSON, but {what}. Use `lines` or `pattern`.")

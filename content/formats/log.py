@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -119,9 +119,15 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
 
 def _levels_of(data: bytes) -> Counter[str]:
     """The first level of each line."""
-    found = (_LEVEL.search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
-    names = (match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS)
-    return Counter(_LETTERS.get(name) or name.decode("ascii", "replace").upper() for name in names)
+    return Counter(filter(None, map(_level, data.split(b"\n"))))
+
+
+def _level(line: bytes) -> str | None:
+    found = _LEVEL.search(line, 0, _LEVEL_ENDS)
+    if found is None or found.start() > _LEVEL_STARTS:
+        return None
+    name = found[found.lastindex or 0]
+    return _LETTERS.get(name) or name.decode("ascii", "replace").upper()
 
 
 _WEIGHT = {name: place for place, name in enumerate(_BY_WEIGHT)}
@@ -130,11 +136,7 @@ _GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
 
 def gravity(line: bytes) -> int | None:
     """The place of the level of a warning or something graver, 0 the gravest; None for any other line."""
-    found = _LEVEL.search(line, 0, _LEVEL_ENDS)
-    if found is None or found.start() > _LEVEL_STARTS:
-        return None
-    name = found[found.lastindex or 0]
-    level = _LETTERS.get(name) or name.decode("ascii", "replace").upper()
+    level = _level(line)
     return _WEIGHT[level] if level in _GRAVEST else None
 
 
@@ -224,6 +226,19 @@ class Log(Format):
                 yield f"{name}: " + ", ".join(f"{what} {count}" if count else what for what, count in counts)
         if times := span(source):
             yield times
+
+    def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
+        read: dict[str, Callable[[bytes], str | None]] = {}
+        first = _first_time(source.data[:_END])
+        if first is not None and first.lastindex is not None:
+            same = _FORMS[first.lastindex - 1][0]
+
+            def time(line: bytes) -> str | None:
+                found = same.search(line, 0, _LEVEL_ENDS)
+                return found[0].decode() if found else None
+
+            read["time"] = time
+        return read | {"level": _level} if levels(source) else read
 
     def is_ascending(self, source: Source) -> bool | None:
         return times_ascend(source)

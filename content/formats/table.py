@@ -293,6 +293,8 @@ class Table(Format):
             return Whole(start, end, passage.path, columns=clipped_columns(names))
         return Whole(start, end, passage.path, (0, above))
 
+    is_lines = False
+
     def value(self, source: Source) -> list["Row"]:
         dialect = dialect_of(source.head)
         return read_table(source.take_text(), dialect)
@@ -419,7 +421,7 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
         if mark != "\t":
             raise NotQueryable(
                 "The result looks like CSV, but a quote in it is not closed, or text follows one that is. "
-                "Read it by lines or grep."
+                "Use `lines` or `pattern`."
             ) from None
         # Databases print tabs between cells and leave quotes as they are.
         quoting = csv.QUOTE_NONE

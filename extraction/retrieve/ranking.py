@@ -12,6 +12,7 @@ from content.formats.format import Passage
 from content.formats.markup import TAG
 from content.formats.unseen import is_seen
 from content.kind import Kind
+from extraction.retrieve.asking import is_of_asking
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 from extraction.retrieve.pinyin import spellings
@@ -144,7 +145,12 @@ def rank(
     ]
     instruction = replace(instruction, words=tuple(words), exact=tuple(exact))
     counts = {word: count for word in instruction.words if (count := index.count(word))}
-    absent = [word for word in instruction.words if word not in counts and instruction.needs(word.lower())]
+    needed = [
+        word
+        for word in instruction.words
+        if instruction.needs(word.lower()) and (word in counts or not is_of_asking(word))
+    ]
+    absent = [word for word in needed if word not in counts]
     near = {word: similar_words(index, word) for word in absent}
     counts |= {found: max(1, index.count(found)) for founds in near.values() for found in founds}
     scores: defaultdict[int, float] = defaultdict(float)
@@ -163,9 +169,7 @@ def rank(
     _spread(scores, len(index.passages))
     # The names of a table's columns are shown above its rows.
     header = data[: index.header_end].decode("utf-8", "replace").lower()
-    asked = _concepts(
-        word for word in instruction.words if instruction.needs(word.lower()) and stem(word) not in header
-    )
+    asked = _concepts(word for word in needed if stem(word) not in header)
     for word in _across_words(instruction.words, counts):
         asked.pop(word, None)
         near.pop(word, None)

@@ -13,7 +13,9 @@ from content.source import Source
 from content.values import read_value
 from domain.errors import NotQueryable
 from extraction.queries import MAX_DATA_BYTES
+from extraction.retrieve.asking import COUNT, DISTINCT, EXTENT, GROUP, LEAST, MEAN, MOST, SUM, words_of
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
+from extraction.retrieve.line_query import line_query
 from extraction.retrieve.ranking import stem
 
 _READ_BYTES = 1 << 20
@@ -32,47 +34,11 @@ _SAME_BEGINNING = 4
 _KINDS = (Kind.JSON, Kind.NDJSON, Kind.CSV)
 
 
-def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
-_COUNT = _words(
-    r"\b(?:how many|number of|counts?|tally|frequen\w+|wie ?viele?|anzahl|häufig\w*|cuánt[ao]s|número de"
-    r"|combien|nombre de|quant[ao]s|número|quant[ei]|numero di)\b|多少|几个|幾個|数量|いくつ|何件|何個|몇"
-)
-_EXTENT = _words(
-    r"\b(?:how many|number of|count)\s(?:the\s|all\s)?"
-    r"(?:rows?|lines?|records?|entries|items|elements|objects|columns?|keys)\b"
-)
-_SUM = _words(
-    r"\b(?:sum|sums|summed|totals?|altogether|summe|insgesamt|gesamt\w*|suma|somme|soma|somma|totales?|totale|totaux)\b"
-    r"|总和|总计|总额|总共|合计|合計|합계"
-)
-_MEAN = _words(r"\b(?:averages?|avg|mean|durchschnitt\w*|mittel\w*|promedio|media|moyenne|média)\b|平均|평균")
-_MOST = _words(
-    r"\b(?:most|maximum|max|highest|largest|biggest|greatest|longest|slowest|newest|heaviest|tallest|richest"
-    r"|expensive|priciest|dearest|oldest|top|best|worst|häufigste\w*|meiste\w*|höchste\w*|größte\w*|teuerste\w*|längste\w*"
-    r"|langsamste\w*|máxim[ao]s?|mayor(?:es)?|más|plus|maximale?|maior(?:es)?|mais|massim[ao]|maggiore|più)\b"
-    r"|最多|最高|最大|最贵|最貴|最长|最長|最慢|最も|가장"
-)
-_LEAST = _words(
-    r"\b(?:least|minimum|min|lowest|smallest|shortest|fewest|fastest|cheapest|lightest|youngest|wenigste\w*|niedrigste\w*"
-    r"|kleinste\w*|billigste\w*|günstigste\w*|kürzeste\w*|schnellste\w*|mínim[ao]s?|menor(?:es)?|menos|moins|minimale?"
-    r"|minim[ao]|meno)\b|最少|最低|最小|最便宜|最短|最快"
-)
-_GROUP = _words(
-    r"\b(?:by|per|for each|for every|in each|of each|each|grouped by|group by|pro|je|nach|por|cada|par|chaque"
-    r"|per ogni|ogni)\b|每个|每個|每|各|按|ごと|별"
-)
-_DISTINCT = _words(
-    r"\b(?:distinct|unique|different|verschiedene?n?|distint[ao]s|diferentes|différente?s|divers[ie])\b|不同"
-)
-
-_MORE = _words(
+_MORE = words_of(
     r"(?:\b(?:more than|over|above|greater than|larger than|longer than|higher than|exceed\w*|über|mehr als"
     r"|más de|plus de|mais de|più di)\b|超过|大于|高于|>)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
 )
-_FEWER = _words(
+_FEWER = words_of(
     r"(?:\b(?:less than|fewer than|under|below|smaller than|shorter than|lower than|unter|weniger als"
     r"|menos de|moins de|meno di)\b|低于|小于|少于|<)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
 )
@@ -93,15 +59,15 @@ _MEASURES = (
     ("high tall hoch", "height score value price"),
     ("best worst rated beste", "rating score stars"),
 )
-_AN_ID = _words(
+_AN_ID = words_of(
     r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|zip|code|lat|lon|latitude|longitude|ean|phone)$|Id$"
 )
-_A_LABEL = _words(r"(?:^|[_. ])(?:name|title|label|id|key|subject|path|url|file)$|[a-z](?:Name|Id)$")
-_A_TIME = _words(
+_A_LABEL = words_of(r"(?:^|[_. ])(?:name|title|label|id|key|subject|path|url|file)$|[a-z](?:Name|Id)$")
+_A_TIME = words_of(
     r"(?:^|[_. ])(?:date|time|timestamp|created|updated|modified|published|day|日期|时间|at)$"
     r"|(?:At|Date|Time)$|date|time"
 )
-_A_GROUP = _words(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
+_A_GROUP = words_of(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
 _SORTABLE = re.compile(r"\d{4}-\d\d(?:-\d\d)?|\d{4}/\d\d|\d{10,13}\Z|\d\d:\d\d")
 _PARTS = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -110,7 +76,13 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def suggested_query(text: Source, instruction: ParsedInstruction) -> str:
     """A query that answers the question, "" where none would, or the data is no table."""
     asked = _Asked.of(instruction)
-    if asked is None or text.format.kind not in _KINDS or len(text.stored) > MAX_DATA_BYTES:
+    if asked is None or len(text.stored) > MAX_DATA_BYTES:
+        return ""
+    if text.format.is_lines:
+        if asked.function or not (asked.count or asked.descending is not None):
+            return ""
+        return line_query(text, instruction, groups=asked.groups, descending=asked.descending)
+    if text.format.kind not in _KINDS:
         return ""
     rows = _sampled(text)
     return _Table(rows, instruction, asked).query() if len(rows) >= _LEAST_ROWS else ""
@@ -145,15 +117,15 @@ class _Asked:
     @classmethod
     def of(cls, instruction: ParsedInstruction) -> "_Asked | None":
         text = _FEWER.sub(" ", _MORE.sub(" ", instruction.text))
-        most, least = _MOST.search(text) is not None, _LEAST.search(text) is not None
+        most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
-        function = "avg" if _MEAN.search(text) else "sum" if _SUM.search(text) else ""
-        count = _COUNT.search(text) is not None
-        distinct = _DISTINCT.search(text) is not None
+        function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
+        count = COUNT.search(text) is not None
+        distinct = DISTINCT.search(text) is not None
         if not (most or least or function or count or distinct or latest is not None):
             return None
         descending = most if most != least else None
-        groups = _GROUP.search(text) is not None
+        groups = GROUP.search(text) is not None
         return cls(count, function, descending, latest, groups, distinct)
 
 
@@ -188,7 +160,7 @@ class _Table:
         if group and (asked.groups or asked.descending is not None or not where):
             order = "ASC" if asked.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
-        if asked.count and not where and (len(self._content_words) < 2 or _EXTENT.search(self._text)):
+        if asked.count and not where and (len(self._content_words) < 2 or EXTENT.search(self._text)):
             # How much there is of the data is said beside the passages.
             return ""
         if asked.count and not where:
@@ -363,7 +335,7 @@ class _Table:
 
     def _group(self, without: set[str]) -> Column | None:
         """The column by whose values the question groups: the one that it names last after "by"."""
-        if found := _GROUP.search(self._text):
+        if found := GROUP.search(self._text):
             rest = self._text[found.end() :]
             after = [
                 column for column in self._columns if self._values[column.name] and _begins_with(rest, column)

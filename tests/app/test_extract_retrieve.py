@@ -101,7 +101,9 @@ async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: h
 
 async def test_a_count_of_what_the_data_holds_shows_passages_too(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, FAULTY), "How many rows have db-7.internal?")
-    assert told["body"].startswith("[The data: log, 1 ERROR, 2,999 INFO, from 2024-05-01 10:00:00 to ")
+    query, extent, *_ = told["body"].splitlines()
+    assert query.endswith(r"SELECT count(*) FROM data WHERE matches(text, 'db-7\.internal')]")
+    assert extent.startswith("[The data: log, 1 ERROR, 2,999 INFO, from 2024-05-01 10:00:00 to ")
     assert "db-7.internal, took" in told["body"]
     assert told["body"].endswith(".]")
     assert "Nowhere" not in told["body"]

@@ -136,7 +136,7 @@ async def test_what_is_no_data_is_named_and_another_way_is_told(client: httpx.As
         ("[" * 20_000, "too deeply"),
         ('a,b,c\n1,2,3\n1,"S3cret,3\n' + "1,2,3\n" * 3000, "not closed"),
     ):
-        await refused(client, await keep(client, text), "@", "not_queryable", says, "grep")
+        await refused(client, await keep(client, text), "@", "not_queryable", says, "`pattern`")
 
 
 async def test_data_beyond_the_cap_is_not_queried(

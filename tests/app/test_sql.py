@@ -346,7 +346,7 @@ async def test_a_query_without_end_is_stopped_while_the_service_answers(client: 
 
 
 async def test_data_that_cannot_be_read_is_refused_as_for_jmespath(client: httpx.AsyncClient) -> None:
-    for text, said in (("some words\n" * 2000, "plain text"), ("[" * 20_000, "too deeply")):
+    for text, said in (("\0\1some words\n" * 2000, "binary"), ("[" * 20_000, "too deeply")):
         handle = await keep(client, text)
         answer = await client.get(f"/results/{handle}/query", params={"expression": "SELECT * FROM data"})
         assert (answer.status_code, answer.json()["code"]) == (422, "not_queryable")
