@@ -38,8 +38,8 @@ ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By the type of a key. Those with a secret, such as HS256, are not among them: anyone who knows the public key
-could sign with it."""
+"""By the type of a key. Those with a secret, such as HS256, are not among them: the public key would be enough
+to sign with it."""
 
 
 class _Discovery(msgspec.Struct):

@@ -288,7 +288,7 @@ async def test_savings_are_net_of_extraction_and_reading_back(
     gross = (await client.get("/accounting/summary")).json()["total"]["tokens_saved"]
     await client.post("/extract", json={"handle": handle, "extract": "x"})
     await client.get(f"/results/{handle}/lines?limit=1")
-    await client.get(f"/results/{handle}/content", headers={"Range": "bytes=0-999"})
+    await client.get(f"/results/{handle}/content?accounted=true", headers={"Range": "bytes=0-999"})
     await client.get(f"/results/{handle}/grep?pattern=word&limit=1")
     await client.get(f"/results/{handle}/grep?pattern=absent")
     summary = (await client.get("/accounting/summary?group_by=type")).json()
@@ -312,7 +312,7 @@ async def test_what_is_read_back_costs_the_same_by_lines_as_by_bytes(client: htt
     sent = {"tool_name": "t", "content": text}
     handle = (await client.post("/results", json=sent)).json()["handle"]
     await client.get(f"/results/{handle}/lines")
-    await client.get(f"/results/{handle}/content")
+    await client.get(f"/results/{handle}/content?accounted=true")
     lines, content = (await client.get("/accounting/entries?type=read")).json()["entries"]
     for entry in (lines, content):
         assert entry["details"]["bytes"] == len(text.encode())

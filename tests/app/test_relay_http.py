@@ -488,7 +488,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     for arguments, said in [
         (("--url", "ftp://x"), b"--url must be"),
         (("--url", "http://x", "--header", "no colon"), b"--header must be"),
-        (("--url", "http://x", "--", "cat"), b"either a command"),
+        (("--url", "http://x", "--", "cat"), b"takes one of a command"),
     ]:
         with RelayClient(*arguments, state=tmp_path / "state") as relay:
             assert relay.status() == 2

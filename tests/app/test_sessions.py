@@ -50,7 +50,7 @@ async def test_the_session_policy_holds_for_its_results(client: httpx.AsyncClien
     policy = {"max_bytes": 4, "tools": {"free_*": {"max_bytes": 0}}}
     await client.put("/sessions/s", json={"policy": policy})
     assert (await client.get("/sessions/s")).json()["policy"] == policy
-    sent = {"session_id": "s", "content": "12345" * 99}
+    sent = {"session_id": "s", "content": "12345" * 400}
     assert (await client.post("/results", json={**sent, "tool_name": "t"})).status_code == 201
     assert (await client.post("/results", json={**sent, "tool_name": "free_x"})).status_code == 200
     over = {**sent, "tool_name": "t", "policy": {"max_bytes": 495}}

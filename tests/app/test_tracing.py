@@ -146,7 +146,7 @@ HANDLE = "{handle}"
 READING = [
     ("GET", "/results/{handle}/lines", None, "spillgate.read"),
     ("GET", f"/results/{{handle}}/grep?pattern=line 7.*{MARK}", None, "spillgate.read"),
-    ("GET", "/results/{handle}/content", None, "spillgate.read"),
+    ("GET", "/results/{handle}/content?accounted=true", None, "spillgate.read"),
     ("POST", "/extract", {"handle": HANDLE, "extract": f"What is {MARK}?"}, "spillgate.extract"),
     (
         "POST",
