@@ -38,7 +38,7 @@ ALGORITHMS = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By the type of a key. Those with a secret, such as HS256, are not among them: the public key would be enough
+"""By the type of a key. Those with a secret, such as HS256, are not among them: the public key is enough
 to sign with it."""
 
 

@@ -53,7 +53,7 @@ async def test_the_session_policy_holds_for_its_results(client: httpx.AsyncClien
     sent = {"session_id": "s", "content": "12345" * 400}
     assert (await client.post("/results", json={**sent, "tool_name": "t"})).status_code == 201
     assert (await client.post("/results", json={**sent, "tool_name": "free_x"})).status_code == 200
-    over = {**sent, "tool_name": "t", "policy": {"max_bytes": 495}}
+    over = {**sent, "tool_name": "t", "policy": {"max_bytes": 2000}}
     assert (await client.post("/results", json=over)).status_code == 200
 
 
