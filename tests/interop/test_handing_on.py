@@ -16,6 +16,7 @@ from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import PROGRAMS, Agent, ClaudeCode, Codex, GeminiCli, OpenCode
 from tests.interop.test_agent_hooks import spillgate
+from tests.redis_server import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -139,7 +140,7 @@ def test_the_filesystem_server_behind_the_relay_writes_a_stored_result(tmp_path:
     folder.mkdir()
     (folder / "large").write_text(text())
     command = ("--embedded", "--", str(server), str(folder))
-    with RelayClient(*command, state=tmp_path / "state", url="http://127.0.0.1:1") as relay:
+    with RelayClient(*command, state=tmp_path / "state", url=f"http://127.0.0.1:{free_port()}") as relay:
         relay.ask(
             "initialize",
             {

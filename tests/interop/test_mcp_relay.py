@@ -16,6 +16,7 @@ import pytest
 
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
+from tests.redis_server import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -71,12 +72,15 @@ def repository(tmp_path: Path) -> str:
 
 def use(mode: str, what: list[str], target: str | list[str], state: Path) -> Got:
     """What the SDK's client got."""
-    env = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "SPILLGATE_URL": "http://127.0.0.1:1"}
-    env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"} if target[0] == RELAY[0] else {}
-    arguments = [json.dumps(one) for one in (what, target, env)]
+    home = state.with_name(f"{state.name}-home")
+    env = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "SPILLGATE_URL": f"http://127.0.0.1:{free_port()}"}
+    env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "XDG_STATE_HOME": str(home)}
+    arguments = [json.dumps(one) for one in (what, target, env if target[0] == RELAY[0] else {})]
     ran = subprocess.run(
         [PYTHON, SDK / "sdk_use.py", mode, *arguments], capture_output=True, env=dict(os.environ), timeout=120
     )
+    # The relay has started a service, which would stay for half an hour.
+    subprocess.run([*RELAY[:-1], "service", "stop"], env=os.environ | env, check=True, capture_output=True)
     assert ran.returncode == 0, ran.stderr.decode()
     got: Got = json.loads(ran.stdout)
     return got
