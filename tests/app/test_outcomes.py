@@ -269,6 +269,7 @@ async def test_a_rejection_for_want_of_room_names_what_is_left_now(client: httpx
 async def test_what_is_kept_is_whole_and_the_text_ends_with_where(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     reserved = 0
     for outcome in ("truncate", "cap", "reject"):
         told = await post(client, LINES, "execute_shell", policy={"on_oversize": outcome})
@@ -289,6 +290,7 @@ async def test_what_is_kept_is_whole_and_the_text_ends_with_where(
 async def test_what_is_not_kept_leaves_nothing(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     for outcome in ("truncate", "cap", "reject"):
         told = await post(client, LINES * 60, policy={"on_oversize": outcome, "keep": False})
         assert (told["outcome"], told["handle"]) == (outcome, None)
@@ -302,6 +304,7 @@ async def test_what_is_not_kept_leaves_nothing(
 async def test_a_view_that_is_kept_says_where_after_its_footer(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     told = await post(client, LINES, "grep_content", policy={"max_rows": 2})
     assert told["content"] == (
         f"line 1 of the log\nline 2 of the log\n\n(Showing 2 of 1000 matches.){where(told)}"
@@ -461,6 +464,7 @@ async def test_a_view_that_does_not_fit_what_remains_gives_way_as_well(client: h
 async def test_an_observing_policy_passes_all_and_counts_what_it_would_have_saved(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     await adopt(client, OBSERVE)
     small = await post(client, "small")
     told = await post(client, LINES)

@@ -66,8 +66,8 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
     with RedisServer(tmp_path / "redis", aof="always", options=OPTIONS) as server:
         first = await services.start(tmp_path / "first", PATIENT, storage_url=server.url)
         async with first.client() as client:
-            kept = await fill_by_service(client, 400_000, "large")
             assert (await client.put("/sessions/other", json={})).status_code == 200
+            kept = await fill_by_service(client, 400_000, "large")
             kept += await fill_by_service(client, 13_000, "small")
             while not (await Call("full", SMALL).send(client)).json()["warnings"]:
                 pass
