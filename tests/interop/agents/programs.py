@@ -218,7 +218,8 @@ class CopilotCli(Agent):
         folder = self.home / ".copilot"
         folder.mkdir(exist_ok=True)
         (folder / "mcp-config.json").write_text(json.dumps({"mcpServers": self.servers}))
-        return ["-p", prompt, "--allow-all-tools", "--no-color"]
+        # A person would allow the path of a program outside the project once.
+        return ["-p", prompt, "--allow-all-tools", "--allow-all-paths", "--no-color"]
 
 
 class GeminiCli(Agent):
