@@ -14,8 +14,8 @@ from threading import Event, Thread
 
 log = logging.getLogger("spillgate.storage")
 
-ROWS = 1_000
-"""The rows that the writer changes between two checkpoints. They take about 4 MB of the -wal file, and 2 ms
+ROWS = 2_000
+"""The rows that the writer changes between two checkpoints. They take about 8 MB of the -wal file, and 4 ms
 of a core, which the event loop may share: p99.9 of small results is promised under 6 ms (bench/README.md)."""
 
 MOST_FRAMES = 16_000
