@@ -73,6 +73,22 @@ _PROBLEM_HEADERS = {
 }
 
 
+_KEYS = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, only where these are set. Where SPILLGATE_KEY_FOR_PAGES is set, /healthz "
+        "and the pages /ui, /docs and /openapi.json need one too. /livez and /readyz need none.",
+    },
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "For /healthz and the pages alone, as a browser asks for it: any name, and the key "
+        "as the password.",
+    },
+}
+
+
 TEXT_ANSWER: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 """The content of an answer to `Accept: text/plain`: just the text for the model."""
 
@@ -174,12 +190,12 @@ def _add_examples(paths: dict[str, Any]) -> None:
                 target["content"]["text/plain"]["example"] = example["content"]
 
 
-def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
+def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages: bool) -> None:
     """Adds /openapi.json, and the page /docs, which loads nothing from other hosts."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, routes, needs_key)
+            app.openapi_schema = _document(app, routes, needs_key, key_for_pages)
         return app.openapi_schema
 
     def docs() -> HTMLResponse:
@@ -212,7 +228,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
-def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, Any]:
+def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
     document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for component in components.values():
@@ -233,9 +249,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["examples"] = _problem_examples()
-    document["components"]["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "Only where API keys are set."}
-    }
+    document["components"]["securitySchemes"] = _KEYS
     document["security"] = [{"bearer": []}] if needs_key else [{"bearer": []}, {}]
     answers: dict[str, Any] = {}
     for route in routes.api:
@@ -251,6 +265,8 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
             operation["responses"] = dict(sorted((answered | problems | own).items()))
             if traits_of(route).is_open:
                 operation["security"] = []
+            elif traits_of(route).is_page:
+                operation["security"] = [{"bearer": []}, {"basic": []}, *([] if key_for_pages else [{}])]
     document["components"]["responses"] = dict(sorted(answers.items()))
     _mark_wide_integers(document)
     return document
