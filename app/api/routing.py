@@ -163,7 +163,9 @@ class RouteTable:
 
     def template(self, path: str) -> str:
         """The template of a route that the path matches, `/results/{handle}`; "" for none."""
-        return next((one.path_format for one in self._all if one.path_regex.match(path)), "")
+        if path in self._plain_paths:
+            return path
+        return next((one.path_format for one in self._patterns if one.path_regex.match(path)), "")
 
     def is_open(self, path: str) -> bool:
         """True for routes with `is_open` or `is_page`, and for the pages that the document does not list."""
@@ -181,6 +183,10 @@ class RouteTable:
     def _of_plain_paths(self) -> dict[tuple[str, str], Traits]:
         plain = [one for one in self._all if not one.param_convertors]
         return {(method, one.path): traits_of(one) for one in plain for method in one.methods or ()}
+
+    @cached_property
+    def _plain_paths(self) -> frozenset[str]:
+        return frozenset(path for _, path in self._of_plain_paths)
 
     @cached_property
     def _patterns(self) -> list[Route]:

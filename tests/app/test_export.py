@@ -201,8 +201,11 @@ async def test_a_line_after_a_torn_one_begins_on_its_own(
 
     monkeypatch.setattr(line_writer, "write_all", fill_disk)
     async with serve(accounting_export=str(target)) as client:
-        for name in ("lost", "written"):
-            await client.post("/results", json={"tool_name": name, "content": "x"})
+        await client.post("/results", json={"tool_name": "lost", "content": "x"})
+        async with asyncio.timeout(30):
+            while "spillgate_export_lost_total 1.0" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+        await client.post("/results", json={"tool_name": "written", "content": "x"})
     torn, *whole = target.read_text().splitlines()
     assert len(torn) == 10
     assert [json.loads(line)["tool_name"] for line in whole] == ["written"]
