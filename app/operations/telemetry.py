@@ -188,7 +188,9 @@ class Metrics:
         self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
         self._uses: Sequence[TenantUse] | None = None
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
-        self._watch_backends()
+        self._watch_keys()
+        self._watch_load()
+        self._watch_health()
         self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
         tokens = counter(
             "spillgate_tokens",
@@ -200,7 +202,7 @@ class Metrics:
         self.spent = tokens.labels("spent").inc
         """Called with the tokens that extraction or reading back cost: net savings are saved minus spent."""
 
-    def _watch_backends(self) -> None:
+    def _watch_keys(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
         self.key_expires = gauge(
             "spillgate_api_key_expires_timestamp_seconds",
@@ -221,10 +223,9 @@ class Metrics:
         self._keys_missing = gauge(
             "spillgate_storage_keys_missing", "Ids of storage keys in use that the file does not have."
         )
-        self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
-        self._up = gauge(
-            "spillgate_backend_up", "1 if the last check of the store, of the ledger passed.", ["backend"]
-        )
+
+    def _watch_load(self) -> None:
+        gauge = partial(Gauge, registry=self._registry)
         self._connections = gauge(
             "spillgate_connections", "Connections to Redis in use: of the store, of the ledger.", ["backend"]
         )
@@ -240,10 +241,6 @@ class Metrics:
             ["backend"],
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
-        self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
-        self._model_up = gauge(
-            "spillgate_model_up", "0 while a model is left alone after failures.", ["model"]
-        )
         self._operations = Histogram(
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
@@ -256,6 +253,17 @@ class Metrics:
         gauge(
             "spillgate_memory_limit_bytes", "The smallest memory limit of the control groups; 0 = none."
         ).set(memory_limit())
+
+    def _watch_health(self) -> None:
+        gauge = partial(Gauge, registry=self._registry)
+        self._ready = gauge("spillgate_ready", "1 if /readyz would answer 200.")
+        self._up = gauge(
+            "spillgate_backend_up", "1 if the last check of the store, of the ledger passed.", ["backend"]
+        )
+        self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
+        self._model_up = gauge(
+            "spillgate_model_up", "0 while a model is left alone after failures.", ["model"]
+        )
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
