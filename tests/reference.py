@@ -175,7 +175,18 @@ def _operation(document: Schema, title: str, operation: Schema, everywhere: set[
     if told:
         parts.append(table("field of the answer | type | meaning", told))
     parts.append("Answers: " + ", ".join(_answers(operation, everywhere)) + ".")
+    parts += _examples(operation)
     return "\n\n".join(parts)
+
+
+def _examples(operation: Schema) -> Iterator[str]:
+    """A request and its answer, as far as there are examples."""
+    answers = {status: answer for status, answer in operation["responses"].items() if status < "300"}
+    for name, place in {"request": operation.get("requestBody", {}), **answers}.items():
+        example = place.get("content", {}).get("application/json", {}).get("example")
+        if example is not None:
+            written = json.dumps(example, ensure_ascii=False)
+            yield f"{name.capitalize()}:\n\n```json\n{written}\n```"
 
 
 def _json_of(answer: Schema) -> Schema:
