@@ -235,6 +235,16 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages:
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
+def _security_of(route: APIRoute, key_for_pages: bool) -> dict[str, Any]:
+    """Empty for a route that needs the key of the whole document."""
+    traits = traits_of(route)
+    if traits.is_open:
+        return {"security": []}
+    if traits.is_page:
+        return {"security": [{"bearer": []}, {"basic": []}, *([] if key_for_pages else [{}])]}
+    return {}
+
+
 def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
     document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
@@ -273,10 +283,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: 
                 shared = answers[problems[status]["$ref"].rpartition("/")[2]]
                 own[status]["content"] |= shared["content"]
             operation["responses"] = dict(sorted((answered | problems | own).items()))
-            if traits_of(route).is_open:
-                operation["security"] = []
-            elif traits_of(route).is_page:
-                operation["security"] = [{"bearer": []}, {"basic": []}, *([] if key_for_pages else [{}])]
+            operation |= _security_of(route, key_for_pages)
     document["components"]["responses"] = dict(sorted(answers.items()))
     _mark_wide_integers(document)
     return document

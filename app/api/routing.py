@@ -47,11 +47,11 @@ _ATTRIBUTE = "spillgate_traits"
 class Traits:
     """A decorator below the router's. `is_open`: callable without an API key. `is_page`: likewise, unless
     SPILLGATE_KEY_FOR_PAGES is set. `writes`: refused while the service stops. `carries_results`: takes JSON
-    up to SPILLGATE_MAX_JSON_BYTES; other routes take at most 1 MiB. `streams_text`: takes text up to SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its
-    quota of requests is answered as if nothing was to be done, by `check_rate`. `repairs_text`: a model wrote
-    the body, and its lone surrogates become U+FFFD; other routes refuse them. `roles`: who may call it beside
-    agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
-    derive."""
+    up to SPILLGATE_MAX_JSON_BYTES; other routes take at most 1 MiB. `streams_text`: takes text up to
+    SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its quota of requests is answered as if
+    nothing was to be done, by `check_rate`. `repairs_text`: a model wrote the body, and its lone surrogates
+    become U+FFFD; other routes refuse them. `roles`: who may call it beside agents. `span` names the span of
+    its requests. `raises`: the errors that `errors_of` cannot derive."""
 
     is_open: bool = False
     is_page: bool = False

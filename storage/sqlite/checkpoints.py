@@ -28,6 +28,7 @@ MOST_PASSES = 10
 _MOST_SECONDS = 1.0
 """A slow disk may keep a checkpoint from its end."""
 _PAUSE_SECONDS = 0.02
+sync_data = getattr(os, "fdatasync", os.fsync)
 _CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
@@ -92,5 +93,5 @@ class Checkpoints:
             if rows == self._rows or frames < before:
                 break
             # SQLite syncs it in the pass that reaches the end alone, which would take as long as all passes.
-            os.fdatasync(self._database)
+            sync_data(self._database)
         self._is_near = frames >= MOST_FRAMES

@@ -287,7 +287,7 @@ async def test_commits_do_not_wait_while_a_checkpoint_syncs_the_database(
         begins.set()
         ends.wait(60)
 
-    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(checkpoints, "sync_data", sync)
     ledger = await open_at(tmp_path / "ledger.db", clock)
     for number in itertools.count():
         await asyncio.gather(*[ledger.append(entry(tokens_in=number)) for _ in range(16)])
