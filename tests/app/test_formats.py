@@ -10,7 +10,7 @@ from tests.conftest import Serve
 from tests.content.formats.test_bad_texts import BAD
 from tests.content.ordinary_texts import SHAPES, WRAPS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 EXTENT = re.compile(r"The data: (.*?); [\d,]+ bytes")
 HOW_MUCH = "How many lines, rows and columns are there?"

@@ -35,7 +35,12 @@ HOSTILE = {
     "strings": "[].to_string(@)" + " | [join('', @), join('', @)]" * 40,
     "sorted": "[@, @, @, @] | []" + " | [@, @, @, @] | []" * 6 + " | sort_by(@, &to_string(@))",
     "objects": "{a: @, b: @}" + " | {a: @, b: @}" * 60,
+    "recursion": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+    "join": "SELECT a.id FROM data a, data b, data c",
+    "memory": "WITH RECURSIVE c(x) AS (SELECT 'a' UNION ALL SELECT x || x FROM c) SELECT length(x) FROM c",
+    "format": "SELECT printf('%.*c', 60000000, 'x') || printf('%.*c', 1000000000, 'x')",
 }
+"""Queries that would not end, or would take all memory."""
 
 
 async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
@@ -167,7 +172,7 @@ async def test_data_that_unpacks_to_far_more_is_refused(client: httpx.AsyncClien
 
 
 @pytest.mark.usefixtures("small")
-async def test_an_expression_without_end_is_stopped_and_the_service_answers_meanwhile(
+async def test_a_query_without_end_is_stopped_and_the_service_answers_meanwhile(
     client: httpx.AsyncClient,
 ) -> None:
     handle = await keep(client, json.dumps(ROWS))

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 LOG = "".join(
     f"2026-11-20 08:{n // 60 % 60:02}:{n % 60:02} {'ERROR' if n % 500 == 7 else 'INFO'} "
