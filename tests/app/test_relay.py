@@ -21,7 +21,7 @@ import pytest
 
 from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Service, Services
-from tests.misbehaving_server import BAD_ANSWERS, answering, http
+from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 OUR_TOOLS = ["tool_output"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
@@ -501,7 +501,7 @@ def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) ->
         answering(answers) as url,
         opened(tmp_path, "--no-embedded", program=("-c", code), url=url) as relay,
     ):
-        for name, answer in BAD_ANSWERS.items():
+        for name, answer in OF_THE_SERVICE.items():
             answers.append(answer)
             assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
             assert b"The result is cut. It is not stored.\n" in relay.said()

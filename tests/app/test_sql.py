@@ -1,7 +1,6 @@
 """SQL over stored data: over HTTP, in the confined process of a query, and as text for a model."""
 
 import json
-import random
 import re
 from typing import Any
 
@@ -298,14 +297,6 @@ async def test_the_model_is_shown_where_its_query_cannot_be_read(client: httpx.A
     assert text.endswith("It cannot be read near: data WERE level = 'ok'")
 
 
-async def test_data_that_cannot_be_read_is_refused_as_for_jmespath(client: httpx.AsyncClient) -> None:
-    for text, said in (("\0\1some words\n" * 2000, "binary"), ("[" * 20_000, "too deeply")):
-        handle = await keep(client, text)
-        answer = await client.get(f"/results/{handle}/query", params={"expression": "SELECT * FROM data"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "not_queryable")
-        assert said in answer.json()["detail"]
-
-
 SYNTAX = """
 SELECT WITH FROM data WHERE GROUP BY ORDER LIMIT OFFSET id level ms host "host" `ms` [id] 'x' "x 'x
 count( * ( ) , ; -- /* */ = < LIKE AND OR NOT NULL 1 -1 1e999 x'00' CAST( AS TEXT json_each(
@@ -329,17 +320,3 @@ def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: st
         msgspec.json.decode(queries.rows_slice(found.columns, found.rows, query).result)
     except (BadQuery, UnknownName, queries.QueryTooCostly):
         return
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_any_sql_over_http_is_200_or_422(client: httpx.AsyncClient, seed: int) -> None:
-    pick = random.Random(seed)
-    handle = await keep(client, NDJSON)
-    for _ in range(4):
-        sql = "SELECT " + " ".join(pick.choices(WORDS, k=pick.randint(1, 14)))
-        body = {"name": "tool_output_query", "arguments": {"handle": handle, "expression": sql}}
-        answer = await client.post("/tools/call", content=json.dumps(body))
-        assert answer.status_code == 200, sql
-        clean = sql.encode("utf-8", "replace").decode()
-        answer = await client.get(f"/results/{handle}/query", params={"expression": clean})
-        assert answer.status_code in (200, 422), (sql, answer.text)

@@ -14,7 +14,7 @@ from domain.references import UNRESOLVED
 from tests.doors.payloads import LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
-from tests.misbehaving_server import BAD_ANSWERS, answering
+from tests.misbehaving_server import OF_THE_SERVICE, answering
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +109,7 @@ async def test_the_command_answers_as_the_route(client: str, service: Service, t
             assert hook(client, sent, url, tmp_path) == answer, content
 
 
-@pytest.mark.parametrize("answer", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+@pytest.mark.parametrize("answer", OF_THE_SERVICE.values(), ids=OF_THE_SERVICE)
 def test_without_an_answer_of_the_service_a_call_with_a_reference_does_not_run(
     answer: bytes, tmp_path: Path
 ) -> None:

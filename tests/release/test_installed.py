@@ -108,8 +108,9 @@ def processor_seconds_of(run: Callable[[], object]) -> float:
 
 
 def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> None:
-    """In starts of an interpreter, which a slow or busy machine delays alike, and which take 10 ms of processor
-    time: 220 for the first call, which compiles the modules and starts the service, 11 for later ones."""
+    """In starts of an interpreter, which a slow or busy machine delays alike, and which take 10 ms of
+    processor time: 220 for the first call, which compiles the modules and starts the service, 11 for later
+    ones."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
     url = f"http://127.0.0.1:{free_port()}"
     sent = json.dumps({**SENT, "tool_name": "Bash"})
