@@ -80,7 +80,7 @@ class LoopbackIssuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if issuer.silent.is_set():
-                    time.sleep(30)
+                    time.sleep(120)
                 status, body = issuer.answer(self.path)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
