@@ -81,4 +81,4 @@ OF_THE_SERVICE = {
     name: BAD_ANSWERS[name] for name in ("5xx", "no JSON", "other JSON", "no outcome", "no content", "cut")
 }
 """Those that a program tells apart. How the client that all programs share reads the others is tested in
-tests/clients/test_resolve.py."""
+tests/clients/test_python_client.py."""

@@ -25,12 +25,6 @@ ITEMS = [
 ]
 
 
-def texts(data: str, tool_name: str = "") -> dict[str, str]:
-    """The last passage of each path."""
-    encoded = data.encode()
-    return {one.path: encoded[one.start : one.end].decode() for one in split(encoded, tool_name)}
-
-
 def holding(data: str, wanted: str, tool_name: str = "") -> tuple[Passage, str]:
     encoded = data.encode()
     at = encoded.index(wanted.encode())
