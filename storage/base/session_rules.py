@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, NotRequired, TypedDict, Unpack, cast
 
 from domain.accounting import PERIOD_MS, AccountingEntry, EntryType, GroupBy
@@ -19,6 +18,7 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
+from domain.structs import replace
 
 NOTHING = LedgerUsage(0, 0)
 _OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
