@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -172,6 +173,9 @@ class WholeAnswer(Response):
         ]
         if headers:
             self.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
 
 
 def wants_text(request: Request) -> bool:

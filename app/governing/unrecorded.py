@@ -4,7 +4,6 @@ What was charged so is added to the next charge of its session that the ledger t
 holds. A restart, or a new turn of the session, forgets it.
 """
 
-
 from domain.budget import Session
 from domain.errors import StoreFull, TenantFull
 from domain.handles import SessionKey

@@ -209,6 +209,11 @@ def charged(session: Session, charge: Charge) -> Session:
     )
 
 
+def is_charge(before: Session, after: Session) -> bool:
+    """Whether a charge may have made `after` of `before`."""
+    return after == replace(before, last_used_at=after.last_used_at, reserved_tokens=after.reserved_tokens)
+
+
 def receipt(before: Budget, charge: Charge) -> Receipt:
     """`before` is the budget before the charge."""
     budget = Budget(

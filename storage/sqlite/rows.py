@@ -41,6 +41,7 @@ _COUNTED = (
     " FROM sessions WHERE tenant = ? AND session_id = ?"
 )
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+SAVE_USE = "UPDATE sessions SET last_used_at = ?, reserved_tokens = ? WHERE tenant = ? AND session_id = ?"
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"
