@@ -41,7 +41,7 @@ class Reports:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """The table, the page and the JSON of one set of runs."""
     folder = tmp_path_factory.mktemp("reports")
-    runs, page, text = made_runs.write(folder / "runs.jsonl", 12), folder / "report.html", io.StringIO()
+    runs, page, text = made_runs.write(folder / "runs.jsonl", 9), folder / "report.html", io.StringIO()
     options = [str(runs), "--max-bytes", "2048,4096,8192,12288,30000"]
     with contextlib.redirect_stdout(text):
         assert main(["replay", *options, "--report", str(page)]) == 0
@@ -81,7 +81,7 @@ def test_nothing_is_lost_under_any_policy_of_the_product(reports: Reports) -> No
     policies = reports.found["total"]["policies"]
     ours = [one for label, one in policies.items() if label.startswith(OURS)]
     assert len(ours) == 8
-    assert sum(one["replaced"] for one in ours) > 100
+    assert sum(one["replaced"] for one in ours) > 50
     assert [one["lost"] for one in ours] == [0] * 8
 
 
@@ -95,7 +95,7 @@ def test_few_uses_give_no_percentage(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_runs_that_failed_stand_beside_those_that_passed(reports: Reports) -> None:
     by_end = reports.found["by_end"]
-    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 8, "failed": 4}
+    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 6, "failed": 3}
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.json", None])
@@ -251,7 +251,7 @@ def test_progress_goes_on_within_one_file(
     suffix: str, steps: int, reports: Reports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay.work._BATCH_CHARS", 1)
-    written = reports.runs.read_bytes() * 2
+    written = reports.runs.read_bytes() * 3
     path = tmp_path / f"one.{suffix}"
     path.write_bytes(gzip.compress(written) if suffix.endswith("gz") else written)
     seen = []
@@ -259,5 +259,5 @@ def test_progress_goes_on_within_one_file(
     replay_all([path], load_settings(), replaying, Notes(), watch=lambda *done: seen.append(done))
     assert seen == sorted(seen)
     assert seen[0] == (0, 0)
-    assert seen[-1] == (24, path.stat().st_size)
+    assert seen[-1] == (27, path.stat().st_size)
     assert len({size for _, size in seen}) >= steps
