@@ -7,6 +7,7 @@ versions.
 import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, ClassVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -128,9 +129,7 @@ class Protocol(HttpToolsProtocol):
         if self.framing:
             return
         headers = self.headers
-        size = len(self.url)
-        for name, value in headers:
-            size += len(name) + len(value) + 4
+        size = len(self.url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
         if size > self.MAX_HEAD or len(self.url) > self.MAX_TARGET:
             raise errors.HeadersTooLarge
         super().on_headers_complete()

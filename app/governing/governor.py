@@ -98,16 +98,15 @@ async def govern(
 
 async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:
     """Enters the session. The model is that of the result, else that of its session."""
-    model = await _model(result.model, result.door, rt)
+    model = _through(result.door, await rt.known_models.of_session(result.model))
     call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
     entered = await unrecorded.entered(rt.ledger, call)
     if entered.session.model is not None and result.model is None:
-        model = await _model(entered.session.model, result.door, rt)
+        model = _through(result.door, await rt.known_models.of_session(entered.session.model))
     return model, entered
 
 
-async def _model(name: str | None, door: Door | None, rt: Runtime) -> SessionModel:
-    model = await rt.known_models.of_session(name)
+def _through(door: Door | None, model: SessionModel) -> SessionModel:
     return model if door is None or door.keeps_budget else replace(model, enforce=False)
 
 
