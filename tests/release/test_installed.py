@@ -112,16 +112,17 @@ def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> Non
     processor time: 220 for the first call, which compiles the modules and starts the service, 11 for later
     ones."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
-    url = f"http://127.0.0.1:{free_port()}"
-    sent = json.dumps({**SENT, "tool_name": "Bash"})
+    hook = (place.bin / "spillgate", "hook", "claude-code")
+    # A busy machine may take longer for the start than a hook waits for it.
+    given = {"url": f"http://127.0.0.1:{free_port()}", "hook_timeout_ms": "60000"}
 
-    def hook() -> None:
-        assert HANDLE.search(place.run(place.bin / "spillgate", "hook", "claude-code", stdin=sent, url=url))
+    def call() -> None:
+        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), **given))
 
-    first = processor_seconds_of(hook)
+    first = processor_seconds_of(call)
     lock = place.home / ".local/state/spillgate/embedded/lock"
     first += processor_seconds(int(lock.read_text().split()[0]))
-    later = min(processor_seconds_of(hook) for _ in range(7))
+    later = min(processor_seconds_of(call) for _ in range(7))
     bare = min(processor_seconds_of(lambda: place.run(sys.executable, "-I", "-c", "pass")) for _ in range(7))
     print(f"first call {first:.2f} s, later {later * 1000:.0f} ms, an interpreter {bare * 1000:.0f} ms")
     assert first <= 220 * bare
