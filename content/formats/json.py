@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from content.formats import sheets
 from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
 from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
+from content.formats.literal import value_of
 from content.formats.log import STAMP
 from content.kind import Kind
 from content.source import Source
@@ -532,7 +533,6 @@ class Literal(Json):
     kind = Kind.TEXT
     noun = "plain text"
     has_structure = False
-    is_lines = True
     finds = ()
 
     def matches(self, sample: Sample) -> bool:
@@ -549,7 +549,7 @@ class Literal(Json):
         yield from ()
 
     def value(self, source: Source) -> object:
-        return Format.value(self, source)
+        return value_of(source.take_text())
 
 
 def _has_documents(head: bytes) -> bool:

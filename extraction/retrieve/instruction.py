@@ -235,16 +235,17 @@ _VALUES = (
 
 @dataclass(frozen=True, slots=True)
 class ParsedInstruction:
-    """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
-    `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
-    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
-    `about_first` and `about_last`: what stands at the beginning or at the end of the data; `about_whole`: the
-    data itself, as in "this document"; `about_oldest` and
-    `about_newest`: which of several things is the first or the last in their order."""
+    """`words` are single words. The words of a phrase stand together. `quoted` were in quotes; `exact` are
+    these, identifiers and numbers. `patterns` are regular expressions that RE2 accepts. `alternatives` are
+    words that the data may use instead. `value` matches what an answer looks like. `about_extent`: it may ask
+    how much data there is; `about_first` and `about_last`: what stands at the beginning or at the end of the
+    data; `about_whole`: the data itself, as in "this document"; `about_oldest` and `about_newest`: which of
+    several things is the first or the last in their order."""
 
     text: str
     words: tuple[str, ...]
     phrases: tuple[str, ...]
+    quoted: tuple[str, ...]
     exact: tuple[str, ...]
     patterns: tuple[Pattern, ...]
     alternatives: tuple[str, ...]
@@ -273,7 +274,8 @@ class ParsedInstruction:
 def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
-    exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    exact = list(quoted)
     bare = (part.strip(_AROUND) for part in text.split())
     patterns = [one for one in (text.strip(), *exact, *bare) if _PATTERN.search(one)]
     runs = _runs(text, _ASKING if _ENGLISH.search(text) else _ASKING | _ASKING_ELSEWHERE)
@@ -291,6 +293,7 @@ def parse(instruction: str) -> ParsedInstruction:
         text=instruction[:_MOST_CHARS],
         words=_few(words),
         phrases=_few(phrases),
+        quoted=_few(quoted),
         exact=_few(exact),
         patterns=tuple(_compiled(patterns)),
         alternatives=(*synonyms(words), *(_REPORTED_TROUBLE if _TROUBLE.search(text) else ())),

@@ -44,7 +44,7 @@ _LOOKED_AT = 200
 _LINE_BYTES = 200
 _SHORT = 4
 
-_SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
+_SUFFIX = re.compile(r"(?:ing|ed|ies|es|s|ly|y|ions?|ments?)\Z")
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
 

@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.ranking import Ranked, rank, stem
-from extraction.retrieve.suggested_query import suggested_query
+from extraction.retrieve.suggested_query import Suggested, asks_for_rows, suggested_query
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -46,6 +46,7 @@ _SAMPLE_BYTES = 300
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
 _TAIL_BYTES = 400
+_SELECTED_BYTES = 700
 
 # Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
 _CLEAR, _UNCLEAR = 0.25, 0.6
@@ -76,12 +77,17 @@ async def _answered(task: Task, text: Text) -> Answer:
     file = opaque(stored)
     if file and file.is_base64:
         return _unreadable(task.source, file, task.max_bytes)
+    instruction = parse(task.extract)
+    queried = _Queried() if file else await _queried(task, text, instruction)
     if len(stored) <= task.max_bytes and not file:
-        return _whole(task, text)
+        return _whole(task, text, instruction, queried.text)
+    if queried.is_answer:
+        return _complete(queried.text, 1, task.max_bytes)
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
-        find = partial(_found_in_part if file else _found, task, text, index, likeness)
+        search = _Search(task, text, index, instruction, queried.text)
+        find = partial(_found_in_part if file else _found, search, likeness)
         found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
@@ -89,30 +95,66 @@ async def _answered(task: Task, text: Text) -> Answer:
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
 
 
-def _whole(task: Task, text: Text) -> Answer:
+class _Queried(NamedTuple):
+    """What SQL selects, with the query; the query alone where it cannot be run; "" without one. `is_answer`:
+    no passage is shown with it."""
+
+    text: str = ""
+    is_answer: bool = False
+
+
+async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Queried:
+    suggested: Suggested | None = None
+    if asks_for_rows(instruction):
+        suggest = partial(suggested_query, text, instruction)
+        suggested = await run_sync(suggest, limiter=task.indexes.threads)
+    if suggested is None:
+        return _Queried()
+    is_sure = suggested.is_sure and not suggested.names
+    named = _Queried(f"[To answer from all rows, query: {suggested.sql}]\n", is_sure)
+    if task.select is None or not suggested.is_sure:
+        return named._replace(is_answer=False)
+    selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
+    if selected is None:
+        return named
+    lowered = (selected or "").lower()
+    if not all(name in lowered for name in suggested.names) or not selected:
+        # A query that leaves out a name answers another question.
+        return _Queried()
+    words = [word for word in suggested.without if stem(word) not in lowered]
+    without = f"[Not in the query: {', '.join(words)}.]\n" if words else ""
+    return _Queried(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", is_answer=True)
+
+
+def _whole(task: Task, text: Text, instruction: ParsedInstruction, queried: str) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    instruction = parse(task.extract)
     head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
-    for more in (head, _named_query(text, instruction)):
+    for more in (head, queried):
         body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
 
 
-def _named_query(text: Text, instruction: ParsedInstruction) -> str:
-    query = suggested_query(text, instruction)
-    return f"[To answer from all rows, query: {query}]\n" if query else ""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A question about a text and the index of it. `queried` is what stands before the passages."""
+
+    task: Task
+    text: Text
+    index: PassageIndex
+    instruction: ParsedInstruction
+    queried: str
 
 
-def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found(search: _Search, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
+    task, text, index, instruction = search.task, search.text, search.index, search.instruction
+    named = search.queried
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
     data = text.data
-    instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
-    named = _named_query(text, instruction)
     if other := _ask_in(instruction, ranked, data):
         return _complete(named + other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
@@ -358,11 +400,12 @@ def _binary(text: Text) -> str:
     return _READABLE if text.format.kind is Kind.BINARY else ""
 
 
-def _found_in_part(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found_in_part(search: _Search, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
-    size = sum(len(run) + 1 for run in readable_runs(text.stored))
-    share = round(max(0, size - 1) / len(text.stored), 4)
-    return _in_part(task.source, _found(task, text, index, likeness), share)
+    stored = search.text.stored
+    size = sum(len(run) + 1 for run in readable_runs(stored))
+    share = round(max(0, size - 1) / len(stored), 4)
+    return _in_part(search.task.source, _found(search, likeness), share)
 
 
 def _in_part(source: Source, answer: Answer, share: float) -> Answer:
