@@ -14,7 +14,17 @@ from pydantic_core import from_json
 
 from content.formats import sheets
 from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
-from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
+from content.formats.format import (
+    Format,
+    Passage,
+    Place,
+    Sample,
+    Shape,
+    Whole,
+    clipped_columns,
+    group_of,
+    within,
+)
 from content.formats.literal import value_of
 from content.formats.log import STAMP
 from content.kind import Kind
@@ -506,7 +516,8 @@ class Records(Json):
             counts.append(count_of(data.count(b"\n" + bracket) + data.startswith(bracket), "record"))
             if b"\n" + bracket not in data[:_PART] and b"}{" in data[:_PART]:
                 counts = []
-        return Shape("JSON lines", counts, _names(keys), " with keys " if keys else "")
+        names = _names(keys)
+        return Shape("JSON lines", counts, names, " with keys " if keys else "", group=group_of(names))
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
@@ -543,7 +554,7 @@ class Literal(Json):
         if not _TUPLES.match(data):
             return Shape("Python literal", title=clip(data[:80]))
         count = f" of {count_of(data.count(b'), (') + 1, 'tuple')}" if source.is_whole else " of tuples"
-        return Shape(f"Python list{count}", title=clip(data[:80]))
+        return Shape(f"Python list{count}", title=clip(data[:80]), group="column_1")
 
     def outline(self, source: Source) -> Iterator[str]:
         yield from ()
@@ -583,18 +594,22 @@ def _described(raw: Raw) -> Shape:
     rows = sheets.rows_in(data)
     if rows is not None:
         names = list(rows[0]) if rows else []
-        return Shape("JSON", [count_of(len(rows), "row"), count_of(len(names), "column")], names)
+        counts = [count_of(len(rows), "row"), count_of(len(names), "column")]
+        return Shape("JSON", counts, names, group=group_of(names))
     title = _title(data)
     if data[:1] != b"{":
         count, names = _value(data)
-        return Shape("JSON", [count], names, " with keys " if names else "", title=title)
+        return Shape(
+            "JSON", [count], names, " with keys " if names else "", title=title, group=group_of(names)
+        )
     members = msgspec.json.decode(data, type=dict[str, Raw])
     largest = max(members, key=lambda name: len(bytes(members[name])), default="")
     inside = bytes(members[largest]) if largest else b""
     if largest and 2 * len(inside) > len(data) and inside[:1] in (b"[", b"{"):
         count, names = _value(inside)
         keys = f"object with keys {_few(members)}; {clip(largest, 60)}: {count}"
-        return Shape("JSON", [keys], names, " with keys " if names else "", title=title)
+        group = group_of(names) if inside[:1] == b"[" else ""
+        return Shape("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
     if not members:
         return Shape("JSON", ["empty object"])
     return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
@@ -669,7 +684,7 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         many = sizes.get("", "")
         noun = "objects" if rows else "elements"
         count = f"{many} {noun}" if many else f"array{' of objects' if rows else ''}"
-        return Shape("JSON", [count], rows, " with keys " if rows else "")
+        return Shape("JSON", [count], rows, " with keys " if rows else "", group=group_of(rows))
     if isinstance(value, dict):
         inner = next(
             ((key, item) for key, item in value.items() if isinstance(item, list) and _rows(item)), None
@@ -684,7 +699,9 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
             return Shape("JSON", [keys, *arrays[:8]])
         size = sizes.get(inner[0])
         count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
-        return Shape("JSON", ["; ".join((keys, *arrays[:8], count))], _rows(inner[1]), " with keys ")
+        names = _rows(inner[1])
+        said = ["; ".join((keys, *arrays[:8], count))]
+        return Shape("JSON", said, names, " with keys ", group=group_of(names))
     return Shape("JSON")
 
 

@@ -214,10 +214,11 @@ class Log(Format):
 
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
+        group = "level" if facts else ""
         if facts and not facts[0][0].isdigit():
             facts[0] = f"levels at its beginning and end: {facts[0]}"
         facts += filter(None, [span(source)])
-        return Shape("log", facts=facts)
+        return Shape("log", facts=facts, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         statuses = Counter(status.decode() for status in _STATUS.findall(source.data)).most_common(_MOST)

@@ -10,7 +10,16 @@ from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, cut_passage
-from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
+from content.formats.format import (
+    Format,
+    Passage,
+    Sample,
+    Shape,
+    Whole,
+    clipped_columns,
+    group_of,
+    lines_around,
+)
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -261,7 +270,8 @@ class Table(Format):
         if b"\n" in source.data.lstrip(b"\r\n"):
             counts.append(count_of(len(names) if has_names else body, "column"))
         naming = ": " if has_names else " without names"
-        return Shape(dialect.name, counts, names if has_names else (), naming)
+        group = group_of(names) if has_names else "column_1"
+        return Shape(dialect.name, counts, names if has_names else (), naming, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
