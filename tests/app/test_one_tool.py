@@ -164,7 +164,7 @@ async def test_an_answer_goes_on_in_the_arguments_that_the_tool_has(client: http
         lines = found[1] if found else ""
     assert shown == [*LOG.splitlines(), ""]
     spread = await text_of(client, "tool_output", handle=handle, pattern="INFO")
-    assert spread.endswith(" matching lines, spread over the result. Better: a narrower pattern.]")
+    assert spread.endswith("\n[For the others: a narrower pattern.]")
     few = await keep(client, "".join(f"{n} {'word ' * 9}\n" for n in range(80)) * 4)
     cut = await text_of(client, "tool_output", handle=few, pattern="^[0-5]. word")
     assert cut.endswith("a narrower pattern.]")
