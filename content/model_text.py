@@ -98,7 +98,9 @@ def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     shown = fitting_matches(found, room)
     said, above = [_place(found, shown), *notes], ""
     if found.step > 1:
-        count = f"{found.total:,} matching lines, of which {shown.fitting:,} are shown, spread over the result."
+        count = (
+            f"{found.total:,} matching lines, of which {shown.fitting:,} are shown, spread over the result."
+        )
         said, above = [_onward(found)], f"[{' '.join((count, *notes))}]\n"
     return cut_head(f"{above}{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 

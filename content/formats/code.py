@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
 from content.formats.definitions import definitions
-from content.formats.format import Format, Mark, Sample, Shape
+from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
+from content.formats.headers import header_of
 from content.formats.languages import language_in, language_of
 from content.formats.prose import heading_levels
 from content.kind import Kind
@@ -57,6 +58,10 @@ class Code(Format):
         # One such line is the first, or words of a text.
         may_be = len(likely) > 1 or likely[0] is sample.lines[0]
         return may_be and language_in(sample.head, sample.lines) is not None
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        start, end = lines_around(data, passage)
+        return Whole(start, end, passage.path, header_of(data, start, end))
 
     def shape(self, source: Source) -> Shape:
         language = language_of(source.path, source.data)

@@ -65,14 +65,12 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
 
     def test(passage: Passage) -> bool:
         number = bisect_right(ends, passage.start)
-        hidden = sum(
-            min(end, passage.end) - max(start, passage.start)
-            for start, end in takewhile(lambda span: span[0] < passage.end, islice(spans, number, None))
-        )
-        # Pages are cut at their tags.
-        if hidden and (is_page or 2 * hidden > passage.end - passage.start):
+        text, size = data[passage.start : passage.end], passage.end - passage.start
+        covered = takewhile(lambda span: span[0] < passage.end, islice(spans, number, None))
+        for start, end in reversed([*covered]):
+            text = text[: max(0, start - passage.start)] + text[end - passage.start :]
+        if 2 * len(text) < size and not is_page:
             return False
-        text = data[passage.start : passage.end]
         if is_page and len(TAG.sub(b"", text).split()) < _LEAST_WORDS:
             return False
         return not (_is_base64(text) or (has_buttons and _is_furniture(text)))

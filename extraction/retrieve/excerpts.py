@@ -1,11 +1,13 @@
 """Excerpts: passages as an answer shows them, each once, with what belongs to it, under the place of each."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from content.formats.binary import readable
 from content.formats.format import Passage, Whole
 from content.kind import Kind
+from content.match_view import page_text
 from content.passages import whole
 from content.source import Source as Text
 from content.text import decode_part
@@ -13,6 +15,8 @@ from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 _NEWLINE = ord("\n")
+_TAG_BYTES = 2000
+_OPEN_TAG = re.compile(rb"<[^<>]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,19 @@ class Excerpts:
         max_bytes: int,
         has_sentences: bool = True,
         shown_before: Shown = NOTHING,
+        has_markup: bool = True,
     ) -> None:
         """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
-        prose is shown with the sentences around it. What was `shown_before` is named by its place alone."""
+        prose is shown with the sentences around it. What was `shown_before` is named by its place alone.
+        Without `has_markup` the text of a page is shown."""
+        self._is_page = text.format.kind is Kind.HTML and not has_markup
         self._shown_before = shown_before
         self._source = source
         self._text = text
         self._data = text.data
         self._max_bytes = max_bytes
         self._has_sentences = has_sentences
+        self._is_code = text.format.kind is Kind.CODE
         self._is_text = text.format.kind is not Kind.BINARY
         self._excerpts: list[_Excerpt] = []
         self._left = max_bytes
@@ -103,6 +111,7 @@ class Excerpts:
             place = self._place(one)
             piece = self._shown(one.start, one.end)
             body = decode_part(piece if self._is_text else readable(piece))
+            body = (self._page_text(one) if self._is_page else "") or body
             if self._shown_before.is_known_passage(place, body):
                 yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
                 note = ""
@@ -112,8 +121,22 @@ class Excerpts:
             if first.header and first.header not in headers:
                 headers.add(first.header)
                 yield decode_part(self._shown(*first.header))
+                if self._is_code and first.header[1] < one.start:
+                    yield "…\n"
             yield body if body.endswith("\n") else body + "\n"
             note = ""
+
+    def _page_text(self, excerpt: _Excerpt) -> str:
+        """The text of a part of a page, whose ends may be within tags; "" without any."""
+        data = self._data
+        start = excerpt.start
+        if data.rfind(b"<", max(0, start - _TAG_BYTES), start) > data.rfind(
+            b">", max(0, start - _TAG_BYTES), start
+        ):
+            start = data.find(b">", start, excerpt.end) + 1 or start
+        piece = _OPEN_TAG.sub(b"", data[start : excerpt.end])
+        lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
+        return "".join(f"{line}\n" for line in lines if line)
 
     def _shown(self, start: int, end: int) -> bytes:
         """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""

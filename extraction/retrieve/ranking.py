@@ -39,6 +39,7 @@ _OUTSTANDING, _ORDINARY = 1.0, 0.5
 # match of up to 4 KiB is found.
 _SEARCHED, _LONGEST_MATCH = 8 << 10, 4 << 10
 
+_OF_ROWS = (Kind.CSV, Kind.LISTING)
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
@@ -77,11 +78,17 @@ class Ranked:
     """The number of different words of the instruction."""
     is_by_meaning: bool = False
     """The best passage was found by its meaning, which stands out from that of all others."""
+    alone: frozenset[str] = frozenset()
+    """Words of the instruction that tell what is asked about, each of which one passage alone holds: names,
+    and any word in a table or list."""
 
     @property
     def leads(self) -> bool:
-        """True if the best passage is worth clearly more than any other."""
-        return len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score
+        """True if the best passage is worth clearly more than any other, or alone holds what is asked
+        about."""
+        if len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score:
+            return True
+        return bool(self.hits[0].held & self.alone)
 
     @property
     def is_weak(self) -> bool:
@@ -115,6 +122,20 @@ class Ranked:
             if not hit.exact <= held:
                 found.append(hit)
                 held |= hit.exact
+        return found
+
+    def for_each(self, words: Iterable[str]) -> list[Hit]:
+        """For each exact text, and for each of these words, that the best passage does not hold the best that
+        holds it."""
+        if not self.hits:
+            return []
+        held = self.hits[0].held
+        found = self._others_exact([])
+        for word in words:
+            hit = next((hit for hit in self.hits if word in hit.held), None)
+            if hit is not None and word not in held:
+                found.append(hit)
+                held |= hit.held
         return found
 
     def beside(self, passages: Sequence[Passage]) -> list[Passage]:
@@ -192,10 +213,14 @@ def rank(
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
     known = {word.lower() for word in counts} | {word.lower() for word, found in near.items() if found}
     missing = (word.lower() for word in absent if near.get(word) == () and word not in instead)
+    names = (
+        {word.lower() for word in instruction.names} if index.kind not in _OF_ROWS else set(asked.values())
+    )
     ranked = Ranked(
         _varied(hits, data),
         tuple(dict.fromkeys(word for word in missing if word not in known)),
         max(len(set(asked.values())), 1),
+        alone=frozenset(asked[word] for word in asked if asked[word] in names and counts.get(word) == 1),
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked

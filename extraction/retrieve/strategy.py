@@ -16,13 +16,14 @@ from content.formats.format import Passage
 from content.kind import Kind
 from content.natural_language import language_of_text, may_be_in
 from content.source import Source as Text
-from content.text import count_of, cut_head, decode_part
+from content.text import clip, count_of, cut_head, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
+from extraction.retrieve.literals import Literal, literals
 from extraction.retrieve.ranking import Ranked, rank, stem
 from extraction.retrieve.suggested_query import Suggested, asks_for_rows, suggested_query
 from extraction.source import Source
@@ -47,6 +48,7 @@ _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
 _TAIL_BYTES = 400
 _SELECTED_BYTES = 700
+_MOST_OF_LITERAL = 4
 
 # Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
 _CLEAR, _UNCLEAR = 0.25, 0.6
@@ -54,6 +56,13 @@ _HEADER_BYTES = 1000
 _BESIDE = 5
 _RUNNING = (Kind.TEXT, Kind.CODE, Kind.LOG)
 _DATE = re.compile(rb"\b(?:19|20)\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?")
+_ABOUT_MARKUP = re.compile(
+    r"\b(?:links?|urls?|href|src|images?|img|attributes?|markup|html|tags?|css|class(?:es)?|ids?|scripts?|selectors?"
+    r"|anchors?|buttons?|forms?|inputs?)\b|[<>=]|://",
+    re.IGNORECASE,
+)
+"""A question whose answer may be in the tags of a page."""
+
 _READABLE = "Mostly binary: readable parts only."
 _READABLE_BEGIN = "\nThe readable parts begin:\n"
 
@@ -158,12 +167,18 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
     if other := _ask_in(instruction, ranked, data):
         return _complete(named + other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
+    quoted = literals(text, index, instruction)
+    absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     chosen = _chosen(index, instruction, ranked, end, text.format.kind)
+    chosen = _with_parts(chosen, search) if end is None and not ranked.is_weak else chosen
+    chosen = _with_literals(chosen, quoted, index)
     if not chosen.first:
-        room = min(NOTHING_BYTES, max_bytes) - len(named.encode())
-        return _complete(named + _without_hits(source, text, instruction, ranked, room), total, max_bytes)
-    is_weak = ranked.is_weak and end is None
-    head = named + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
+        room = min(NOTHING_BYTES, max_bytes) - len((named + absent).encode())
+        first, _, rest = _without_hits(source, text, instruction, ranked, room).partition("\n")
+        return _complete(f"{named}{first}\n{absent}{rest}", total, max_bytes)
+    has_literal = any(one.numbers for one in quoted)
+    is_weak = ranked.is_weak and end is None and not has_literal
+    head = named + absent + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
@@ -171,8 +186,11 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
     fixed = len(head.encode()) + min(_TAIL_BYTES, max_bytes // 4) + _NOTE_BYTES
     most = min(task.usual_bytes, max_bytes) - fixed
     # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
-    excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
-    aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
+    excerpts = Excerpts(
+        source, text, most, not is_weak, task.shown_before, _ABOUT_MARKUP.search(task.extract) is not None
+    )
+    is_clear = ranked.leads or end is not None or has_literal
+    aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
     shown = list(takewhile(excerpts.add, chosen.first))
     others = chosen.others if shown else ()
     shown += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
@@ -182,7 +200,10 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
         excerpts.add(shown[0])
     if excerpts.is_empty:
         return _too_little_room(data, chosen.first[0], total, max_bytes)
-    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
+    if has_literal:
+        tail = _literals_tail(quoted, index, shown)
+    else:
+        tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
     body = head + excerpts.text(_note(ranked, shown[0])) + tail
     return _complete(body, total, max_bytes)
 
@@ -214,6 +235,7 @@ def _chosen(
         return _Chosen([])
     worth = [hit.passage for hit in ranked.worth_showing]
     first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
+    first += [hit.passage for hit in ranked.for_each(instruction.enumerated)]
     ends = [index.passages[0]] if instruction.about_first else []
     ends += [index.passages[-1]] if instruction.about_last else []
     if worth and ranked.leads:
@@ -232,6 +254,35 @@ def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -
     if kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
         return index.passages[at + 1 : at + 2]
     return ()
+
+
+def _with_parts(chosen: _Chosen, search: _Search) -> _Chosen:
+    """With the best passage for each of the questions that are joined by `and`, if it is sure."""
+    first = list(chosen.first)
+    for part in map(parse, search.instruction.parts):
+        ranked = rank(search.index, part, search.text.data)
+        if part.words and ranked.hits and not ranked.is_weak and 2 * ranked.hits[0].words > ranked.words:
+            first.append(ranked.hits[0].passage)
+    first = list(dict.fromkeys(first))
+    return _Chosen(first, [one for one in chosen.others if one not in first])
+
+
+def _with_literals(chosen: _Chosen, quoted: Sequence[Literal], index: PassageIndex) -> _Chosen:
+    """Passages with the literals come first: those that were chosen for other words too before the others; of
+    several literals one passage each."""
+    before = [*chosen.first, *chosen.others]
+    first: list[Passage] = []
+    for one in quoted:
+        having = [index.passages[number] for number in one.numbers]
+        ordered = [*(passage for passage in before if passage in having), *having]
+        first += list(dict.fromkeys(ordered))[: 1 if len(quoted) > 1 else _MOST_OF_LITERAL]
+    return _Chosen(list(dict.fromkeys(first)), ()) if first else chosen
+
+
+def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, shown: list[Passage]) -> str:
+    numbers = {index.at(passage.start) for passage in shown}
+    said = [one.told(len(numbers.intersection(one.numbers))) for one in quoted if one.numbers]
+    return f"[{' '.join(said)}]"
 
 
 class _End(NamedTuple):

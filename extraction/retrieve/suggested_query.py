@@ -103,9 +103,6 @@ _A_TIME = words_of(
 _A_GROUP = words_of(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
 _SORTABLE = re.compile(r"\d{4}-\d\d(?:-\d\d)?|\d{4}/\d\d|\d{10,13}\Z|\d\d:\d\d")
 _PARTS = re.compile(r"[^\W\d_]+|\d+")
-_NAME = re.compile(r"(?<=[\w,;:] )[A-Z][a-z]\w+")
-"""A name within a sentence."""
-
 _UNNAMED = re.compile(r"column_\d+|value")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -138,7 +135,7 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested |
     if not found.sql:
         return None
     exact = (one for one in instruction.exact if one in instruction.text)
-    names = {word.lower() for word in (*_NAME.findall(instruction.text), *exact)}
+    names = {word.lower() for word in (*instruction.names, *exact)}
     used, without = _usage(found, instruction, names)
     if without and not used:
         return None
