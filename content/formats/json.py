@@ -39,6 +39,7 @@ _TUPLES = re.compile(rb"\s*\[\(")
 _MEMBERS_AIM = 300
 _HEAD = 256
 _DEEPEST = 64
+_LEAST_RECORDS, _RECORDS_SHARE = 5, 0.8
 _LONGEST_KEY = 200
 _LONGEST_PATH = 200
 
@@ -429,6 +430,7 @@ _NESTED = 12
 _INNER_BYTES = 110
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _ADJACENT = re.compile(rb"\}\s*\{|\]\s*\[")
+_RECORD_LINE = re.compile(rb'^\{[ \t]*"[^\n]*\}[ \t\r]*$', re.MULTILINE)
 _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
 
@@ -488,15 +490,24 @@ class Json(Format):
         return found[0] if len(found) == 1 else found
 
 
+def _are_most_bytes(head: bytes) -> bool:
+    """True for several records of which nearly all of the bytes are, such as those below a request."""
+    records = [*filter(_RECORD.match, head.split(b"\n"))]
+    return len(records) >= _LEAST_RECORDS and sum(map(len, records)) >= _RECORDS_SHARE * len(head)
+
+
 class Records(Json):
     kind = Kind.NDJSON
     noun = "JSON lines"
 
     def matches(self, sample: Sample) -> bool:
-        """Records one a line, with few other lines among them, or documents one after another."""
+        """Records one a line, with few other lines among them or before them, or documents one after
+        another."""
         lines, is_json = sample.lines, _JSON.match(sample.head) is not None
         if STAMP.match(sample.head) or not (is_json or b"{" in sample.head):
             return False
+        if not is_json and b"\n{" in sample.head and _are_most_bytes(sample.head):
+            return True
         if not is_json and not _RECORD.match(next((line for line in lines if line[:1] == b"{"), b"")):
             return False
         records = len([*filter(_RECORD.match, lines)])
@@ -507,7 +518,8 @@ class Records(Json):
         data = source.data
         bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
         keys: dict[str, Raw] = {}
-        start = max(0, data.find(bracket))
+        below = _RECORD_LINE.search(source.head)
+        start = below.start() if below else max(0, data.find(bracket))
         for value in _first_documents(data[start : start + _PART]):
             if isinstance(value, dict):
                 keys |= value
@@ -771,9 +783,11 @@ def _records(text: str) -> object:
         return json.loads("[" + ",".join(lines) + "]", parse_constant=_null)
     except (ValueError, RecursionError):
         pass
-    # Other lines may be among the records.
-    records = [line for line in lines if line[:1] in ("{", "[")]
-    if len(records) < len(lines) and all(_RECORD.match(line.encode("utf-8", "replace")) for line in records):
+    # Other lines may be among the records, and a request with JSON of its own above them.
+    is_record = [_RECORD.match(line.encode("utf-8", "replace")) is not None for line in lines]
+    below = lines[is_record.index(True) :] if True in is_record else []
+    records = [line for line in below if line[:1] in ("{", "[")]
+    if 0 < len(records) < len(lines) and all(_RECORD.match(line.encode("utf-8", "replace")) for line in records):
         return _documents("\n".join(records))
     return _documents(text)
 

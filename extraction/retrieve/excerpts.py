@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from content.formats.binary import readable
 from content.formats.format import Passage, Whole
+from content.formats.unseen import unseen_spans, without
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import whole
@@ -126,6 +128,10 @@ class Excerpts:
             yield body if body.endswith("\n") else body + "\n"
             note = ""
 
+    @cached_property
+    def _unseen(self) -> list[tuple[int, int]]:
+        return unseen_spans(self._data)
+
     def _page_text(self, excerpt: _Excerpt) -> str:
         """The text of a part of a page, whose ends may be within tags; "" without any."""
         data = self._data
@@ -134,7 +140,9 @@ class Excerpts:
             b">", max(0, start - _TAG_BYTES), start
         ):
             start = data.find(b">", start, excerpt.end) + 1 or start
-        piece = _OPEN_TAG.sub(b"", data[start : excerpt.end])
+        spans = self._unseen
+        seen = without(spans, [end for _, end in spans], data, start, excerpt.end)
+        piece = _OPEN_TAG.sub(b"", seen)
         lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
         return "".join(f"{line}\n" for line in lines if line)
 

@@ -290,7 +290,8 @@ CODE = (
     + "".join(f"def helper_{n}(value):\n    return value + {n}\n\n\n" for n in range(300))
     + "class Parser:\n    def read_header(self, line):\n"
     + "        # nothing to see\n" * 40
-    + "        if line == '%s: %d' % (self.name, 7):\n            self.on->bar()\n            raise TypeError\n\n"
+    + "        if line == '%s: %d' % (self.name, 7):\n            self.on->bar()\n"
+    + "            raise TypeError\n\n"
     + "".join(f"def other_{n}(value):\n    return value - {n}\n\n\n" for n in range(300))
 )
 

@@ -136,3 +136,15 @@ def test_a_title_is_said_below_the_shape() -> None:
         "JSON, object with keys title, rows",
         "“Orders of May”",
     ]
+
+
+def test_records_below_a_request_are_records() -> None:
+    request = 'PUT answers\n{\n  "mappings": {\n    "time": "date"\n  }\n}\n\n# The data\nPOST _bulk\n'
+    rows = "".join(f'{{ "index": {{ "_id": "{n}" }} }}\n{{"group": "a", "time": {n}}}\n' for n in range(200))
+    text = request + rows
+    kind, value = read_value(text.encode())
+    assert kind is Kind.NDJSON
+    assert isinstance(value, list)
+    assert len(value) == 400
+    said = about(text.encode(), text.encode()[-4096:], len(text), text.count("\n") + 1)
+    assert said.endswith("records with keys index._id, group, time")
