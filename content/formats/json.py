@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -784,12 +784,15 @@ def _records(text: str) -> object:
     except (ValueError, RecursionError):
         pass
     # Other lines may be among the records, and a request with JSON of its own above them.
-    is_record = [_RECORD.match(line.encode("utf-8", "replace")) is not None for line in lines]
-    below = lines[is_record.index(True) :] if True in is_record else []
+    below = dropwhile(lambda line: not _is_record(line), lines)
     records = [line for line in below if line[:1] in ("{", "[")]
-    if 0 < len(records) < len(lines) and all(_RECORD.match(line.encode("utf-8", "replace")) for line in records):
+    if 0 < len(records) < len(lines) and all(map(_is_record, records)):
         return _documents("\n".join(records))
     return _documents(text)
+
+
+def _is_record(line: str) -> bool:
+    return _RECORD.match(line.encode("utf-8", "replace")) is not None
 
 
 def _documents(text: str) -> list[object]:

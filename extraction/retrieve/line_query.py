@@ -79,6 +79,12 @@ _ENDING = words_of(
 _BEGINNING = words_of(
     r"\b(?:start\w*|begin\w*|prefix\w*)\s+(?:in|with|of|mit)\s+[\"'`]?(\S+?)[\"'`]?(?=[\s?!,;]|\.?\Z)"
 )
+_MENTIONED = re.compile(
+    r"\b(?:mention\w*|contain\w*|includ\w*|match\w*|with the (?:word|text|string)) "
+    r"(?:the (?:word|text|string) )?"
+    r"[\"'`]?([\w./:@-]*\w)",
+    re.IGNORECASE,
+)
 _EXTENSION = re.compile(
     r"(?<![\w.*])\*?(\.[A-Za-z][\w.]{0,8}\w)\s+(?:files?|paths?|entries)\b", re.IGNORECASE
 )
@@ -177,6 +183,12 @@ class LineQuery:
         """For each word or phrase that some lines hold, as long as lines hold all of them."""
         found: list[Condition] = []
         lines = self._lines
+        for word in _MENTIONED.findall(self._instruction.text):
+            # Also one that the sample does not hold.
+            sql, pattern, words = self._holding(word, is_whole=True)
+            found.append(Condition(sql, list(filter(pattern.search, lines))))
+            self._of_where += f" {words}"
+            lines = found[-1].lines or lines
         for sql, pattern, words in self._wanted():
             if len(found) == _MOST_CONDITIONS or any(word in self._of_where for word in words.split()):
                 continue

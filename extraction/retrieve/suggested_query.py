@@ -52,11 +52,11 @@ _PLAIN_WORDS = frozenset(_PLAIN.split())
 
 _ROWS_NOUN = words_of(
     r"\b(?:how many|number of|count of|which|what|most|fewest|wie viele|welche|cuántos|combien de|quanti)"
-    r"\s+(?:[\w-]+\s+){0,2}?([\w-]+)(?=\s+(?:are|is|was|were|have|has|had|do|does|did|there|with|in|of|from|for"
+    r"\s+((?:[\w-]+\s+){0,2}?[\w-]+)(?=\s+(?:are|is|was|were|have|has|had|do|does|did|there|with|in|of|from|for"
     r"|per|by|that|which|came|come|contain\w*|mention\w*|occur\w*|appear\w*|to|at|on|pro|por|par|hat|haben)\b"
     r"|\W*\Z|[?,.;])"
 )
-"""The noun of what is counted or compared."""
+"""What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
 
 _UNASKABLE = words_of(
     r"\b(?:not|without|except|excluding|other than|neither|never|n't|kein\w*|nicht|ohne|sin|sans|non)\b"
@@ -109,7 +109,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 class Suggested(NamedTuple):
     """A query that answers a question. `without` are the words of the question that it does not use, `names`
-    the names, identifiers and numbers. `is_sure`: it uses at least half of the words."""
+    the names, identifiers and numbers. `is_sure`: it uses most of the words."""
 
     sql: str
     without: tuple[str, ...]
@@ -141,7 +141,7 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested |
         return None
     lowered = found.sql.lower().replace("\\", "")
     left_out = tuple(name for name in names if name not in lowered and name.replace(",", "") not in lowered)
-    return Suggested(found.sql, without, left_out, used >= len(without))
+    return Suggested(found.sql, without, left_out, used > len(without) or not without)
 
 
 class _Found(NamedTuple):
@@ -161,7 +161,7 @@ def _over_rows(text: Source, instruction: ParsedInstruction, asked: "_Asked") ->
 
 def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -> _Found:
     nouns = _ROWS_NOUN.findall(instruction.text)
-    lines = LineQuery(text, instruction, nouns[0].lower() if nouns else "")
+    lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
     if not lines.has_records:
         return _Found("")
     if asked.function:
@@ -179,7 +179,8 @@ def _usage(found: _Found, instruction: ParsedInstruction, names: set[str]) -> tu
     """How many words of the question the query uses, and those that it does not. The word for the rows, as in
     `how many orders`, words of asking and pairs of characters do not count."""
     named = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', found.sql)} {found.sql}"))))
-    rows = {stem(noun.lower()) for noun in _ROWS_NOUN.findall(instruction.text)}
+    phrases = [phrase.lower().split() for phrase in _ROWS_NOUN.findall(instruction.text)]
+    rows = {stem(word) for phrase in phrases for word in (phrase[0], phrase[-1])}
     used, without = 0, list[str]()
     for word in dict.fromkeys(word.lower() for word in instruction.words):
         if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or not instruction.needs(word):
