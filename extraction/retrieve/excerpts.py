@@ -80,6 +80,9 @@ class Excerpts:
             max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
         )
         is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
+        if self._is_page and self._excerpts and not self._text_of_page(passage.start, passage.end):
+            # Nothing of it is to be shown.
+            return True
         if is_blank or passage.end - passage.start - known > self._left:
             return False
         alone = Whole(passage.start, passage.end, passage.path)
@@ -113,7 +116,7 @@ class Excerpts:
             place = self._place(one)
             piece = self._shown(one.start, one.end)
             body = decode_part(piece if self._is_text else readable(piece))
-            body = (self._page_text(one) if self._is_page else "") or body
+            body = (self._text_of_page(one.start, one.end) if self._is_page else "") or body
             if self._shown_before.is_known_passage(place, body):
                 yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
                 note = ""
@@ -132,17 +135,13 @@ class Excerpts:
     def _unseen(self) -> list[tuple[int, int]]:
         return unseen_spans(self._data)
 
-    def _page_text(self, excerpt: _Excerpt) -> str:
+    def _text_of_page(self, start: int, end: int) -> str:
         """The text of a part of a page, whose ends may be within tags; "" without any."""
-        data = self._data
-        start = excerpt.start
-        if data.rfind(b"<", max(0, start - _TAG_BYTES), start) > data.rfind(
-            b">", max(0, start - _TAG_BYTES), start
-        ):
-            start = data.find(b">", start, excerpt.end) + 1 or start
+        data, before = self._data, max(0, start - _TAG_BYTES)
+        if data.rfind(b"<", before, start) > data.rfind(b">", before, start):
+            start = data.find(b">", start, end) + 1 or start
         spans = self._unseen
-        seen = without(spans, [end for _, end in spans], data, start, excerpt.end)
-        piece = _OPEN_TAG.sub(b"", seen)
+        piece = _OPEN_TAG.sub(b"", without(spans, [last for _, last in spans], data, start, end))
         lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
         return "".join(f"{line}\n" for line in lines if line)
 

@@ -21,7 +21,7 @@ _LEAST_CHARS = 3
 _SHOWN, _EXTREMES = 10, 3
 _LEAST_KEYS = 2
 _MOST_CONDITIONS = 3
-_TEXT_CHARS = 160
+_TEXT_CHARS = 240
 _VERBATIM_WORDS = 30
 _MEASURED_SHARE = 0.3
 _ALIKE_LINES, _ALIKE_SHARE, _ALIKE_FIELDS = 400, 0.7, 2
@@ -50,6 +50,9 @@ _KEYS = (
 )
 """What a question asks for by a name that does not stand before it, and the pattern of it."""
 
+ALL_OF_LEVEL = words_of(
+    r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
+)
 _OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _MEASURES = (
@@ -141,6 +144,14 @@ class LineQuery:
         if not self._levels or EXTENT.search(self._instruction.text):
             return ""
         return "SELECT level, count(*) FROM data GROUP BY level ORDER BY 2 DESC"
+
+    def of_level(self) -> str:
+        """The lines of the levels that the question names, as in `which errors were logged`."""
+        where = self._where
+        if not (where and "level" in self._conditions[0].sql and ALL_OF_LEVEL.search(self._instruction.text)):
+            return ""
+        text = f"substr(text, 1, {_TEXT_CHARS}) AS text"
+        return f"SELECT line, {text} FROM data{where} LIMIT {_SHOWN}"  # noqa: S608
 
     def groups(self, *, descending: bool) -> str:
         """The number of the lines by what the question groups by, "" where that is not known."""

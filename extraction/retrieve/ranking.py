@@ -44,6 +44,7 @@ _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
 _SHORT = 4
+_FEW_WORDS = 20
 
 _SUFFIX = re.compile(r"(?:ing|ed|ies|es|s|ly|y|ions?|ments?)\Z")
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
@@ -62,6 +63,8 @@ class Hit:
     """The quoted texts, identifiers and numbers of the instruction that it holds as they are written."""
     is_labelled: bool = False
     """A line of it begins with such a word and the sign of a value, as in `total: 12`."""
+    is_short: bool = False
+    """It has few words besides markup."""
 
     @property
     def words(self) -> int:
@@ -321,7 +324,8 @@ def _look(
         if value is not None and value.search(text):
             score *= 1 + _VALUE
         asked_words = frozenset(asked for word, asked in held if asked and word[1].search(text))
-        return Hit(passage, score, asked_words, is_labelled=is_text and _is_labelled(text, held))
+        is_labelled = is_text and _is_labelled(text, held)
+        return Hit(passage, score, asked_words, frozenset(), is_labelled, len(text.split()) < _FEW_WORDS)
 
     return hit
 

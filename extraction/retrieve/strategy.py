@@ -47,13 +47,15 @@ _SAMPLE_BYTES = 300
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
 _TAIL_BYTES = 400
-_SELECTED_BYTES = 700
+_SELECTED_BYTES = 1300
 _MOST_OF_LITERAL = 4
+_BELOW_HEADING = 4
 
 # Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
 _CLEAR, _UNCLEAR = 0.25, 0.6
 _HEADER_BYTES = 1000
 _BESIDE = 5
+_OF_RECORDS = (Kind.CSV, Kind.JSON, Kind.NDJSON)
 _RUNNING = (Kind.TEXT, Kind.CODE, Kind.LOG)
 _DATE = re.compile(rb"\b(?:19|20)\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?")
 _ABOUT_MARKUP = re.compile(
@@ -231,7 +233,7 @@ def _chosen(
         best = ranked.hits[0] if ranked.hits else None
         more = [best.passage] if best and best.words > max(len(end.words), 1) else []
         return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
-    if not ranked.hits and ranked.absent:
+    if ranked.absent and not (ranked.hits and (ranked.hits[0].words or kind not in _OF_RECORDS)):
         return _Chosen([])
     worth = [hit.passage for hit in ranked.worth_showing]
     first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
@@ -253,6 +255,9 @@ def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -
         return ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
     if kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
         return index.passages[at + 1 : at + 2]
+    if kind is Kind.HTML and ranked.hits[0].is_short:
+        # What stands below a heading.
+        return index.passages[at + 1 : at + 1 + _BELOW_HEADING]
     return ()
 
 

@@ -28,7 +28,7 @@ from extraction.retrieve.asking import (
 )
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
-from extraction.retrieve.line_query import LineQuery
+from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery
 from extraction.retrieve.ranking import stem
 
 _READ_BYTES = 1 << 20
@@ -45,7 +45,7 @@ _PLAIN = """
 total count number data rows row records entries items lines events messages files paths requests responses
 name names times occurrences results came come comes contain contains contained give given hold holds listed
 made mention mentions mentioned named occur occurs occurred appear appears return returned returns say says
-use used uses
+use used uses logged occurred happened
 """
 _PLAIN_WORDS = frozenset(_PLAIN.split())
 """Words of the rows and verbs, which say little about which rows are meant."""
@@ -171,6 +171,7 @@ def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -
         lines.extreme(descending=asked.descending is True) if is_compared and not asked.count else "",
         lines.groups(descending=asked.descending is not False) if is_compared or asked.groups else "",
         lines.count() if asked.count else "",
+        lines.of_level() if asked.levels else "",
     )
     return _Found(next(filter(None, queries), ""), lines.uses)
 
@@ -224,6 +225,7 @@ class _Asked:
     latest: bool | None
     groups: bool
     distinct: bool
+    levels: bool
 
     @classmethod
     def of(cls, instruction: ParsedInstruction) -> "_Asked | None":
@@ -233,11 +235,12 @@ class _Asked:
         function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
         count = COUNT.search(text) is not None
         distinct = DISTINCT.search(text) is not None
-        if not (most or least or function or count or distinct or latest is not None):
+        levels = ALL_OF_LEVEL.search(text) is not None
+        if not (most or least or function or count or distinct or levels or latest is not None):
             return None
         descending = most if most != least else None
         groups = GROUP.search(text) is not None
-        return cls(count, function, descending, latest, groups, distinct)
+        return cls(count, function, descending, latest, groups, distinct, levels)
 
 
 class _Table:
