@@ -66,10 +66,10 @@ def about(
 
 
 _QUERY = (
-    "To count, group or compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1; a literal: pattern = …"
+    "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1; a literal: pattern = …"
 )
 _OF_LINES = " WHERE matches(text, '…')"
-_PATTERN = "To find or count what you can spell: pattern = …"
+_PATTERN = "Find or count a literal: pattern = …"
 
 
 def about_of(source: Source, max_bytes: int = MAX_BYTES, *, names_arguments: bool = False) -> str:

@@ -55,7 +55,7 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
         "\n\nplain text\n“line 0 of the log”\n"
-        "To find or count what you can spell: pattern = …"
+        "Find or count a literal: pattern = …"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG

@@ -224,7 +224,7 @@ def how(text: str) -> str:
 
 def counts(rows: str) -> str:
     query = f"SELECT {rows} GROUP BY 1"
-    return f"To count, group or compare: query = {query}; a literal: pattern = …"
+    return f"Count, group, compare: query = {query}; a literal: pattern = …"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_the_query_that_is_said_runs() -> None:
     "text", ["A sentence of prose. " * 90, "import os\n" * 90, PAGE, json.dumps({"a": 1})]
 )
 def test_of_what_has_no_rows_a_pattern_is_said(text: str) -> None:
-    assert how(text) == "To find or count what you can spell: pattern = …"
+    assert how(text) == "Find or count a literal: pattern = …"
 
 
 def test_how_to_ask_is_whole_beside_long_names_and_titles() -> None:
