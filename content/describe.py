@@ -65,9 +65,7 @@ def about(
     return about_of(source, max_bytes, names_arguments=names_arguments)
 
 
-_QUERY = (
-    "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1; a literal: pattern = …"
-)
+_QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1; a literal: pattern = …"
 _OF_LINES = " WHERE matches(text, '…')"
 _PATTERN = "Find or count a literal: pattern = …"
 

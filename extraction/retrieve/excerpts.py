@@ -18,6 +18,7 @@ from extraction.source import Source
 
 _NEWLINE = ord("\n")
 _TAG_BYTES = 2000
+_BETWEEN_CELLS = re.compile(rb"(</t[dh]>)\s+(?=<t[dh]\b)", re.IGNORECASE)
 _OPEN_TAG = re.compile(rb"<[^<>]*\Z")
 
 
@@ -142,6 +143,7 @@ class Excerpts:
             start = data.find(b">", start, end) + 1 or start
         spans = self._unseen
         piece = _OPEN_TAG.sub(b"", without(spans, [last for _, last in spans], data, start, end))
+        piece = _BETWEEN_CELLS.sub(rb"\1", piece)
         lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
         return "".join(f"{line}\n" for line in lines if line)
 

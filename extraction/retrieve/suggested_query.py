@@ -233,6 +233,9 @@ class _Asked:
         most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
         function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
+        if latest is not None and function == "sum":
+            # The latest total is one of the totals.
+            function = ""
         count = COUNT.search(text) is not None
         distinct = DISTINCT.search(text) is not None
         levels = ALL_OF_LEVEL.search(text) is not None

@@ -145,7 +145,7 @@ SHOWN = [
         "a table of a page",
         HTML,
         "Town 321",
-        ["columns: Town | People 2020", "<tr>\n<td>Town 321</td>\n<td>396114</td>\n</tr>"],
+        ["columns: Town | People 2020", "\nTown 321 | 396114 |\n"],
     ),
     ("CSV", CSV, '"town 654"', ["under line 1 · 2 of 2 words]\nid,city,amount\n", "\n654,town 654,1962\n"]),
     ("TSV", TSV, '"town 654"', [" under line 1 · ", "]\nid\tcity\tamount\n", "\n654\ttown 654\t1962\n"]),
