@@ -131,13 +131,13 @@ def _level(line: bytes) -> str | None:
 
 
 _WEIGHT = {name: place for place, name in enumerate(_BY_WEIGHT)}
-_GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
+GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
 
 
 def gravity(line: bytes) -> int | None:
     """The place of the level of a warning or something graver, 0 the gravest; None for any other line."""
     level = _level(line)
-    return _WEIGHT[level] if level in _GRAVEST else None
+    return _WEIGHT[level] if level in GRAVEST else None
 
 
 def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:

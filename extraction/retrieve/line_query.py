@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from content.formats.log import levels
+from content.formats.log import GRAVEST, levels
 from content.kind import Kind
 from content.relation import text_of
 from content.source import Source
@@ -113,6 +113,7 @@ class LineQuery:
         self._lines = [line.rstrip("\r") for line in self._head.split("\n") if line]
         self._of_form = self._words_of_form()
         self._levels = [name for name, _ in levels(text)] if self._kind is Kind.LOG else []
+        self._level_of = text.format.of_lines(text).get("level")
         self._of_where = ""
         self._everywhere: set[str] = set()
 
@@ -194,6 +195,9 @@ class LineQuery:
         """For each word or phrase that some lines hold, as long as lines hold all of them."""
         found: list[Condition] = []
         lines = self._lines
+        if (of_level := self._of_levels()) is not None:
+            found.append(of_level)
+            lines = of_level.lines or lines
         for word in _MENTIONED.findall(self._instruction.text):
             # Also one that the sample does not hold.
             sql, pattern, words = self._holding(word, is_whole=True)
@@ -212,14 +216,25 @@ class LineQuery:
                 lines = held
         return found
 
+    def _of_levels(self) -> Condition | None:
+        """The lines of the levels that the question names. The sample need not hold the gravest."""
+        level_of = self._level_of
+        if not self._levels or level_of is None:
+            return None
+        stems = {stem(word.lower()): word.lower() for word in self._instruction.words}
+        known = dict.fromkeys((*self._levels, *GRAVEST))
+        named = [name for name in known if stem(name.lower()) in stems]
+        if not named:
+            return None
+        lines = [line for line in self._lines if level_of(line.encode()) in named]
+        named = [name for name in named if name in self._levels] or named[:1]
+        self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in named)
+        listed = ", ".join(map(text_of, named))
+        return Condition(f"level IN ({listed})" if len(named) > 1 else f"level = {listed}", lines)
+
     def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], str]]:
         """Conditions that the question may mean, as SQL and as a pattern, with their words, best first."""
         asked = self._instruction
-        stems = {stem(word.lower()): word.lower() for word in asked.words}
-        if named := [name for name in self._levels if stem(name.lower()) in stems]:
-            listed = ", ".join(map(text_of, named))
-            sql = f"level IN ({listed})" if len(named) > 1 else f"level = {listed}"
-            yield sql, re.compile("|".join(named)), " ".join(stems[stem(name.lower())] for name in named)
         for pattern, form in ((_ENDING, "{}$"), (_EXTENSION, "{}$"), (_BEGINNING, "^{}")):
             for found in pattern.finditer(asked.text):
                 yield _matching(form.format(_literal(found[1])), found[1].lower())

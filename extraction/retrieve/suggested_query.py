@@ -58,6 +58,7 @@ _ROWS_NOUN = words_of(
 )
 """What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
 
+_EACH = words_of(r"\b(?:for each|for every|per|each|every)\b")
 _UNASKABLE = words_of(
     r"\b(?:not|without|except|excluding|other than|neither|never|n't|kein\w*|nicht|ohne|sin|sans|non)\b"
     r"|\b(?:between|after|before|since|until|during|within)\b.{0,30}?\d|不|没有"
@@ -170,7 +171,7 @@ def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -
     queries = (
         lines.extreme(descending=asked.descending is True) if is_compared and not asked.count else "",
         lines.groups(descending=asked.descending is not False) if is_compared or asked.groups else "",
-        lines.count() if asked.count else "",
+        lines.count() if asked.count and not _EACH.search(instruction.text) else "",
         lines.of_level() if asked.levels else "",
     )
     return _Found(next(filter(None, queries), ""), lines.uses)
@@ -254,6 +255,7 @@ class _Table:
         self._columns = columns_of(rows)[:_MOST_COLUMNS]
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
+        self._names = instruction.names
         self._content_words = list(dict.fromkeys(word.lower() for word in instruction.words))
         parts = [part.lower() for part in _PARTS.findall(instruction.text) if len(part) > 2]
         self._words = list(dict.fromkeys((*self._content_words, *parts)))
@@ -500,7 +502,17 @@ class _Table:
                 name = spelled(column.name)
                 conditions.append(f"{name} IN ({listed})" if len(found) > 1 else f"{name} = {listed}")
                 columns.add(column.name)
+        conditions += self._of_names(columns)
         return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), columns
+
+    def _of_names(self, columns: set[str]) -> Iterator[str]:
+        """For each name in the question that is the whole of a cell in another column."""
+        for name in self._names:
+            for column in self._columns:
+                cells = (cell for cell in self._cells(column) if isinstance(cell, str))
+                if column.name not in columns and any(cell.lower() == name.lower() for cell in cells):
+                    yield f"{spelled(column.name)} = {text_of(name)}"
+                    break
 
     def _comparisons(self) -> Iterator[str]:
         for sign, pattern in ((">", _MORE), ("<", _FEWER)):
