@@ -54,6 +54,7 @@ ALL_OF_LEVEL = words_of(
     r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
 )
 _OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
+_QUOTED = (r"'([^']{1,80})'", r"\"([^\"]{1,80})\"")
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _MEASURES = (
     (
@@ -296,7 +297,7 @@ class LineQuery:
             and bare not in self._of_where
             and not is_of_asking(word)
         ]
-        for pattern in (*known, *behind):
+        for pattern in (*known, *behind, *_QUOTED):
             found = Counter(_parts(pattern, lines))
             if len(found) >= _LEAST_KEYS and found.total() > len(found):
                 return f"part(text, {text_of(pattern)})"

@@ -20,6 +20,7 @@ from content.text import clip, count_of, cut_head, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
+from extraction.retrieve.contents import contents
 from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
@@ -123,7 +124,7 @@ async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Q
         return _Queried()
     is_sure = suggested.is_sure and not suggested.names
     named = _Queried(f"[To answer from all rows, query: {suggested.sql}]\n", is_sure)
-    if task.select is None or not suggested.is_sure:
+    if task.select is None:
         return named._replace(is_answer=False)
     selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
     if selected is None:
@@ -134,7 +135,7 @@ async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Q
         return _Queried()
     words = [word for word in suggested.without if stem(word) not in lowered]
     without = f"[Not in the query: {', '.join(words)}.]\n" if words else ""
-    return _Queried(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", is_answer=True)
+    return _Queried(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
 
 
 def _whole(task: Task, text: Text, instruction: ParsedInstruction, queried: str) -> Answer:
@@ -170,6 +171,9 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
         return _complete(named + other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
     quoted = literals(text, index, instruction)
+    if (listed := contents(text, instruction)) and ranked.is_weak:
+        return _complete(named + listed, total, max_bytes)
+    named += listed
     absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     chosen = _chosen(index, instruction, ranked, end, text.format.kind)
     chosen = _with_parts(chosen, search) if end is None and not ranked.is_weak else chosen
@@ -191,7 +195,7 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
     excerpts = Excerpts(
         source, text, most, not is_weak, task.shown_before, _ABOUT_MARKUP.search(task.extract) is not None
     )
-    is_clear = ranked.leads or end is not None or has_literal
+    is_clear = ranked.leads or end is not None or has_literal or bool(named)
     aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
     shown = list(takewhile(excerpts.add, chosen.first))
     others = chosen.others if shown else ()

@@ -74,12 +74,17 @@ async def test_the_query_is_run_and_is_the_whole_answer(
 
 
 async def test_a_query_that_leaves_out_a_name_is_no_answer(client: httpx.AsyncClient) -> None:
+    body = await asked(client, await keep(client, JSON), "How many orders of each state came from Reykjavik?")
+    assert "query:" not in body
+
+
+async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: httpx.AsyncClient) -> None:
     rows = [(f"city {n}", n * 7919 % 100_003) for n in range(900)] + [("Reykjavik", 777_677)]
     random.Random(7).shuffle(rows)
     body = await asked(
         client, await keep(client, repr(rows)), "How many people live in the city of Reykjavik?"
     )
-    assert "[From all rows" not in body
+    assert "[Not in the query: " in body
     assert "777677" in body
 
 
@@ -120,3 +125,17 @@ async def test_a_word_that_lines_are_to_hold_is_a_condition_also_where_it_is_rar
     body = await asked(client, await keep(client, log), "How many ERROR lines mention zeppelin?")
     assert "matches(text, 'zeppelin')" in body
     assert body.endswith("\n3\n")
+
+
+async def test_the_headings_below_the_one_that_is_named_are_listed(client: httpx.AsyncClient) -> None:
+    words = "Nothing of note is written here, and few read it.\n\n" * 3
+    steps = "".join(f"### P{n}: Move the {n}th part\n\n{words * 3}#### Why\n\n{words}" for n in range(1, 15))
+    text = f"# Plan\n\n{words}## Work packages\n\n{words}{steps}## Notes\n\n{words}"
+    body = await asked(
+        client, await keep(client, text + words * 90), "Which work packages does the plan have?"
+    )
+    first, *listed = body.splitlines()
+    assert first == "[14 headings below “Work packages” (line 9):]"
+    assert [line.partition(" (line ")[0] for line in listed[:14]] == [
+        f"P{n}: Move the {n}th part" for n in range(1, 15)
+    ]
