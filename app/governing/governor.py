@@ -60,14 +60,11 @@ async def govern(
     body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, detector_of(rt, policy))
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
-        viewed, is_viewed, has_secrets = None, body.is_viewed, body.has_secrets
-        if has_secrets:
-            body.mask(await rt.redactions.key_of(session, rt.ledger))
-        if (is_viewed or has_secrets) and entered.receipt is None:
-            viewed = await body.viewed()
-        if is_viewed and entered.receipt is None:
-            policy = view.bounded(policy)
-        measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
+        measured = MeasuredResult(result, session, model, policy, body, measure, None, budget)
+        is_viewed = body.is_viewed
+        if is_viewed or body.has_secrets:
+            measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
+            policy = measured.policy
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.answer_retry(entered.receipt)
@@ -94,6 +91,17 @@ async def govern(
         return await call.outcome(receipt, whole)
     finally:
         await body.close()
+
+
+async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) -> MeasuredResult:
+    """Masks the secrets, and measures what the masks and the view caps leave, unless it is a retry."""
+    body, policy = measured.body, measured.policy
+    if body.has_secrets:
+        body.mask(await rt.redactions.key_of(measured.session, rt.ledger))
+    if is_retry:
+        return measured
+    viewed = await body.viewed()
+    return replace(measured, viewed=viewed, policy=view.bounded(policy) if body.is_viewed else policy)
 
 
 async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:

@@ -130,14 +130,6 @@ def test_a_record_that_is_cut_is_named_and_not_left_out() -> None:
         read_value(b'{"a": 1}\n{"a": 2}\n{"a": 3')
 
 
-def test_a_title_is_said_below_the_shape() -> None:
-    data = json.dumps({"title": "Orders of May", "rows": [1, 2, 3]}).encode()
-    assert about(data, data, len(data), 1).splitlines() == [
-        "JSON, object with keys title, rows",
-        "“Orders of May”",
-    ]
-
-
 def test_records_below_a_request_are_records() -> None:
     request = 'PUT answers\n{\n  "mappings": {\n    "time": "date"\n  }\n}\n\n# The data\nPOST _bulk\n'
     rows = "".join(f'{{ "index": {{ "_id": "{n}" }} }}\n{{"group": "a", "time": {n}}}\n' for n in range(200))
