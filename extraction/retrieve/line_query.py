@@ -27,9 +27,9 @@ _MEASURED_SHARE = 0.3
 _ALIKE_LINES, _ALIKE_SHARE, _ALIKE_FIELDS = 400, 0.7, 2
 _UNIT_WORDS = """
 line lines event events entry entries message messages times log logs file files path paths request requests
-response responses name names
+response responses name names contain mention include match say hold show return
 """
-_UNITS = frozenset(_UNIT_WORDS.split())
+_UNIT_STEMS = frozenset(map(stem, _UNIT_WORDS.split()))
 """Words for a line or a part of it, which the line need not hold."""
 
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
@@ -47,12 +47,21 @@ _KEYS = (
         r"\.(\w{1,8})(?::|$)",
     ),
     (re.compile(r"\bhours?\b", re.IGNORECASE), r"(\d\d):\d\d:\d\d"),
+    (
+        re.compile(r"\b(?:days?|dates?|daily)\b", re.IGNORECASE),
+        r"\b(\d{4}-\d\d-\d\d|\d\d/[A-Z][a-z]{2}/\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d-\d\d)[ T:]",
+    ),
+    (
+        re.compile(r"\b(?:files?|pages?|urls?|paths?|resources?|endpoints?)\b", re.IGNORECASE),
+        r'"[A-Z]{3,7} (\S+)',
+    ),
 )
 """What a question asks for by a name that does not stand before it, and the pattern of it."""
 
 ALL_OF_LEVEL = words_of(
     r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
 )
+_OF_LINES = words_of(r"\blines\b")
 _OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
 _QUOTED = (r"'([^']{1,80})'", r"\"([^\"]{1,80})\"")
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -126,7 +135,7 @@ class LineQuery:
 
     def uses(self, word: str) -> bool:
         """True for a word that the queries here stand for, or that lines need not hold."""
-        return word in self._of_form or word in _UNITS or word in self._everywhere
+        return word in self._of_form or stem(word) in _UNIT_STEMS or word in self._everywhere
 
     @property
     def has_records(self) -> bool:
@@ -135,6 +144,9 @@ class LineQuery:
             return False
         if self._kind is not Kind.TEXT:
             return self._kind in _KINDS
+        text = self._instruction.text
+        if _OF_LINES.search(text) and _MENTIONED.search(text):
+            return True
         fields = [len(line.split()) for line in self._lines[:_ALIKE_LINES]]
         count, most = Counter(fields).most_common(1)[0]
         return count >= _ALIKE_FIELDS and most >= _ALIKE_SHARE * len(fields)
@@ -297,9 +309,9 @@ class LineQuery:
             and bare not in self._of_where
             and not is_of_asking(word)
         ]
-        for pattern in (*known, *behind, *_QUOTED):
+        for pattern in (*known, *behind, *(() if known else _QUOTED)):
             found = Counter(_parts(pattern, lines))
-            if len(found) >= _LEAST_KEYS and found.total() > len(found):
+            if found.total() > len(found) >= (1 if pattern in known else _LEAST_KEYS):
                 return f"part(text, {text_of(pattern)})"
         return ""
 

@@ -46,6 +46,8 @@ QUESTIONS = [
     (JSON, "Which order has the largest amount?", "| 1008"),
     (ACCESS, "How many requests returned 404?", "\n150\n"),
     (ACCESS, "How many requests per status code?", "404 | 150"),
+    (ACCESS, "Which page was requested most often?", "/page0 | 116"),
+    (ACCESS, "How many requests per day?", "17/May/2024 | 1500"),
     (ACCESS, "What is the largest response size?", largest([n * 7919 % 5003 for n in range(1500)])),
     (ACCESS, "number of requests from Googlebot that returned 404",
      f"\n{sum(n % 10 == 3 and n % 4 > 0 for n in range(1500))}\n"),
@@ -57,6 +59,8 @@ QUESTIONS = [
     (PATHS, "How many files end in .txt?", "\n600\n"),
     (PATHS, "Which file has the longest name?", "x" * 25),
     (RECORDS, "How many workers failed?", f"\n{sum(n % 11 == 2 for n in range(1500))}\n"),
+    ("The ferry leaves at noon.\nIt is late, as ever, and nobody knows why.\n" * 300,
+     "How many lines contain ferry?", "\n300\n"),
     (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
 ]  # fmt: skip
 
