@@ -178,6 +178,11 @@ class LineQuery:
             f"GROUP BY found ORDER BY 2 {'DESC' if descending else 'ASC'} LIMIT {_SHOWN}"
         )
 
+    def distinct(self) -> str:
+        """The number of different parts by which the question groups."""
+        key, where = self._key(), self._where
+        return f"SELECT count(DISTINCT {key}) FROM data{where}" if key else ""  # noqa: S608
+
     def extreme(self, *, descending: bool) -> str:
         """The lines with the largest or smallest number that the question compares."""
         found = self._measure()

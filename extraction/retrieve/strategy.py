@@ -91,10 +91,10 @@ async def _answered(task: Task, text: Text) -> Answer:
         return _unreadable(task.source, file, task.max_bytes)
     instruction = parse(task.extract)
     queried = _Queried() if file else await _queried(task, text, instruction)
-    if len(stored) <= task.max_bytes and not file:
-        return _whole(task, text, instruction, queried.text)
     if queried.is_answer:
         return _complete(queried.text, 1, task.max_bytes)
+    if len(stored) <= task.max_bytes and not file:
+        return _whole(task, text, instruction, queried.text)
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
@@ -309,7 +309,10 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
     if is_ascending is None:
         return _by_date(index, text, ranked, is_newest=instruction.about_newest)
     is_last = instruction.about_newest == is_ascending
-    words = [word for word in instruction.ordered_words if index.count(word)]
+    exact = [one for one in instruction.exact if one in instruction.text and index.count(one)]
+    inside = " ".join(exact).lower()
+    ordered = (word for word in instruction.ordered_words if word not in inside)
+    words = [*exact, *(word for word in ordered if index.count(word))]
     if text.format.kind is Kind.CSV:
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()

@@ -167,6 +167,8 @@ def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -
         return _Found("")
     if asked.function:
         return _Found(lines.aggregate(asked.function), lines.uses)
+    if asked.distinct:
+        return _Found(lines.distinct(), lines.uses)
     is_compared = asked.descending is not None
     queries = (
         lines.extreme(descending=asked.descending is True) if is_compared and not asked.count else "",

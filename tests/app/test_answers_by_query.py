@@ -56,6 +56,7 @@ QUESTIONS = [
      f"\n{sum(n % 18 == 1 for n in range(1500))}\n"),
     (LOG, "average ms that a request took",
      f"\n{round(sum(n * 37 % 911 for n in range(1500)) / 1500, 2)}\n"),
+    (ACCESS, "How many different IP addresses made requests?", "\n9\n"),
     (PATHS, "How many files end in .txt?", "\n600\n"),
     (PATHS, "Which file has the longest name?", "x" * 25),
     (RECORDS, "How many workers failed?", f"\n{sum(n % 11 == 2 for n in range(1500))}\n"),
