@@ -6,15 +6,15 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import pytest
-from redis._parsers import AsyncCommandsParser
 
-from storage.redis import connection, url
+from storage.redis import server as one_server
+from storage.redis import url
 
 HOST = "127.0.0.1"
 _FORM_SECONDS = 60.0
@@ -189,10 +189,9 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture
 def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine does not make Redis seem slow."""
-    for name in ("CONNECT_SECONDS", "NODE_SECONDS"):
-        monkeypatch.setattr(url, name, 60.0)
+    monkeypatch.setattr(url, "CONNECT_SECONDS", 60.0)
     for name in ("REQUEST_SECONDS", "BUSY_SECONDS"):
-        monkeypatch.setattr(connection, name, 60.0)
+        monkeypatch.setattr(one_server, name, 60.0)
 
 
 @pytest.fixture
@@ -204,23 +203,8 @@ def redis_url(redis_server: RedisServer) -> str:
 
 @pytest.fixture(scope="session")
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    place = tmp_path_factory.mktemp("cluster")
-    with RedisCluster(place) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AsyncCommandsParser, "initialize", _initialize_once())
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-
-
-def _initialize_once() -> Callable[[AsyncCommandsParser, Any], Awaitable[None]]:
-    """Each client of a cluster reads the table of all commands, which takes 15 ms: only the first asks."""
-    ask, known = AsyncCommandsParser.initialize, dict[str, Any]()
-
-    async def initialize(parser: AsyncCommandsParser, node: Any = None) -> None:
-        if not known:
-            await ask(parser, node)
-            known.update(parser.commands)
-        parser.node, parser.commands = node, known
-
-    return initialize
 
 
 @pytest.fixture
