@@ -34,13 +34,19 @@ class LineOutput(Protocol):
 
 class LineWriter(Generic[T]):
     """Writes items in the order in which they were put. Those past `most_waiting`, and those that cannot be
-    written, are dropped and counted.
+    written, are dropped and counted. `tell` is called with the reason when that begins, and again only after
+    half of the queue was free and a line was written.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
 
     def __init__(
-        self, name: str, output: LineOutput, encode: Callable[[T], bytes], most_waiting: int
+        self,
+        name: str,
+        output: LineOutput,
+        encode: Callable[[T], bytes],
+        most_waiting: int,
+        tell: Callable[[str], None] = lambda why: None,
     ) -> None:
         # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
         self._waiting: queue.SimpleQueue[T | threading.Event | None] = queue.SimpleQueue()
@@ -49,6 +55,8 @@ class LineWriter(Generic[T]):
         self._most_waiting = most_waiting
         self._overflowed = 0
         self._failed = 0
+        self._tell = tell
+        self._is_told = False
         self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
         self._thread.start()
 
@@ -67,6 +75,9 @@ class LineWriter(Generic[T]):
             self._waiting.put(item)
         else:
             self._overflowed += 1
+            self._dropped(
+                f"{self._most_waiting} lines wait to be written: its reader or its disk is too slow."
+            )
 
     def flush(self, seconds: float) -> None:
         """Returns when all items are written, or after so many seconds."""
@@ -85,6 +96,11 @@ class LineWriter(Generic[T]):
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def _dropped(self, why: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._tell(why)
+
     def _write_waiting(self) -> None:
         while (item := self._waiting.get()) is not None:
             if isinstance(item, threading.Event):
@@ -92,8 +108,11 @@ class LineWriter(Generic[T]):
                 continue
             try:
                 self._output.write(self._encode(item))
-            except OSError:
+            except OSError as error:
                 self._failed += 1
+                self._dropped(f"it cannot be written: {os.strerror(error.errno or 0)}.")
+            else:
+                self._is_told &= self._waiting.qsize() > self._most_waiting // 2
         self._output.close()
 
 

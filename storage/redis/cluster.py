@@ -8,7 +8,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
@@ -43,7 +42,8 @@ class Cluster:
         self._is_stale = True
         self._learn_at = float("-inf")
         self._learning: asyncio.Task[None] | None = None
-        self._asked = set[asyncio.Task[list[SlotRange]]]()
+        self._asked = set[asyncio.Task[list[SlotRange] | StorageError]]()
+        self._why_unknown = "No server of the Redis cluster can be reached. Try again."
         for address in url.hosts:
             self._at(address)
 
@@ -113,7 +113,7 @@ class Cluster:
         if not self._owners and self._learning is not None:
             await asyncio.wait([self._learning], timeout=server.REQUEST_SECONDS)
         if not self._owners:
-            raise StoreUnavailable("No server of the Redis cluster can be reached. Try again.")
+            raise StoreUnavailable(self._why_unknown)
         return self._owners
 
     def _start_learning(self) -> None:
@@ -133,13 +133,15 @@ class Cluster:
         self._asked.update(asked)
         best, most = list[SlotRange](), 0
         for answer in asyncio.as_completed(asked):
-            with suppress(StorageError):
-                ranges = await answer
-                covered = sum(last - first + 1 for first, last, _ in ranges)
-                if covered > most:
-                    best, most = ranges, covered
-                if most == REDIS_CLUSTER_HASH_SLOTS:
-                    break
+            ranges = await answer
+            if isinstance(ranges, StorageError):
+                self._why_unknown = ranges.detail
+                continue
+            covered = sum(last - first + 1 for first, last, _ in ranges)
+            if covered > most:
+                best, most = ranges, covered
+            if most == REDIS_CLUSTER_HASH_SLOTS:
+                break
         self._asked = {one for one in self._asked if not one.done()}
         self._is_stale |= most < REDIS_CLUSTER_HASH_SLOTS
         if best:
@@ -165,19 +167,20 @@ def _slot_of(key: str) -> int:
     return key_slot(key.encode())
 
 
-async def _slots_of(asked: Server) -> list[SlotRange]:
-    """Raises StorageError."""
-    (reply,) = await asked.send([("CLUSTER", "SLOTS")])
-    if isinstance(reply, Exception):
-        raise translated(reply)
+async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
     try:
+        (reply,) = await asked.send([("CLUSTER", "SLOTS")])
+        if isinstance(reply, Exception):
+            return translated(reply)
         return [
             (int(first), int(last), [_address(node, asked) for node in nodes])
             for first, last, *nodes in reply
             if 0 <= first <= last < REDIS_CLUSTER_HASH_SLOTS and nodes
         ]
+    except StorageError as error:
+        return error
     except (TypeError, ValueError, LookupError, AttributeError):
-        raise StoreUnavailable("A server of the Redis cluster answers what it was not asked for.") from None
+        return StoreUnavailable("A server of the Redis cluster answers with nonsense. Is it a Redis?")
 
 
 def _address(node: list[Any], asked: Server) -> Address:
