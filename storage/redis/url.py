@@ -11,6 +11,7 @@ sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_
 `ssl_check_hostname`; for sentinel: `sentinel_username` and `sentinel_password`.
 """
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -21,6 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
 
 from domain.errors import ConfigError, unknown_key
 
@@ -91,7 +93,7 @@ def parse_redis_url(url: str) -> RedisUrl:
 
 def client_of(url: RedisUrl, address: tuple[str, int] | None = None) -> Redis:
     """The client of one server, or of the primary that sentinels name. `address`: a server of a cluster. With
-    RESP2 and without driver info a new connection sends only AUTH and SELECT. A timeout is final."""
+    RESP2 and without driver info a new connection sends only AUTH, SELECT and ECHO. A timeout is final."""
     options: dict[str, Any] = {
         **url.credentials,
         "socket_connect_timeout": CONNECT_SECONDS,
@@ -102,16 +104,27 @@ def client_of(url: RedisUrl, address: tuple[str, int] | None = None) -> Redis:
         "driver_info": None,
         "max_connections": url.max_connections,
     }
+    asking = {**options, "username": None, "password": None, **url.sentinel_credentials}
+    options["redis_connect_func"] = _greet
     if url.kind == "sentinel":
         secured = {} if url.tls is None else {"ssl": True, **url.tls}
-        asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}
-        asking["socket_timeout"] = CONNECT_SECONDS
+        asking |= {**secured, "socket_timeout": CONNECT_SECONDS}
         sentinel = Sentinel(url.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
         primary: Redis = sentinel.master_for(url.service, db=url.db, **secured, **options)
         return primary
     host, port = address or url.hosts[0]
     connecting = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
     return Redis.from_pool(ConnectionPool(host=host, port=port, db=url.db, **connecting, **options))
+
+
+async def _greet(connection: Any) -> None:
+    """Connects as redis-py does. Raises InvalidResponse for what is no Redis: it may take every command, and
+    keep nothing."""
+    await connection.on_connect()
+    greeting = secrets.token_bytes(4).hex()
+    await connection.send_command("ECHO", greeting)
+    if await connection.read_response() != greeting.encode():
+        raise InvalidResponse("This is no Redis.")
 
 
 def _credentials(user: str, password: str) -> dict[str, str]:

@@ -187,6 +187,8 @@ async def test_one_restart_between_two_commands_goes_unnoticed(client: Client, o
 
 async def test_a_request_waits_for_slow_answers_no_longer_in_all_than_for_one(client: Client) -> None:
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = (await reader.read(1 << 16)).split(b"\r\n")[-2]
+        writer.write(b"+%b\r\n" % greeting)
         while await reader.read(1 << 16):
             await asyncio.sleep(0.4)
             writer.write(b"+late\r\n")
@@ -360,6 +362,7 @@ class Newer:
                 size = int((await reader.readline())[1:])
                 parts.append((await reader.readexactly(size + 2))[:-2])
             said.append(b" ".join(parts))
+            answers[b"ECHO"] = b"+%b\r\n" % parts[-1]
             writer.write(answers.get(parts[0], b"+OK\r\n"))
         writer.close()
 

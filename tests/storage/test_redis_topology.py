@@ -10,7 +10,7 @@ import pytest
 from domain.errors import StoreUnavailable
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.server import REQUEST_SECONDS
-from tests.redis_server import HOST, RedisCluster, RedisServer
+from tests.redis_server import HOST, RedisCluster, RedisServer, text_of_reply
 from tests.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.anyio
@@ -25,12 +25,6 @@ async def opened(url: str) -> AsyncIterator[RedisConnection]:
         yield client
     finally:
         await client.close()
-
-
-def text(reply: bytes) -> str:
-    """The text of a bulk string or an integer."""
-    lines = reply.decode().split("\r\n")
-    return lines[1] if reply.startswith(b"$") else lines[0][1:]
 
 
 async def until_answered(client: RedisConnection) -> bytes:
@@ -60,8 +54,8 @@ async def test_commands_over_many_slots_are_answered_in_their_order(redis_cluste
 @pytest.mark.usefixtures("patient_redis")
 async def test_a_slot_that_moves_is_followed(redis_cluster: RedisCluster, redis_cluster_url: str) -> None:
     nodes = redis_cluster.nodes
-    ids = [text(node.ask("CLUSTER", "MYID")) for node in nodes]
-    slot = text(nodes[0].ask("CLUSTER", "KEYSLOT", "{t}"))
+    ids = [text_of_reply(node.ask("CLUSTER", "MYID")) for node in nodes]
+    slot = text_of_reply(nodes[0].ask("CLUSTER", "KEYSLOT", "{t}"))
     async with opened(redis_cluster_url) as client:
         assert await counted(client, "a") == 1
         source = next(n for n in range(3) if not nodes[n].ask("TYPE", NAMES).startswith(b"-"))
