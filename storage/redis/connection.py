@@ -102,8 +102,8 @@ class RedisConnection:
         return [self._checked(reply, command) for reply, command in zip(replies, commands, strict=True)]
 
     async def counts(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
-        """As `commands`, of commands that count. Counts of a server of a cluster that is away are the last
-        ones known, so that sessions of the other servers are served."""
+        """Runs commands that count, as `commands` does. The counts of a server of a cluster that is away are
+        the last ones known, so that sessions of the other servers are served."""
         if not isinstance(self._place, Cluster):
             return await self.commands(commands)
         replies = await asyncio.gather(*[self.command(*one) for one in commands], return_exceptions=True)
@@ -244,7 +244,7 @@ class RedisConnection:
         return facts_of(known, fsync[1].decode() if isinstance(fsync, list) else None, self._waits_aof)
 
     async def _send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
-        """As Server.send. Raises StoreUnavailable if a version with another schema wrote the data."""
+        """Calls Server.send. Raises StoreUnavailable if a version with another schema wrote the data."""
         check_schema(self._schema or await self._learn_schema())
         return await self._place.send(commands, more=more)
 
