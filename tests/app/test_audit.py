@@ -122,7 +122,7 @@ async def test_the_file_is_for_its_owner_alone_and_is_never_rotated(serve: Serve
 
 @pytest.mark.parametrize("fault", ["full", "slow"])
 async def test_what_cannot_be_written_is_counted_and_delays_no_request(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     stuck = threading.Event()
     if fault == "slow":
@@ -137,6 +137,16 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
             while f"spillgate_audit_dropped_total {dropped}" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
     stuck.set()
+    told = [
+        getattr(one, "fields", {})["why"]
+        for one in caplog.records
+        if one.message == "Lines of the audit are lost."
+    ]
+    assert told == [
+        "it cannot be written: No space left on device."
+        if fault == "full"
+        else "1 lines wait to be written: its reader or its disk is too slow."
+    ]
 
 
 async def test_a_deleted_tenant_and_the_accounting_leave_the_audit_alone(
