@@ -13,8 +13,8 @@ from typing import Literal, Self
 
 import pytest
 
+from storage.redis import connection, url
 from storage.redis import server as one_server
-from storage.redis import url
 
 HOST = "127.0.0.1"
 PRIMARIES = 3
@@ -233,10 +233,11 @@ def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(url, "CONNECT_SECONDS", 60.0)
     for name in ("REQUEST_SECONDS", "BUSY_SECONDS"):
         monkeypatch.setattr(one_server, name, 60.0)
+    monkeypatch.setattr(connection, "AOF_SECONDS", 60.0)
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
+def redis_url(redis_server: RedisServer, patient_redis: None) -> str:
     """The URL of the server that all tests share, emptied for this one."""
     assert redis_server.ask("FLUSHALL") == b"+OK\r\n"
     return redis_server.url
@@ -249,7 +250,7 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 
 @pytest.fixture
-def redis_cluster_url(redis_cluster: RedisCluster) -> str:
+def redis_cluster_url(redis_cluster: RedisCluster, patient_redis: None) -> str:
     """The URL of a cluster, emptied for this test."""
     redis_cluster.ask("FLUSHALL")
     return redis_cluster.url
