@@ -148,7 +148,7 @@ class SpillgateApp(FastAPI):
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code)
-        log_refused(error.status, code, method, route)
+        log_refused(error, method, route)
         if code in NOT_KEPT:
             runtime.readiness.invalidate()
 

@@ -92,7 +92,7 @@ class Audit:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, None)
         self._lines = LineWriter[AuditLine](
-            "audit", output, _encoded, MOST_WAITING, MOST_WAITING, PAUSE_SECONDS
+            "audit", output, _encoded, MOST_WAITING, _tell_lost, MOST_WAITING, PAUSE_SECONDS
         )
 
     @property
@@ -106,6 +106,10 @@ class Audit:
         """Returns when all lines are written, or after CLOSE_SECONDS."""
         if not self._lines.close(CLOSE_SECONDS):
             log.warning("The audit does not end.", extra={"fields": {"lost": self._lines.waiting}})
+
+
+def _tell_lost(why: str) -> None:
+    log.warning("Lines of the audit are lost.", extra={"fields": {"why": why}})
 
 
 def _encoded(line: AuditLine) -> bytes:

@@ -23,7 +23,9 @@ class Export:
     def __init__(self, target: str, max_bytes: int) -> None:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, max_bytes)
-        self._lines = LineWriter[AccountingEntry]("accounting export", output, _line, MOST_WAITING)
+        self._lines = LineWriter[AccountingEntry](
+            "accounting export", output, _line, MOST_WAITING, _tell_lost
+        )
 
     @property
     def lost(self) -> int:
@@ -37,6 +39,10 @@ class Export:
         if not self._lines.close(CLOSE_SECONDS):
             fields = {"lost": self._lines.waiting}
             log.warning("The accounting export does not end.", extra={"fields": fields})
+
+
+def _tell_lost(why: str) -> None:
+    log.warning("Entries of the accounting export are lost.", extra={"fields": {"why": why}})
 
 
 def _line(entry: AccountingEntry) -> bytes:

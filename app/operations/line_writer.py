@@ -38,7 +38,8 @@ class LineOutput(Protocol):
 class LineWriter(Generic[T]):
     """Writes items in the order in which they were put, up to `most_at_once` together; then waits for
     `pause_seconds`, because a thread that wakes for each line takes the interpreter from the event loop.
-    Items past `most_waiting`, and those of a write that fails, are dropped and counted.
+    Items past `most_waiting`, and those of a write that fails, are dropped and counted. `tell` is called with
+    the reason when that begins, and again only after half of the queue was free and a line was written.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
@@ -49,6 +50,7 @@ class LineWriter(Generic[T]):
         output: LineOutput,
         encode: Callable[[T], bytes],
         most_waiting: int,
+        tell: Callable[[str], None] = lambda why: None,
         most_at_once: int = MOST_AT_ONCE,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
@@ -62,6 +64,8 @@ class LineWriter(Generic[T]):
         self._is_hurried = threading.Event()
         self._overflowed = 0
         self._failed = 0
+        self._tell = tell
+        self._is_told = False
         self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
         self._thread.start()
 
@@ -80,6 +84,9 @@ class LineWriter(Generic[T]):
             self._waiting.put(item)
         else:
             self._overflowed += 1
+            self._dropped(
+                f"{self._most_waiting} lines wait to be written: its reader or its disk is too slow."
+            )
 
     def flush(self, seconds: float) -> None:
         """Returns when all items are written, or after so many seconds."""
@@ -99,6 +106,11 @@ class LineWriter(Generic[T]):
         self.end()
         self._thread.join(seconds)
         return not self._thread.is_alive()
+
+    def _dropped(self, why: str) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._tell(why)
 
     def _write_waiting(self) -> None:
         is_ended = False
@@ -123,8 +135,11 @@ class LineWriter(Generic[T]):
             return
         try:
             self._output.write(b"".join(lines))
-        except OSError:
+        except OSError as error:
             self._failed += len(lines)
+            self._dropped(f"it cannot be written: {os.strerror(error.errno or 0)}.")
+        else:
+            self._is_told &= self._waiting.qsize() > self._most_waiting // 2
 
 
 class _Stdout:

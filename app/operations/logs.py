@@ -18,6 +18,7 @@ from app.files import write_all
 from app.operations.line_writer import LineOutput, LineWriter
 from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
+from domain.errors import SpillgateError, StorageError
 from domain.extraction import Answer, Mode
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
@@ -291,10 +292,12 @@ def log_answered(level: int, method: str, route: str, status: int, seconds: floa
     access_log.log(level, "request", extra={"fields": fields})
 
 
-def log_refused(status: int, code: str, method: str, route: str) -> None:
+def log_refused(error: SpillgateError, method: str, route: str) -> None:
     """A request was refused. `route` is a path template, and "" where no route was found."""
-    level = logging.WARNING if status >= 500 else logging.INFO
-    fields = {"route": f"{method} {route}".strip() or None, "status": status, "code": code}
+    level = logging.WARNING if error.status >= 500 else logging.INFO
+    fields = {"route": f"{method} {route}".strip() or None, "status": error.status, "code": error.code}
+    if isinstance(error, StorageError):
+        fields["why"] = error.detail
     log.log(level, "refused", extra={"fields": fields})
 
 

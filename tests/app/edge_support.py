@@ -67,7 +67,7 @@ class EdgeApp(FastAPI):
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         self.state.codes.append(error.code)
-        log_refused(error.status, error.code, method, "")
+        log_refused(error, method, "")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)

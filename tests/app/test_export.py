@@ -90,7 +90,13 @@ async def test_a_file_that_is_no_longer_in_its_place_is_made_again(
 )
 @pytest.mark.parametrize("fault", ["full", "slow"])
 async def test_what_cannot_be_written_is_counted_and_delays_no_request(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str, writer: ModuleType, setting: str, metric: str
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+    writer: ModuleType,
+    setting: str,
+    metric: str,
 ) -> None:
     stuck = threading.Event()
     if fault == "slow":
@@ -105,6 +111,12 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
             while f"spillgate_{metric}_total {lost}" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
     stuck.set()
+    told = [getattr(one, "fields", {})["why"] for one in caplog.records if one.message.endswith(" are lost.")]
+    assert told == [
+        "it cannot be written: No space left on device."
+        if fault == "full"
+        else "1 lines wait to be written: its reader or its disk is too slow."
+    ]
 
 
 async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:

@@ -252,6 +252,9 @@ async def test_a_key_is_a_warning_and_a_metric_before_it_expires(
         file.write(line("red", "5", "ci", 1) + line("red", "6", "ci", 300))
         file.write(line("blue", "7", "batch", 10) + line("blue", "8", "web", 200))
     async with serve(api_keys_file=keys) as client:
+        # Where nothing asks /readyz, a scrape logs it.
+        await client.get("/metrics", headers=by("metrics"))
+        assert [one for one in caplog.records if "expires soon" in one.message]
         for _ in range(2):
             (warning,) = (await client.get("/readyz")).json()["warnings"]
             day = f"{datetime.fromtimestamp(time.time(), UTC) + timedelta(days=10):%Y-%m-%d}"
