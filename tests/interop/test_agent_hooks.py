@@ -24,9 +24,9 @@ FACT = "The tulip is kept in drawer 4711."
 
 FILE = "".join(f"{n}: a line of the file\n" for n in range(1500)) + FACT + "\n"
 COMMAND = f"seq 1 60000 && echo '{FACT}'"
-# OpenCode 1.18 stops reading when the command exits, also without a plugin: the rest of the pipe is lost. It shows
-# the last of the pieces that it read, at most 100 KB: without the second part that could be a piece of 5 KB, which
-# the plugin leaves as it is.
+# OpenCode 1.18 stops reading when the command exits, also without a plugin: the rest of the pipe is lost. It
+# shows the last of the pieces that it read, at most 100 KB: without the second part that could be a piece of
+# 5 KB, which the plugin leaves as it is.
 WAIT = "until grep -qrs '{}' ~/.local/share/opencode/tool-output; do sleep 0.01; done"
 OPENCODE_COMMAND = (
     f"{COMMAND} && {WAIT.format(FACT)} && seq 60001 64000 && echo 'The end.' && {WAIT.format('The end.')}"
