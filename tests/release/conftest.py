@@ -6,10 +6,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.started_services import end_services
 
 ROOT = Path(__file__).parents[2]
 EXTRAS: list[str] = list(
@@ -77,19 +78,12 @@ class Place:
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def end(self) -> None:
-        """Ends the service that a command has started."""
-        for spillgate in self.home.glob("**/bin/spillgate"):
-            with suppress(AssertionError):
-                self.run(spillgate, "service", "stop")
-            return
-
 
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     empty = Place(tmp_path_factory.mktemp("p"))
     yield empty
-    empty.end()
+    end_services(empty.home)
 
 
 def pytest_report_header() -> str:
