@@ -26,6 +26,7 @@ MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
 EVALUATE_SECONDS = 2
 _NICER = 10
+_TOO_DEEP = "The result is nested too deeply for a query. Use `lines` or `pattern`."
 _PR_SET_PDEATHSIG = 1
 
 
@@ -117,6 +118,8 @@ def _reply(query: Query) -> QueryAnswer | RefusedQuery:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
+    except RecursionError:
+        return RefusedQuery(NotQueryable.code, _TOO_DEEP)
     except BadQuery as error:
         return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
