@@ -185,7 +185,7 @@ async def test_the_installed_script_answers_its_agent(shell: Shell) -> None:
         [script, "hook", "codex"], input=json.dumps(sent).encode(), env=environ, capture_output=True
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout) == shell.sent("codex", sent)
+    assert shell.plain(json.loads(done.stdout)) == shell.plain(shell.sent("codex", sent))
     assert handle_in(json.loads(done.stdout))
 
 
