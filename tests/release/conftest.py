@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.release import figures
 from tests.started_services import end_services
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,12 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="session")
 def dist(dists: tuple[Path, Path]) -> Path:
     return dists[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_sep("=", "figures")
+    for line in figures.lines:
+        terminalreporter.write_line(line)
 
 
 class Place:

@@ -17,6 +17,8 @@ import pytest
 
 from domain import __version__
 from tests.release.conftest import EXTRAS, ROOT, TOOLS, Place, pythons
+from tests.release.figures import report
+from tests.started_services import end_services
 
 HANDLE = re.compile(r"session-[^/ ]+/file-[0-9a-f-]{36}")
 LARGE = "".join(f"{number}: a line of the output\n" for number in range(20_000))
@@ -73,7 +75,7 @@ def govern(place: Place, spillgate: object) -> None:
     place.run(spillgate, "hook", "install", "claude-code", url=url)
     settings = json.loads((place.home / ".claude" / "settings.json").read_text())
     [hook] = settings["hooks"]["PostToolUse"][0]["hooks"]
-    shown = place.run("sh", "-c", hook["command"], stdin=json.dumps(SENT), url=url, hook_timeout_ms="30000")
+    shown = place.run("sh", "-c", hook["command"], stdin=json.dumps(SENT), url=url, hook_timeout_ms="60000")
     handle = HANDLE.search(shown)
     assert handle is not None, shown
     assert len(shown) < 2000
@@ -100,23 +102,21 @@ def relay(place: Place, spillgate: object, python: str) -> None:
 
 
 def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> None:
-    """In processor time, which other programs of the machine do not change: 1.5 s for the first call with the
-    start of the service, 0.1 s for later ones."""
+    """In processor time, which other programs of the machine change least."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
     url = f"http://127.0.0.1:{free_port()}"
-    sent = json.dumps({**SENT, "tool_name": "Bash"})
     took = []
     for _ in range(8):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert HANDLE.search(place.run(place.bin / "spillgate", "hook", "claude-code", stdin=sent, url=url))
+        hook = (place.bin / "spillgate", "hook", "claude-code")
+        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), url=url, hook_timeout_ms="60000"))
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         if len(took) == 1:
             lock = place.home / ".local/state/spillgate/embedded/lock"
             took[0] += processor_seconds(int(lock.read_text().split()[0]))
-    print(f"first call {took[0]:.2f} s, later {statistics.median(took[1:]) * 1000:.0f} ms of processor time")
-    assert took[0] <= 1.5
-    assert statistics.median(took[1:]) <= 0.1
+    report("hook that starts the service, processor time", took[0], 1.5, "s")
+    report("later hooks, processor time", statistics.median(took[1:]) * 1000, 100, "ms")
 
 
 @pytest.mark.parametrize("version", pythons())
@@ -125,7 +125,7 @@ def test_uv_installs_the_tool(version: str, dist: Path, place: Place) -> None:
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", pythons()[version], wheel)
     spillgate = place.bin / "spillgate"
     assert place.run(spillgate, "--version") == f"spillgate {__version__}\n"
-    print(f"Python {version}: ready after {served(place, spillgate):.2f} s of processor time")
+    report(f"serve is ready, Python {version}, processor time", served(place, spillgate), 1, "s")
     govern(place, spillgate)
     relay(place, spillgate, sys.executable)
 
@@ -136,13 +136,32 @@ def test_pipx_installs_the_tool(dist: Path, place: Place) -> None:
 
 
 def test_uvx_runs_it_from_the_file_and_from_the_source_distribution(dist: Path, place: Place) -> None:
-    for name in (WHEEL, f"spillgate-{__version__}.tar.gz"):
+    """The second of two runs from the wheel finds all that uv needs in its cache."""
+    seconds = []
+    for name in (WHEEL, WHEEL, f"spillgate-{__version__}.tar.gz"):
+        end_services(place.home)
         command = (TOOLS / "uvx", "--quiet", "--python", sys.executable, "--from", dist / name, "spillgate")
         began = time.monotonic()
-        handed = place.run(*command, "pipe", stdin=LARGE, url=f"http://127.0.0.1:{free_port()}")
-        print(f"uvx --from {name}: a handle message after {time.monotonic() - began:.1f} s")
-        assert HANDLE.search(handed)
-    assert place.run(*command, "hook", "install", "claude-code", "--dry-run")
+        text = place.run(*command, "pipe", stdin=LARGE, url=f"http://127.0.0.1:{free_port()}")
+        seconds.append(time.monotonic() - began)
+        assert HANDLE.search(text)
+    report("uvx from local files to the first handle message, warm cache", seconds[1], 10, "s")
+
+
+def test_uvx_installs_a_hook_whose_command_stays(dist: Path, place: Place) -> None:
+    """uvx itself runs from a cache, which may be emptied."""
+    url = f"http://127.0.0.1:{free_port()}"
+    spillgate = place.bin / "spillgate"
+    uvx = (TOOLS / "uvx", "--quiet", "--python", sys.executable, "--from", dist / WHEEL, "spillgate")
+    assert f"{spillgate} hook" in place.run(*uvx, "hook", "install", "claude-code", "--dry-run", url=url)
+    assert not spillgate.exists()
+    assert "uv tool install" in place.run(*uvx, "hook", "install", "claude-code", url=url)
+    assert "Nothing to change" in place.run(*uvx, "hook", "install", "claude-code", url=url)
+    settings = (place.home / ".claude" / "settings.json").read_text()
+    assert f"{spillgate} hook" in settings
+    assert place.environment["UV_CACHE_DIR"] not in settings
+    assert place.home in spillgate.resolve().parents
+    govern(place, spillgate)
 
 
 def test_the_extras_are_installed_and_used(dist: Path, place: Place) -> None:
