@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
@@ -228,6 +229,7 @@ _KINDS = ("mcp", "rest", "agent")
 """Kinds of tools that a name may begin with."""
 
 
+@lru_cache(maxsize=1024)
 def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
     """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `ns/tool`, also after `mcp:`, `rest:` or
     `agent:`, are split; the namespace of any other name is "". A given `namespace` is used as it is."""

@@ -1,11 +1,11 @@
 """Sessions and their token budgets: what fits, when one is exhausted, what a usage report changes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from domain.handles import SessionKey
 from domain.results import UsageReport
-from domain.structs import frozen_struct
+from domain.structs import frozen_struct, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,4 +68,4 @@ MCP_CLIENTS = {
     "gemini-cli-mcp-client": McpClient("mcp_{}_"),
     "opencode": McpClient("{}_", relists=True),
 }
-"""By the name in its `clientInfo`. What they do was seen with the versions that docs/mcp.md names."""
+"""By the name in its `clientInfo`. Seen with the versions that docs/reference/compatibility.md names."""

@@ -72,7 +72,7 @@ class IdempotencyKeyReused(InvalidField):
 class InvalidPolicy(InvalidField):
     code = "invalid_policy"
     title = "Invalid policy"
-    advice = "Correct the policy key that `detail` names. docs/settings.md lists the keys."
+    advice = "Correct the policy key that `detail` names. docs/reference/policy-keys.md lists the keys."
 
 
 class BadQuery(InvalidField):

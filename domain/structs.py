@@ -1,9 +1,10 @@
 """The decorator of the values that are built for each result: about fifteen of them."""
 
 from dataclasses import MISSING, Field, dataclass, fields
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, Protocol, TypeVar, cast, dataclass_transform
 
 import msgspec
+from msgspec import structs
 
 T = TypeVar("T")
 
@@ -28,5 +29,13 @@ def _member(field: Field[Any]) -> tuple[str, Any] | tuple[str, Any, Any]:
         return field.name, field.type, msgspec.field(default_factory=field.default_factory)
     return (field.name, field.type) if field.default is MISSING else (field.name, field.type, field.default)
 
+
+class _Replace(Protocol):
+    def __call__(self, struct: T, /, **changes: Any) -> T: ...
+
+
+replace = cast(_Replace, structs.replace)
+"""Returns a copy with `changes`. That of dataclasses takes ten times as long: 2 % of a result of 2 KB that
+passes (bench/README.md)."""
 
 _NOT_COPIED = frozenset({"__dict__", "__weakref__", "__annotations__", "__module__"})

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from app.api.openapi import described_fields
 from app.main import create_app
 from app.operations import telemetry
 from app.operations.telemetry import Metrics
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
 
 Schema = dict[str, Any]
+FIELDS = described_fields()
 
 
 def page(title: str, opening: str, *parts: str) -> str:
@@ -105,7 +107,7 @@ def _metrics_of_the_process() -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(ast.parse(Path(telemetry.__file__).read_text())):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
             continue
-        if node.func.id not in ("counter", "gauge", "Histogram", "Info"):
+        if node.func.id not in ("counter", "gauge", "Durations", "Info"):
             continue
         name, what = ast.literal_eval(node.args[0]), ast.literal_eval(node.args[1])
         is_labelled = len(node.args) > 2 and isinstance(node.args[2], ast.List)
@@ -133,17 +135,21 @@ def routes() -> str:
     document = create_app(Settings(storage_url="memory:")).openapi()
     sections = dict[str, list[str]]()
     everywhere = _errors_everywhere(document)
+    rows = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            text = _operation(document, f"{method.upper()} {path}", operation, everywhere)
+            title = f"{method.upper()} {path}"
+            text = _operation(document, title, operation, everywhere)
             sections.setdefault(operation["tags"][0], []).append(text)
+            anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            rows.append((f"[{code(title)}](#{anchor})", operation["summary"]))
     opening = (
         "Every route, from [openapi.json](../../openapi/openapi.json), which a running service has at "
         "`/openapi.json` and `/docs`. How to use them, with answers: [the API](../api.md)."
     )
     shared = f"Besides, any of them may answer with: {', '.join(map(code, sorted(everywhere)))}."
     parts = [part for tag, texts in sections.items() for part in (f"## {tag.capitalize()}", *texts)]
-    return page("Routes", opening, shared, *parts)
+    return page("Routes", opening, table("route | does", rows), shared, *parts)
 
 
 def _operation(document: Schema, title: str, operation: Schema, everywhere: set[str]) -> str:
@@ -165,8 +171,41 @@ def _operation(document: Schema, title: str, operation: Schema, everywhere: set[
     ]
     if asked:
         parts.append(table("parameter | in | type | meaning", asked))
+    told = list(_answer_fields(document, _json_of(operation["responses"].get("200", {})), "", set()))
+    if told:
+        parts.append(table("field of the answer | type | meaning", told))
     parts.append("Answers: " + ", ".join(_answers(operation, everywhere)) + ".")
+    parts += _examples(operation)
     return "\n\n".join(parts)
+
+
+def _examples(operation: Schema) -> Iterator[str]:
+    """A request and its answer, as far as there are examples."""
+    answers = {status: answer for status, answer in operation["responses"].items() if status < "300"}
+    for name, place in {"request": operation.get("requestBody", {}), **answers}.items():
+        example = place.get("content", {}).get("application/json", {}).get("example")
+        if example is not None:
+            written = json.dumps(example, ensure_ascii=False)
+            yield f"{name.capitalize()}:\n\n```json\n{written}\n```"
+
+
+def _json_of(answer: Schema) -> Schema:
+    found: Schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    return found
+
+
+def _answer_fields(document: Schema, schema: Schema, path: str, seen: set[str]) -> Iterator[tuple[str, ...]]:
+    """The fields that have a description, each shape once; those of inner objects behind their field."""
+    for one in [schema, *schema.get("anyOf", ())]:
+        inner = one.get("items", one)
+        shape = inner.get("$ref", "").rpartition("/")[2]
+        if not shape or shape in seen:
+            continue
+        seen.add(shape)
+        for name, field in _followed(document, inner).get("properties", {}).items():
+            if name in FIELDS.get(shape, ()):
+                yield code(path + name), _kind(field), _meaning(field)
+            yield from _answer_fields(document, field, f"{path}{name}.", seen)
 
 
 def _repeats_the_body(parameter: Schema, body: Schema) -> bool:

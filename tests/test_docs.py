@@ -25,7 +25,7 @@ _spec.loader.exec_module(build)
 def prose(path: Path) -> str:
     """Without blocks and spans of code, in which brackets are no links."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"`[^`\n]*\]\([^`\n]*`", "", text)
+    return re.sub(r"`[^`\n]*`", lambda span: "" if "](" in span[0] else span[0], text)
 
 
 def anchors(path: Path) -> set[str]:

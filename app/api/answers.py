@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -110,13 +112,15 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         durability=outcome.durability,
         entry_id=outcome.entry_id,
         redacted=outcome.redacted,
-        warnings=(
-            *repairs,
-            *report_warnings(outcome.report_warning),
-            *((_NO_WINDOW,) if outcome.has_no_window else ()),
-            *(() if outcome.is_recorded else (_NOT_RECORDED,)),
-        ),
+        warnings=repairs + _warnings(outcome),
     )
+
+
+def _warnings(outcome: Outcome) -> tuple[str, ...]:
+    warnings = report_warnings(outcome.report_warning)
+    if outcome.has_no_window:
+        warnings += (_NO_WINDOW,)
+    return warnings if outcome.is_recorded else (*warnings, _NOT_RECORDED)
 
 
 def budget_out(budget: Budget) -> BudgetOut:
@@ -134,27 +138,44 @@ def spillgate_headers(outcome: Outcome, repairs: tuple[str, ...]) -> dict[str, s
     """The headers of a text answer. A header is absent if the JSON field is null."""
     measure = outcome.measure
     headers = {
-        "Spillgate-Outcome": outcome.kind.value,
-        "Spillgate-Bytes": str(measure.bytes),
-        "Spillgate-Lines": str(measure.lines),
-        "Spillgate-Tokens": str(measure.tokens),
-        "Spillgate-Complete": "true" if is_complete(outcome, repairs) else "false",
-        "Spillgate-Budget-Remaining": str(outcome.budget.remaining_tokens),
+        "spillgate-outcome": outcome.kind.value,
+        "spillgate-bytes": str(measure.bytes),
+        "spillgate-lines": str(measure.lines),
+        "spillgate-tokens": str(measure.tokens),
+        "spillgate-complete": "true" if is_complete(outcome, repairs) else "false",
+        "spillgate-budget-remaining": str(outcome.budget.remaining_tokens),
     }
     if outcome.trigger is not None:
-        headers["Spillgate-Trigger"] = outcome.trigger.value
+        headers["spillgate-trigger"] = outcome.trigger.value
     if outcome.handle is not None:
-        headers["Spillgate-Handle"] = str(outcome.handle)
+        headers["spillgate-handle"] = str(outcome.handle)
     if outcome.truncated_bytes is not None:
-        headers["Spillgate-Truncated-Bytes"] = str(outcome.truncated_bytes)
+        headers["spillgate-truncated-bytes"] = str(outcome.truncated_bytes)
     if outcome.truncated_total is not None:
-        headers["Spillgate-Truncated-Total"] = str(outcome.truncated_total)
+        headers["spillgate-truncated-total"] = str(outcome.truncated_total)
     if outcome.durability is not None:
-        headers["Spillgate-Durability"] = outcome.durability.value
+        headers["spillgate-durability"] = outcome.durability.value
     return headers
 
 
 JSON, PLAIN = "application/json", "text/plain; charset=utf-8"
+
+
+class WholeAnswer(Response):
+    """A body that is ready, with headers of plain characters whose names are in lower case. Response takes
+    three times as long to build them: 2 % of a result of 2 KB (bench/README.md)."""
+
+    def __init__(self, body: bytes, media_type: str, status: int, headers: dict[str, str]) -> None:
+        self.body, self.status_code, self.background = body, status, None
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", media_type.encode()),
+        ]
+        if headers:
+            self.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope["request_body"].answer(self.status_code, self.raw_headers, self.body)
 
 
 def wants_text(request: Request) -> bool:

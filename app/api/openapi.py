@@ -174,6 +174,13 @@ def _add_examples(paths: dict[str, Any]) -> None:
                 target["content"]["text/plain"]["example"] = example["content"]
 
 
+def described_fields() -> dict[str, dict[str, str]]:
+    """What fields of answers mean, by the name of their schema."""
+    text = files("app.api").joinpath("fields.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = json.loads(text)
+    return found
+
+
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     """Adds /openapi.json, and the page /docs, which loads nothing from other hosts."""
 
@@ -227,6 +234,9 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     schemas = document["components"]["schemas"]
     # A shape that other routes have too is described by FastAPI already.
     schemas |= {name: schema for name, schema in components.items() if name not in schemas}
+    for name, fields in described_fields().items():
+        for field, text in fields.items():
+            schemas[name]["properties"][field]["description"] = text
     schemas["Problem"] = _PROBLEM_SCHEMA
     # Generators of clients write the default of a member that is an object as no language has it.
     schemas["AccountingEntry"]["properties"]["details"].pop("default")

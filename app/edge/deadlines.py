@@ -7,13 +7,13 @@ versions.
 import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, ClassVar
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
-from app.edge.joined_writes import JoinedWrites
 from app.edge.request_body import RequestBody
 from app.operations.logs import within_request
 from domain import errors
@@ -84,7 +84,7 @@ class Protocol(HttpToolsProtocol):
         self.answered: RequestResponseCycle | None = None  # now; `cycle` is the newest request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(JoinedWrites(transport, self.loop))
+        super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.WRITE_BUFFER)
         if len(self.connections) > self.max_connections:
             self.refuse(CROWDED)
@@ -129,9 +129,7 @@ class Protocol(HttpToolsProtocol):
         if self.framing:
             return
         headers = self.headers
-        size = len(self.url)
-        for name, value in headers:
-            size += len(name) + len(value) + 4
+        size = len(self.url) + 4 * len(headers) + sum(map(len, chain.from_iterable(headers)))
         if size > self.MAX_HEAD or len(self.url) > self.MAX_TARGET:
             raise errors.HeadersTooLarge
         super().on_headers_complete()

@@ -5,7 +5,6 @@ import math
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -18,7 +17,7 @@ from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
-from domain.structs import frozen_struct
+from domain.structs import frozen_struct, replace
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
 from policies.facts import OBSERVE, Policy

@@ -1,7 +1,6 @@
 """What happens to one tool result, from its measure to its accounting entry."""
 
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import perf_counter
 
 from app.extracting.known_models import SessionModel
@@ -23,7 +22,7 @@ from domain.errors import Conflict, IdempotencyKeyReused, ResultExpired, Spillga
 from domain.handles import Handle, new_handle, parse_handle
 from domain.ports import Call, Entered, Receipt
 from domain.results import StoredResult, ToolResult
-from domain.structs import frozen_struct
+from domain.structs import frozen_struct, replace
 from policies import view
 from policies.decide import decide, is_worth
 from policies.facts import NAME, OBSERVE, Facts, may_reject
@@ -61,24 +60,21 @@ async def govern(
     body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, detector_of(rt, policy))
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
-        viewed = None
-        if body.has_secrets:
-            body.mask(await rt.redactions.key_of(session, rt.ledger))
-        if (body.is_viewed or body.has_secrets) and entered.receipt is None:
-            viewed = await body.viewed()
-        if body.is_viewed and entered.receipt is None:
-            policy = view.bounded(policy)
-        measured = MeasuredResult(result, session, model, policy, body, measure, viewed, budget)
+        measured = MeasuredResult(result, session, model, policy, body, measure, None, budget)
+        is_viewed = body.is_viewed
+        if is_viewed or body.has_secrets:
+            measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
+            policy = measured.policy
         call = _Governing(measured, rt, started, entered.warning, hold)
         if entered.receipt is not None:
             return await call.answer_retry(entered.receipt)
         is_page = may_reject(policy) and pages(result)
-        trigger = decide(Facts(measured.shown, measured.budget, body.rows, is_page), policy)
+        trigger = decide(Facts(measured.shown, budget, body.rows, is_page), policy)
         observes = policy.mode is OBSERVE
         repeats = Repeats(measured, rt) if policy.repeat is NAME else None
         repeat = await repeats.find() if repeats else None
         receipt, whole = None, None
-        passes = trigger is None and not body.is_viewed and repeat is None
+        passes = trigger is None and not is_viewed and repeat is None
         if hold is not None and (observes or passes):
             # Before the ledger is written: a request that fails must not be charged.
             whole = await call.content(hold)
@@ -97,26 +93,36 @@ async def govern(
         await body.close()
 
 
+async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) -> MeasuredResult:
+    """Masks the secrets, and measures what the masks and the view caps leave, unless it is a retry."""
+    body, policy = measured.body, measured.policy
+    if body.has_secrets:
+        body.mask(await rt.redactions.key_of(measured.session, rt.ledger))
+    if is_retry:
+        return measured
+    viewed = await body.viewed()
+    return replace(measured, viewed=viewed, policy=view.bounded(policy) if body.is_viewed else policy)
+
+
 async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Entered]:
     """Enters the session. The model is that of the result, else that of its session."""
-    model = await _model(result.model, result.door, rt)
+    model = _through(result.door, await rt.known_models.of_session(result.model))
     call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
     entered = await unrecorded.entered(rt.ledger, call)
     if entered.session.model is not None and result.model is None:
-        model = await _model(entered.session.model, result.door, rt)
+        model = _through(result.door, await rt.known_models.of_session(entered.session.model))
     return model, entered
 
 
-async def _model(name: str | None, door: Door | None, rt: Runtime) -> SessionModel:
-    model = await rt.known_models.of_session(name)
+def _through(door: Door | None, model: SessionModel) -> SessionModel:
     return model if door is None or door.keeps_budget else replace(model, enforce=False)
 
 
-async def _charged(
+def _charged(
     measured: MeasuredResult, decision: Decision, rt: Runtime, *, must_fit: bool
-) -> Receipt | None:
+) -> Awaitable[Receipt | None]:
     charge = charge_of(measured, decision, rt)
-    return await unrecorded.charged(rt.ledger, rt.unrecorded, measured.session, charge, must_fit=must_fit)
+    return unrecorded.charged(rt.ledger, rt.unrecorded, measured.session, charge, must_fit=must_fit)
 
 
 @frozen_struct
@@ -328,7 +334,7 @@ class _Governing:
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
             redacted=details.redacted,
         )
-        if not outcome.is_retry:
+        if details.redacted and not outcome.is_retry:
             self.rt.metrics.redacted(details.redacted)
         if outcome.handle is not None:
             note_handle(outcome.handle)

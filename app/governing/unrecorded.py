@@ -4,12 +4,11 @@ What was charged so is added to the next charge of its session that the ledger t
 holds. A restart, or a new turn of the session, forgets it.
 """
 
-from dataclasses import replace
-
 from domain.budget import Session
 from domain.errors import StoreFull, TenantFull
 from domain.handles import SessionKey
 from domain.ports import Call, Charge, Entered, Ledger, Receipt
+from domain.structs import replace
 
 MOST_SESSIONS = 10_000
 
@@ -24,6 +23,8 @@ class Unrecorded:
         self._tokens: dict[SessionKey, tuple[Turn, int]] = {}
 
     def of(self, session: Session) -> int:
+        if not self._tokens:
+            return 0
         turn, tokens = self._tokens.get(session.key, (None, 0))
         return tokens if turn == _turn(session) else 0
 

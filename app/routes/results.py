@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
 from starlette.types import Receive, Scope
 
-from app.api.answers import JSON, PLAIN, ResultOut, encode, result_out, spillgate_headers
+from app.api.answers import JSON, PLAIN, ResultOut, WholeAnswer, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
@@ -126,29 +126,28 @@ async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response
 
 async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     outcome, passed = governed.outcome, governed.content
-    status, headers = 200, {}
+    status, headers = 200, dict[str, str]()
     if outcome.handle is not None:
-        status, headers = 201, {"Location": f"/results/{outcome.handle}"}
+        status, headers = 201, {"location": f"/results/{outcome.handle}"}
     if sent.wants_text:
         if outcome.text is not None:
             passed = outcome.text.encode()
         elif sent.content is not None:
             passed = await sent.content.text()
         assert passed is not None
-        headers |= spillgate_headers(outcome, sent.warnings)
-        return Response(passed, status, headers, media_type=PLAIN)
+        return WholeAnswer(passed, PLAIN, status, headers | spillgate_headers(outcome, sent.warnings))
     content: str | Raw | UnsetType = UNSET
     if governed.mask is not None and sent.content is not None:
         content = sent.content.masked(governed.mask, outcome.text or "")
     elif outcome.text is not None:
         content = outcome.text
     elif sent.is_minimal:
-        headers["Preference-Applied"] = "return=minimal"
+        headers["preference-applied"] = "return=minimal"
     elif sent.content is not None:
         content = sent.content.json()
     elif passed is not None:
         content = passed.decode()
-    return Response(encode(result_out(outcome, content, sent.warnings)), status, headers, JSON)
+    return WholeAnswer(encode(result_out(outcome, content, sent.warnings)), JSON, status, headers)
 
 
 class CheckIn(BodyIn):

@@ -18,8 +18,10 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, HTML, SITES = ROOT / ".site" / "source", ROOT / ".site" / "html", ROOT / "dist" / "site"
-FROM_ELSEWHERE = {"changelog.md": "CHANGELOG.md", "measured.md": "bench/measured.md"}
+FROM_ELSEWHERE = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "measured.md": "bench/measured.md"}
 """Pages of the site that are files outside docs/."""
+AFTER_THE_FIRST_PAGE = "\n## Try it\n"
+"""From this title on the README is for those who have a clone."""
 ONLY_IN_THE_REPOSITORY = ("house.md",)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]*)(#[^)\s]*)?\)")
 
@@ -36,11 +38,13 @@ def pages() -> dict[str, Path]:
 def write_source() -> None:
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "images", SOURCE / "images")
-    names = {path: name for name, path in pages().items()} | {ROOT / "README.md": "index.md"}
+    names = {path: name for name, path in pages().items()}
     for name, path in pages().items():
         target = SOURCE / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(_LINK.sub(partial(_link, path, name, names), path.read_text()))
+        text = path.read_text()
+        shown = text.partition(AFTER_THE_FIRST_PAGE)[0] if name == "index.md" else text
+        target.write_text(_LINK.sub(partial(_link, path, name, names), shown))
 
 
 def _link(path: Path, name: str, names: dict[Path, str], link: re.Match[str]) -> str:
@@ -50,7 +54,7 @@ def _link(path: Path, name: str, names: dict[Path, str], link: re.Match[str]) ->
     to = names.get((path.parent / file).resolve())
     if to is None:
         return text if "`" in text else f"`{text}`"
-    # The sections of the README are not those of the first page.
+    # The first page has not all sections of the README.
     return f"[{text}]({'../' * name.count('/')}{to}{'' if to == 'index.md' else anchor})"
 
 

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, NotRequired, TypedDict, Unpack, cast
 
 from domain.accounting import PERIOD_MS, AccountingEntry, EntryType, GroupBy
@@ -19,6 +18,7 @@ from domain.handles import DEFAULT_SESSION, SessionKey
 from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
+from domain.structs import replace
 
 NOTHING = LedgerUsage(0, 0)
 _OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
@@ -207,6 +207,11 @@ def charged(session: Session, charge: Charge) -> Session:
         last_used_at=max(session.last_used_at, charge.entry.timestamp),
         reserved_tokens=session.reserved_tokens + charge.tokens,
     )
+
+
+def is_charge(before: Session, after: Session) -> bool:
+    """Whether a charge may have made `after` of `before`."""
+    return after == replace(before, last_used_at=after.last_used_at, reserved_tokens=after.reserved_tokens)
 
 
 def receipt(before: Budget, charge: Charge) -> Receipt:

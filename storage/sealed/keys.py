@@ -161,20 +161,19 @@ class KeylessLedger(LedgerAround):
 
     async def reserve(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(charge)
-        return None if receipt is None else _first(receipt)
+        if receipt is not None and receipt.is_retry:
+            _readable(receipt.text)
+        return receipt
 
     async def settle(self, charge: Charge) -> Receipt:
-        return _first(await self._inner.settle(charge))
+        receipt = await self._inner.settle(charge)
+        # The text of a call that is charged now is this process's own, whatever it begins with.
+        if receipt.is_retry:
+            _readable(receipt.text)
+        return receipt
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
         return _readable(await self._inner.finding(key, epoch, name))
-
-
-def _first(receipt: Receipt) -> Receipt:
-    # The text of a call that is charged now is this process's own, whatever it begins with.
-    if receipt.is_retry:
-        _readable(receipt.text)
-    return receipt
 
 
 def _readable(text: str | None) -> str | None:

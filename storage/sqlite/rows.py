@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from enum import Enum
 from functools import cache
 from itertools import chain, groupby
 from operator import attrgetter
@@ -18,6 +17,7 @@ from domain.accounting import (
     PERIOD_MS,
     AccountingEntry,
     EntryFilter,
+    EntryType,
     GroupBy,
     Summary,
     SummaryRow,
@@ -33,7 +33,7 @@ from storage.sqlite.hours import END, FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, uns
 from storage.sqlite.schema import OF_ENTRY
 
 Row = tuple[object, ...]
-"""A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them is not NULL."""
+"""A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them has not its default."""
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 _COUNTED = (
@@ -41,6 +41,7 @@ _COUNTED = (
     " FROM sessions WHERE tenant = ? AND session_id = ?"
 )
 SAVE_SESSION = "INSERT OR REPLACE INTO sessions VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+SAVE_USE = "UPDATE sessions SET last_used_at = ?, reserved_tokens = ? WHERE tenant = ? AND session_id = ?"
 SESSIONS = (
     "SELECT * FROM sessions WHERE tenant = ? AND session_id > ? AND ended_at IS NULL"
     " ORDER BY session_id LIMIT ?"
@@ -96,24 +97,33 @@ _OF_SUMS = (
     " max(latency_max) AS latency_max FROM "
 )
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 _COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
 _columns_of = attrgetter(*_COLUMN_NAMES)
-_SELDOM_OF_ENTRY = ("trigger", "model", "handle", "strategy", "tool_kind")
-_OFTEN_OF_ENTRY = tuple(name for name in OF_ENTRY if name not in _SELDOM_OF_ENTRY)
+_SELDOM_OF_ENTRY = (
+    "trigger",
+    "model",
+    "handle",
+    "strategy",
+    "tool_kind",
+    "first_question",
+    "found_nothing",
+    "costs_more",
+)
+_OFTEN_OF_ENTRY = tuple(name for name in OF_ENTRY if name not in (*_SELDOM_OF_ENTRY, "stored"))
 _ALWAYS = (*_OFTEN_OF_ENTRY, "epoch", "entry")
-_SELDOM = (*_SELDOM_OF_ENTRY, "call_id", "fingerprint", "text")
+_SELDOM = ("stored", *_SELDOM_OF_ENTRY, "call_id", "fingerprint", "text")
 _often_of = attrgetter(*(OF_ENTRY[name][1] for name in _OFTEN_OF_ENTRY))
 _seldom_of = attrgetter(*(OF_ENTRY[name][1] for name in _SELDOM_OF_ENTRY))
 _NOT_CALLED = (None, None, None)
-_NULLS = (None,) * len(_SELDOM)
+_DEFAULTS = (*_seldom_of(AccountingEntry("", EntryType.LLM, 0, "", "", "")), *_NOT_CALLED)
 _ENUMS = tuple(map(_ALWAYS.index, ("type", "status", "outcome")))
 _PACKED = _ALWAYS.index("entry")
 _CALL = tuple(map((*_ALWAYS, *_SELDOM).index, ("tenant", "session_id", "epoch", "call_id")))
 _COLUMNS = {len(names): names for names in (_ALWAYS, (*_ALWAYS, *_SELDOM))}
-"""Those of a row, by their number. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum, and
-0.1 µs a string, a number or a bytearray."""
+"""Those of a row, by their number. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum or bool,
+and 0.1 µs a string, a number or a bytearray."""
 _AT_ONCE = 16
 """The most rows of one statement: it takes three quarters of the time of a statement for each."""
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
@@ -167,26 +177,32 @@ def read_call(
 
 
 def session_row(session: Session) -> tuple[object, ...]:
-    reports = _encode(session.reports).decode() if session.reports else "[]"
+    reports = _encoder.encode(session.reports).decode() if session.reports else "[]"
     return (*session.key, *_columns_of(session), reports)
 
 
 def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> Row:
-    often, epoch = list(_often_of(entry)), None
+    often, epoch, packed = list(_often_of(entry)), None, bytearray()
     call: tuple[object, ...] = _NOT_CALLED
     for at in _ENUMS:
-        if often[at] is not None:
-            often[at] = str(often[at])
+        if (member := often[at]) is not None:
+            often[at] = str.__str__(member)
     if charge is not None:
         epoch = charge.epoch
         if charge.call_id is not None:
             call = charge.call_id, charge.fingerprint, charge.text
     seldom = (*_seldom_of(entry), *call)
-    return (*often, epoch, bytearray(_encode(entry)), *(() if seldom == _NULLS else map(_plain, seldom)))
+    _encoder.encode_into(entry, packed)
+    if seldom == _DEFAULTS:
+        return (*often, epoch, packed)
+    return (*often, epoch, packed, int(entry.is_stored), *map(_plain, seldom))
 
 
 def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Enum) else value
+    """A value of SQLite's in place of an enum or a bool."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, bool) else value
 
 
 def insert(connection: sqlite3.Connection, entries: Iterable[Row]) -> None:

@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from domain.budget import Session
 from domain.errors import StoreFull, TenantFull, TooManySessions
@@ -212,13 +211,12 @@ class SqliteState:
     ) -> None:
         """Within a transaction. Makes room if there is none. Raises TenantFull, TooManySessions."""
         quota = self._quota_of(tenant)
-        check = partial(session_rules.check_room, quota=quota, opens=opens, admitted=admitted)
         try:
-            check(self._usage(tenant))
+            session_rules.check_room(self._usage(tenant), quota, opens=opens, admitted=admitted)
         except (TenantFull, TooManySessions):
             self._make_room(connection, tenant, quota)
             try:
-                check(self._usage(tenant))
+                session_rules.check_room(self._usage(tenant), quota, opens=opens, admitted=admitted)
             except (TenantFull, TooManySessions) as error:
                 (used_at,) = connection.execute(_FIRST_USE, (tenant,)).fetchone()
                 idle_at = None if used_at is None else used_at + self._idle_ms
@@ -286,12 +284,20 @@ class SqliteState:
             self._unsummed = 0
             hours.sum_up_new(connection)
         for session in self._changed.values():
-            connection.execute(rows.SAVE_SESSION, rows.session_row(session))
+            self._write_session(connection, session)
         for tenant, usage in self._changed_usages.items():
             if usage == session_rules.NOTHING:
                 connection.execute(rows.FORGET_USAGE, (tenant,))
             else:
                 connection.execute(rows.SAVE_USAGE, (tenant, usage.sessions, usage.bytes))
+
+    def _write_session(self, connection: sqlite3.Connection, session: Session) -> None:
+        before = self._committed.get(session.key)
+        if before is not None and session_rules.is_charge(before, session):
+            use = session.last_used_at, session.reserved_tokens, *session.key
+            if connection.execute(rows.SAVE_USE, use).rowcount:
+                return
+        connection.execute(rows.SAVE_SESSION, rows.session_row(session))
 
     def commit(self) -> None:
         self._usages.update(self._changed_usages)

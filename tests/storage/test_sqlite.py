@@ -38,6 +38,24 @@ async def test_many_rows_of_a_transaction_are_kept_in_order(tmp_path: Path, cloc
     await ledger.close()
 
 
+async def test_a_session_whose_row_was_lost_is_written_whole_by_its_next_charge(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    await ledger.put_session(KEY, SessionChange(frozenset({"model"}), model="m"))
+    await ledger.settle(charge(1))
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as other, other:
+        other.execute("DELETE FROM sessions")
+    await ledger.settle(charge(2))
+    await ledger.settle(charge(4))
+    await ledger.close()
+    again = await open_at(tmp_path / "ledger.db", clock)
+    session = await again.session(KEY)
+    assert session is not None
+    assert (session.model, session.reserved_tokens) == ("m", 7)
+    await again.close()
+
+
 @pytest.fixture(params=[0o000, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)
