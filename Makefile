@@ -55,7 +55,7 @@ test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server inclu
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
-faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts (5 minutes)
+faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts: not in CI (5 minutes)
 	@sh tests/install_tools.sh
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
@@ -92,7 +92,7 @@ LAZY := --no-compile
 	cd .agents && npm install --no-save --silent
 	@touch $@
 
-tools: $(VENV)/.dev .interop/.ready .mcp/.ready .sdks/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready ## Install what the tests with other software need; `make -j4 tools` at once
+tools: $(VENV)/.dev .interop/.ready .mcp/.ready .sdks/.ready .agents/.ready .adapters/ci/.ready .fuzz/.ready .objects/.ready .browser/.ready .helm/.ready .release/.ready .generated/.ready .site/.ready ## Install what the tests with other software need; `make -j4 tools` at once
 
 interop: $(VENV)/.dev .interop/.ready .mcp/.ready .sdks/.ready .agents/.ready ## Test with LiteLLM, the SDKs of MCP and of model providers, and real coding agents
 	$(BIN)/python -m pytest -q tests/interop

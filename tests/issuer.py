@@ -5,7 +5,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from typing import Any
 
 import jwt
@@ -14,6 +16,15 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 AUDIENCE = "spillgate"
+
+
+@cache
+def _generated(number: int) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+_NUMBERS = cycle(range(8))
+"""Of keys: to generate one takes a tenth of a second. No test has eight at a time."""
 
 
 class LoopbackIssuer:
@@ -33,7 +44,7 @@ class LoopbackIssuer:
             key = ec.generate_private_key(ec.SECP256R1())
             public = ECAlgorithm.to_jwk(key.public_key())
         else:
-            key = rsa.generate_private_key(65537, 2048)
+            key = _generated(next(_NUMBERS))
             public = RSAAlgorithm.to_jwk(key.public_key())
         kept = {also: self.keys[also]} if also else {}
         self.keys = {kid: (key, algorithm, public), **kept}
@@ -69,7 +80,7 @@ class LoopbackIssuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if issuer.silent.is_set():
-                    time.sleep(30)
+                    time.sleep(120)
                 status, body = issuer.answer(self.path)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))

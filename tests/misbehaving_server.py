@@ -76,3 +76,9 @@ BAD_ANSWERS = {
     "huge chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n{}",
     "negative chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{}",
 }
+
+OF_THE_SERVICE = {
+    name: BAD_ANSWERS[name] for name in ("5xx", "no JSON", "other JSON", "no outcome", "no content", "cut")
+}
+"""Those that a program tells apart. How the client that all programs share reads the others is tested in
+tests/clients/test_python_client.py."""

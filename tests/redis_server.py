@@ -200,12 +200,12 @@ def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine does not make Redis seem slow."""
     for name in ("CONNECT_SECONDS", "NODE_SECONDS"):
         monkeypatch.setattr(url, name, 60.0)
-    for name in ("REQUEST_SECONDS", "BUSY_SECONDS"):
+    for name in ("REQUEST_SECONDS", "BUSY_SECONDS", "AOF_SECONDS"):
         monkeypatch.setattr(connection, name, 60.0)
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
+def redis_url(redis_server: RedisServer, patient_redis: None) -> str:
     """The URL of the server that all tests share, emptied for this one."""
     assert redis_server.ask("FLUSHALL") == b"+OK\r\n"
     return redis_server.url
@@ -233,7 +233,7 @@ def _initialize_once() -> Callable[[AsyncCommandsParser, Any], Awaitable[None]]:
 
 
 @pytest.fixture
-def redis_cluster_url(redis_cluster: RedisCluster) -> str:
+def redis_cluster_url(redis_cluster: RedisCluster, patient_redis: None) -> str:
     """The URL of a cluster, emptied for this test."""
     redis_cluster.ask("FLUSHALL")
     return redis_cluster.url

@@ -15,7 +15,7 @@ from tests.app.test_tool_calls import LOG, ORDERS, TABLE, keep
 from tests.conftest import Serve, StillClock
 from tests.keys import key_file
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 LINES = LOG.splitlines(keepends=True)
 UNKNOWN = "spillgate://session-default/file-00000000-0000-4000-8000-000000000000"

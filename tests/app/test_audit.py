@@ -1,17 +1,13 @@
 """The audit over HTTP: who read, changed or was refused what, from where, and nothing of the content."""
 
-import asyncio
 import json
 import os
 import stat
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.operations import audit
-from app.operations.line_writer import LineWriter
 from app.proxies import caller_address
 from app.settings import Settings, load_settings
 from domain.errors import ConfigError
@@ -118,25 +114,6 @@ async def test_the_file_is_for_its_owner_alone_and_is_never_rotated(serve: Serve
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert len(lines_of(target)) == 300
     assert list(target.parent.glob("audit.ndjson*")) == [target]
-
-
-@pytest.mark.parametrize("fault", ["full", "slow"])
-async def test_what_cannot_be_written_is_counted_and_delays_no_request(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    stuck = threading.Event()
-    if fault == "slow":
-        monkeypatch.setattr(audit, "MOST_WAITING", 1)
-        monkeypatch.setattr(audit, "CLOSE_SECONDS", 0.0)
-        monkeypatch.setattr(LineWriter, "_write_waiting", lambda writer: stuck.wait())
-    async with serve(audit="/dev/full" if fault == "full" else "-") as client:
-        for _ in range(3):
-            assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
-        dropped = 3.0 if fault == "full" else 2.0
-        async with asyncio.timeout(30):
-            while f"spillgate_audit_dropped_total {dropped}" not in (await client.get("/metrics")).text:
-                await asyncio.sleep(0.01)
-    stuck.set()
 
 
 async def test_a_deleted_tenant_and_the_accounting_leave_the_audit_alone(

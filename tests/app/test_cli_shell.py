@@ -22,7 +22,7 @@ from command.http1 import address_of
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file
-from tests.misbehaving_server import BAD_ANSWERS, answering, http
+from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 KEY = "sk-shell-0123456789"
 LOG = "".join(f"{n} INFO request {n} was served\n" for n in range(20_000)).replace(
@@ -188,9 +188,9 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
             assert piped.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("name", BAD_ANSWERS)
+@pytest.mark.parametrize("name", OF_THE_SERVICE)
 def test_after_an_answer_that_is_no_outcome_the_output_passes(name: str) -> None:
-    with answering(BAD_ANSWERS[name]) as url:
+    with answering(OF_THE_SERVICE[name]) as url:
         piped = spillgate("pipe", stdin=LOG.encode(), url=url)
         assert (piped.returncode, is_bounded(piped.stdout, LOG.encode())) == (0, True)
         asked = spillgate("lines", "session-s/file-x", "1", url=url)

@@ -159,18 +159,6 @@ async def test_a_line_that_the_tool_has_cut_is_not_cut_again(client: httpx.Async
 OURO = {"profile": "ouro", "keep": False}
 
 
-async def test_matches_get_recovery_hints_and_no_structure(client: httpx.AsyncClient) -> None:
-    cases: list[tuple[str, dict[str, str]]] = [
-        ("grep_content", {"pattern": "def", "path": "a.py"}),
-        ("execute_shell", {"command": "rg -n def a.py"}),
-    ]
-    for tool, arguments in cases:
-        text = "".join(f"{number}:def f{number}(a):\n" for number in range(1, 500))
-        told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
-        assert "Structure:" not in told["content"]
-        assert commands(told)
-
-
 async def test_a_truncated_search_names_the_files_with_the_most_matches(client: httpx.AsyncClient) -> None:
     counts = {
         "src/big.py": 300,

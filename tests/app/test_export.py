@@ -8,13 +8,14 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 
 from app import files
-from app.operations import export, line_writer
+from app.operations import audit, export, line_writer
 from app.operations.line_writer import LineWriter
 from app.settings import load_settings
 from domain.errors import ConfigError
@@ -82,21 +83,26 @@ async def test_a_file_that_is_no_longer_in_its_place_is_made_again(
     assert [one["tool_name"] for one in lines_of(target)] == ["second"]
 
 
+@pytest.mark.parametrize(
+    ("writer", "setting", "metric"),
+    [(export, "accounting_export", "export_lost"), (audit, "audit", "audit_dropped")],
+    ids=["export", "audit"],
+)
 @pytest.mark.parametrize("fault", ["full", "slow"])
-async def test_what_cannot_be_exported_is_counted_and_in_nobodys_way(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str
+async def test_what_cannot_be_written_is_counted_and_delays_no_request(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str, writer: ModuleType, setting: str, metric: str
 ) -> None:
     stuck = threading.Event()
     if fault == "slow":
-        monkeypatch.setattr(export, "MOST_WAITING", 1)
-        monkeypatch.setattr(export, "CLOSE_SECONDS", 0.0)
+        monkeypatch.setattr(writer, "MOST_WAITING", 1)
+        monkeypatch.setattr(writer, "CLOSE_SECONDS", 0.0)
         monkeypatch.setattr(LineWriter, "_write_waiting", lambda writer: stuck.wait())
-    async with serve(accounting_export="/dev/full" if fault == "full" else "-") as client:
+    async with serve(**{setting: "/dev/full" if fault == "full" else "-"}) as client:
         for _ in range(3):
             assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).status_code == 200
         lost = 3.0 if fault == "full" else 2.0
         async with asyncio.timeout(30):
-            while f"spillgate_export_lost_total {lost}" not in (await client.get("/metrics")).text:
+            while f"spillgate_{metric}_total {lost}" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
     stuck.set()
 

@@ -129,7 +129,7 @@ class LongestCall:
 
 
 @pytest.mark.repeated
-@pytest.mark.parametrize("label", hostile.LABELS if FULL else hostile.LABELS[::3])
+@pytest.mark.parametrize("label", hostile.LABELS if FULL else hostile.LABELS[::5])
 async def test_no_call_holds_the_interpreter_for_long(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def profiled(work: Callable[..., Any], *args: Any, limiter: object) -> Any:
         sys.setprofile(longest)

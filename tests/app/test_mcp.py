@@ -15,7 +15,7 @@ from tests.app.mcp_client import ERAS, LOG, META, NEW, OLD, SECRET, STATELESS, U
 from tests.conftest import Serve
 from tests.keys import key_file
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 
 async def test_initialize_agrees_on_the_version_asked_for_if_it_is_served(client: httpx.AsyncClient) -> None:

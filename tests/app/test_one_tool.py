@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.test_tool_calls import LOG, ORDERS, TABLE, call, keep, text_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 NAMES = ("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
 LINE = dict(enumerate(LOG.splitlines(), 1))

@@ -35,7 +35,12 @@ HOSTILE = {
     "strings": "[].to_string(@)" + " | [join('', @), join('', @)]" * 40,
     "sorted": "[@, @, @, @] | []" + " | [@, @, @, @] | []" * 6 + " | sort_by(@, &to_string(@))",
     "objects": "{a: @, b: @}" + " | {a: @, b: @}" * 60,
+    "recursion": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c",
+    "join": "SELECT a.id FROM data a, data b, data c",
+    "memory": "WITH RECURSIVE c(x) AS (SELECT 'a' UNION ALL SELECT x || x FROM c) SELECT length(x) FROM c",
+    "format": "SELECT printf('%.*c', 60000000, 'x') || printf('%.*c', 1000000000, 'x')",
 }
+"""Queries that would not end, or would take all memory."""
 
 
 async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
@@ -75,6 +80,7 @@ async def test_counts_lists_extremes_and_filters_are_answered(client: httpx.Asyn
     assert by_host["result"][0] == {"host": "web-1", "n": 667}
 
 
+@pytest.mark.usefixtures("queries_here")
 async def test_an_array_is_paged_by_items(client: httpx.AsyncClient) -> None:
     handle = await keep(client, NDJSON)
     seen: list[int] = []
@@ -88,6 +94,7 @@ async def test_an_array_is_paged_by_items(client: httpx.AsyncClient) -> None:
     assert seen == list(range(0, 2000, 50))
 
 
+@pytest.mark.usefixtures("queries_here")
 async def test_an_answer_keeps_to_the_sessions_size_cap(client: httpx.AsyncClient) -> None:
     await client.put("/sessions/s", json={"policy": {"max_bytes": 1000}})
     handle = await keep(client, json.dumps(ROWS), session_id="s")
@@ -128,6 +135,7 @@ async def test_a_wrong_expression_is_422_and_says_what_to_do(client: httpx.Async
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_field")
 
 
+@pytest.mark.usefixtures("queries_here")
 async def test_what_is_no_data_is_named_and_another_way_is_told(client: httpx.AsyncClient) -> None:
     for text, says in (
         ("some words S3cret\n" * 2000, "plain text"),
@@ -139,6 +147,7 @@ async def test_what_is_no_data_is_named_and_another_way_is_told(client: httpx.As
         await refused(client, await keep(client, text), "@", "not_queryable", says, "`pattern`")
 
 
+@pytest.mark.usefixtures("queries_here")
 async def test_data_beyond_the_cap_is_not_queried(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +176,7 @@ async def test_data_that_unpacks_to_far_more_is_refused(client: httpx.AsyncClien
 
 
 @pytest.mark.usefixtures("small")
-async def test_an_expression_without_end_is_stopped_and_the_service_answers_meanwhile(
+async def test_a_query_without_end_is_stopped_and_the_service_answers_meanwhile(
     client: httpx.AsyncClient,
 ) -> None:
     handle = await keep(client, json.dumps(ROWS))
@@ -255,6 +264,7 @@ async def test_a_query_that_the_wall_clock_ends_may_be_tried_again(
     assert "the service is busy" in answer.json()["detail"]
 
 
+@pytest.mark.usefixtures("queries_here")
 async def test_hostile_text_in_the_data_is_answered_as_json(client: httpx.AsyncClient) -> None:
     text = '\ufeff{"a": "\\ud83d", "n": 12345678901234567890123, "x": NaN, "y": 1e999, "a b": 1, "a b": 2,'
     handle = await keep(client, f'{text} "rest": {NUMBERS}}}', policy={"max_bytes": 50})

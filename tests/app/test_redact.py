@@ -20,7 +20,7 @@ from tests.faults.service_process import Services
 from tests.keys import key_file
 from tests.made_secrets import made
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 SECRETS = {one.kind: one for one in made(2)}
 TOKEN = SECRETS["github_token"].secret

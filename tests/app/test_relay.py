@@ -21,7 +21,7 @@ import pytest
 
 from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Service, Services
-from tests.misbehaving_server import BAD_ANSWERS, answering, http
+from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 OUR_TOOLS = ["tool_output"]
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
@@ -31,7 +31,7 @@ HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     place = tmp_path_factory.mktemp("service")
     with Services(place) as services:
-        yield asyncio.run(services.start(place / "state"))
+        yield asyncio.run(services.start(place / "state", max_body_bytes=str(24 << 20)))
 
 
 @pytest.fixture
@@ -395,7 +395,7 @@ def test_bytes_that_are_not_utf8_are_stored_as_they_are_shown(relay: RelayClient
 
 
 def test_results_of_any_size(relay: RelayClient) -> None:
-    """20 MB are governed, in less memory than four times that. 65 MB are cut: the service refuses them."""
+    """20 MB are governed, in less memory than four times that. 25 MB are cut: the service refuses them."""
 
     def peak_kilobytes() -> int:
         status = Path(f"/proc/{relay.process.pid}/status").read_text()
@@ -407,7 +407,7 @@ def test_results_of_any_size(relay: RelayClient) -> None:
     before = peak_kilobytes()
     assert "Tool output is too large (20971520 bytes" in text_of(relay.call("raw", size=20 << 20))
     assert peak_kilobytes() - before < 4 * (20 << 10)
-    assert_cut(text_of(relay.call("raw", size=65 << 20)), "0123456789abcde\n" * (65 << 16))
+    assert_cut(text_of(relay.call("raw", size=25 << 20)), "0123456789abcde\n" * (25 << 16))
 
 
 def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) ->
         answering(answers) as url,
         opened(tmp_path, "--no-embedded", program=("-c", code), url=url) as relay,
     ):
-        for name, answer in BAD_ANSWERS.items():
+        for name, answer in OF_THE_SERVICE.items():
             answers.append(answer)
             assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
             assert b"The result is cut. It is not stored.\n" in relay.said()

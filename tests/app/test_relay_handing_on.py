@@ -14,7 +14,7 @@ import pytest
 from domain.references import UNRESOLVED
 from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Service, Services
-from tests.misbehaving_server import BAD_ANSWERS, answering
+from tests.misbehaving_server import OF_THE_SERVICE, answering
 
 HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 TEXT = "line é of text\n" * 6250
@@ -135,7 +135,7 @@ def test_what_a_server_says_is_never_resolved(relay: RelayClient, tmp_path: Path
     assert [relay.read(), relay.read()] == said
 
 
-@pytest.mark.parametrize("answer", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+@pytest.mark.parametrize("answer", OF_THE_SERVICE.values(), ids=OF_THE_SERVICE)
 def test_without_an_answer_of_the_service_the_tool_does_not_run(answer: bytes, tmp_path: Path) -> None:
     reference = "spillgate://session-a/file-00000000-0000-4000-8000-000000000000"
     with answering(answer) as url, opened(tmp_path, url) as relay:

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Serve
 from tests.keys import key_file
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 PEOPLE = json.dumps([{"id": number, "name": f"person {number}"} for number in range(900)])
 ORDERS = json.dumps([{"person": number % 900, "amount": number} for number in range(1800)])

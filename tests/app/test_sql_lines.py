@@ -10,7 +10,7 @@ import pytest
 from tests.app.test_query import NDJSON, keep, refused
 from tests.app.test_sql import rows_of, selected, told
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 USERS = ("root", "admin", "deploy")
 LOGIN_ADDRESSES = [f"10.0.{n % 7}.{n * n % 11}" for n in range(1500)]

@@ -168,11 +168,3 @@ async def test_an_unknown_or_foreign_handle_is_404_with_one_body(client: httpx.A
             assert answer.status_code == 404, part
             assert answer.headers["content-type"] == "application/problem+json"
             assert "passwd" not in answer.text
-
-
-async def test_a_multibyte_range_may_cut_a_character_but_lines_never_do(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, "é" * 10_000)
-    answer = await client.get(f"/results/{handle}/content", headers={"Range": "bytes=1-2"})
-    assert answer.content == "é".encode()[1:] + "é".encode()[:1]
-    page = (await client.get(f"/results/{handle}/lines")).json()
-    assert set(page["lines"][0]["text"]) == {"é"}

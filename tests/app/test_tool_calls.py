@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
 LOG = "".join(
     f"2026-11-20 08:{n // 60 % 60:02}:{n % 60:02} {'ERROR' if n % 500 == 7 else 'INFO'} "
@@ -418,10 +418,3 @@ async def test_the_text_of_grep_goes_on_as_the_route_counts(client: httpx.AsyncC
     assert "request 2007 " in second.text.splitlines()[0]
     past = await client.get(f"/results/{handle}/grep", params=asked | {"offset": "10"}, headers=plain)
     assert past.text == "[10 matching lines: offset 10 is past the last.]"
-
-
-async def test_query_answers_with_a_table_as_text(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, TABLE)
-    asked = {"expression": "[?id < `2`]"}
-    answer = await client.get(f"/results/{handle}/query", params=asked, headers={"Accept": "text/plain"})
-    assert answer.text.splitlines() == ["id | city | amount", "0 | city 0 | 0", "1 | city 1 | 3"]

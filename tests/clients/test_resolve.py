@@ -7,7 +7,7 @@ import pytest
 from spillgate import Spillgate, governed
 from spillgate.references import UNRESOLVED
 from tests.faults.service_process import Service
-from tests.misbehaving_server import BAD_ANSWERS, answering
+from tests.misbehaving_server import OF_THE_SERVICE, answering
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ async def test_a_governed_function_gets_the_text_or_does_not_run(service: Servic
     assert saved == [TEXT, "a line\na line\n"]
 
 
-@pytest.mark.parametrize("answer", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+@pytest.mark.parametrize("answer", OF_THE_SERVICE.values(), ids=OF_THE_SERVICE)
 def test_without_an_answer_the_tool_is_not_to_run(answer: bytes) -> None:
     within: list[object] = []
     within.append(within)

@@ -11,6 +11,6 @@ def test_the_client_against_a_service_and_away_from_it(node: str) -> None:
         cwd=ROOT / "clients" / "typescript",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=170,
     )
     assert run.returncode == 0, run.stdout

@@ -174,11 +174,6 @@ def test_hostile_text_is_described_in_its_time(piece: str) -> None:
         assert time.thread_time() - began < 1.0
 
 
-def test_an_element_in_a_comment_is_not_the_root() -> None:
-    text = b"<?xml version='1.0'?>\n<!-- Fork version: <N/A> -->\n<Sysmon schemaversion='4.5'></Sysmon>\n"
-    assert about(text, b"", len(text), 3, "read_file", "sysmon.xml").startswith("XML, root element Sysmon")
-
-
 @pytest.mark.parametrize(("start", "bracket"), [(b"# a\n\n", b"["), (b"<html>\n", b"<")])
 def test_brackets_that_do_not_end_are_read_in_linear_time(start: bytes, bracket: bytes) -> None:
     """The text is written on the event loop. Each bracket might begin a link of Markdown or a tag."""

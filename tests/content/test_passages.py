@@ -25,12 +25,6 @@ ITEMS = [
 ]
 
 
-def texts(data: str, tool_name: str = "") -> dict[str, str]:
-    """The last passage of each path."""
-    encoded = data.encode()
-    return {one.path: encoded[one.start : one.end].decode() for one in split(encoded, tool_name)}
-
-
 def holding(data: str, wanted: str, tool_name: str = "") -> tuple[Passage, str]:
     encoded = data.encode()
     at = encoded.index(wanted.encode())
@@ -209,23 +203,6 @@ def test_a_path_has_an_end() -> None:
     assert any(path.startswith("$…") and re.search(r'k59\["item \d+"\]\Z', path) for path in paths)
 
 
-def test_a_log_event_keeps_its_trace() -> None:
-    trace = "  Traceback:\n    at handler\n    caused by: timeout"
-    data = "".join(f"2024-05-01 10:00:{n:02} ERROR request failed\n{trace} {n}\n" for n in range(50))
-    for one in split(data.encode()):
-        text = data[one.start : one.end]
-        assert text.startswith("2024-")
-        assert text.rstrip().rpartition("\n")[2].startswith("    caused by")
-
-
-def test_a_log_whose_lines_begin_with_a_bracket_is_no_json() -> None:
-    data = "".join(
-        f"[2016-12-19 20:40:{n % 60:02},176] INFO Rolled segment {n} (kafka.log.Log)\n" for n in range(60)
-    )
-    assert {one.path for one in split(data.encode())} == {""}
-    assert all(data[one.start] == "[" for one in split(data.encode()))
-
-
 def test_a_row_of_csv_is_not_cut_inside_its_quotes() -> None:
     cells = (f'"two\n\nlines, {n}"' if n % 9 == 5 else f"one line {n}" for n in range(90))
     rows = "".join(f"{n},{cell},x{'y' * 60}\n" for n, cell in enumerate(cells))
@@ -255,13 +232,6 @@ def test_code_carries_its_definitions() -> None:
     method = "    def {}(self, value):\n" + "        if (value) {{ }}\n        return value\n" * 6 + "\n"
     data = "import os\n\nclass Store:\n" + "".join(map(method.format, ("open", "close", "sweep")))
     assert holding(data, "def close")[0].path == "class Store › def close(self, value)"
-
-
-def test_hits_of_a_grep_stay_with_their_file() -> None:
-    data = "".join(f"src/file_{n // 7}.py:{n}:    value = compute({n})\n" for n in range(70))
-    for one in split(data.encode(), "grep"):
-        names = {line.split(":")[0] for line in data[one.start : one.end].splitlines()}
-        assert len(names) == 1
 
 
 def test_one_line_of_any_size_is_cut_between_words() -> None:

@@ -162,12 +162,12 @@ async def test_each_alert_fires_for_its_reason_and_none_for_a_healthy_service(
     ]
     quiet = {"expr": "ALERTS", "eval_time": "50m", "exp_samples": []}
     tests.append({"interval": "1m", "input_series": healthy, "promql_expr_test": [quiet]})
-    check_rules(promtool, tmp_path, tests)
+    check_rules(promtool, tmp_path, tests, every="1m")
 
 
-def check_rules(promtool: str, folder: Path, tests: list[dict[str, Any]]) -> None:
+def check_rules(promtool: str, folder: Path, tests: list[dict[str, Any]], every: str = "15s") -> None:
     file = folder / "tests.yaml"
-    rules = {"rule_files": [str(DEPLOY / "alerts.yaml")], "evaluation_interval": "15s", "tests": tests}
+    rules = {"rule_files": [str(DEPLOY / "alerts.yaml")], "evaluation_interval": every, "tests": tests}
     file.write_text(yaml.safe_dump(rules))
     done = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from app.operations.sweeper import sweep
 from tests.conftest import StillClock, served
+from tests.counts import count
 from tests.deploy.manifests import Node, environment, option, pod, redis_server, replica, services, size
 from tests.deploy.rendered import render_shared
 from tests.redis_server import RedisServer
@@ -136,7 +137,8 @@ def set_up(shape: Shape, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield Simulation(shape, server), keys
 
 
-@pytest.mark.parametrize("shape", [SHARED, COMPOSE], ids=["shared", "compose"])
+@pytest.mark.repeated
+@pytest.mark.parametrize("shape", [SHARED, COMPOSE][: count(1, 2)], ids=["shared", "compose"][: count(1, 2)])
 async def test_the_load_of_the_docs_meets_no_bound_when_the_ledger_has_all_its_days(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape
 ) -> None:

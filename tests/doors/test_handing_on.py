@@ -12,9 +12,9 @@ import pytest
 from command.hook_files import Setup
 from domain.references import UNRESOLVED
 from tests.doors.payloads import LARGE
-from tests.faults.forking import ROOT
+from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
-from tests.misbehaving_server import BAD_ANSWERS, answering
+from tests.misbehaving_server import OF_THE_SERVICE, answering
 
 pytestmark = pytest.mark.anyio
 
@@ -109,14 +109,19 @@ async def test_the_command_answers_as_the_route(client: str, service: Service, t
             assert hook(client, sent, url, tmp_path) == answer, content
 
 
-@pytest.mark.parametrize("answer", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+@pytest.mark.parametrize("answer", OF_THE_SERVICE.values(), ids=OF_THE_SERVICE)
 def test_without_an_answer_of_the_service_a_call_with_a_reference_does_not_run(
     answer: bytes, tmp_path: Path
 ) -> None:
     reference = "spillgate://session-s/file-00000000-0000-4000-8000-000000000000"
+    command = ("-m", "command.main", "hook", "claude-code")
     with answering(answer) as url:
-        assert refusal_in(hook("claude-code", before("claude-code", reference), url, tmp_path)) == UNRESOLVED
-        assert hook("claude-code", before("claude-code", f"see {reference}"), url, tmp_path) == {}
+        environ = {"HOME": str(tmp_path), "SPILLGATE_URL": url}
+        for content, wanted in ((reference, UNRESOLVED), (f"see {reference}", None)):
+            done = run(command, environ, json.dumps(before("claude-code", content)).encode())
+            assert (done.returncode, done.stderr) == (0, b"")
+            told = json.loads(done.stdout)
+            assert told == {} if wanted is None else refusal_in(told) == wanted
 
 
 async def test_what_a_relay_has_stored_is_left_to_the_relay(client: httpx.AsyncClient) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.doors.payloads import LARGE, changed, payload
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
-from tests.misbehaving_server import BAD_ANSWERS, answering, http
+from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 pytestmark = pytest.mark.anyio
 
@@ -165,30 +165,6 @@ async def test_it_answers_as_the_route_does(
     assert shell.sent(agent, payload("codex", "Bash")) == {}
 
 
-async def test_structured_content_is_kept_as_the_route_keeps_it(
-    shell: Shell, client: httpx.AsyncClient
-) -> None:
-    output = {"content": [], "structuredContent": {"rows": [LARGE]}}
-    sent = changed(payload("codex", "mcp structured"), ("tool_response",), output)
-    answer = shell.plain(shell.sent("codex", sent))
-    assert answer["decision"] == "block"
-    assert (await client.post("/hooks/codex", json=sent)).json() == answer
-    few = changed(sent, ("tool_response", "structuredContent"), {"rows": 7})
-    assert shell.sent("codex", few) == (await client.post("/hooks/codex", json=few)).json() == {}
-
-
-async def test_the_installed_script_answers_its_agent(shell: Shell) -> None:
-    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
-    script = Path(sys.executable).with_name("spillgate")
-    environ = {"HOME": str(shell.home), "SPILLGATE_URL": shell.url, "SPILLGATE_HOOK_TIMEOUT_MS": "60000"}
-    done = subprocess.run(
-        [script, "hook", "codex"], input=json.dumps(sent).encode(), env=environ, capture_output=True
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert shell.plain(json.loads(done.stdout)) == shell.plain(shell.sent("codex", sent))
-    assert handle_in(json.loads(done.stdout))
-
-
 async def test_what_gemini_shows_in_tags_is_kept_without_them(
     shell: Shell, client: httpx.AsyncClient
 ) -> None:
@@ -266,10 +242,10 @@ async def test_a_part_of_another_size_than_the_agents_is_not_shown_instead_of_it
     assert "larger than a third" in shell.log()
 
 
-@pytest.mark.parametrize("name", BAD_ANSWERS)
+@pytest.mark.parametrize("name", OF_THE_SERVICE)
 async def test_a_service_that_answers_with_something_else_is_passed_over(name: str, shell: Shell) -> None:
     sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:5000])
-    with answering(BAD_ANSWERS[name]) as shell.url:
+    with answering(OF_THE_SERVICE[name]) as shell.url:
         assert shell.sent("codex", sent) == {}
     assert "'codex' passed: " in shell.log()
 

@@ -5,10 +5,12 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
 from domain.references import UNRESOLVED
@@ -144,6 +146,23 @@ async def set_up(case: Case, agent: Agent, url: str) -> None:
         await spillgate(agent.home, url, "hook", "status", case.client)
 
 
+@asynccontextmanager
+async def governed(
+    case: Case, place: Path, service: Service
+) -> AsyncIterator[tuple[ScriptedModel, Agent, httpx.AsyncClient]]:
+    """The agent below `place`, with hooks of the service."""
+    with ScriptedModel() as model:
+        agent = case.agent(place / "agent", model)
+        async with service.client() as client:
+            await set_up(case, agent, str(client.base_url).rstrip("/"))
+            yield model, agent, client
+
+
+async def run(agent: Agent, case: Case) -> None:
+    ran = await agent.run("Count.", *case.options)
+    assert "All done." in ran.stdout, ran.stderr
+
+
 def asking(case: Case) -> Callable[[Asked], Call]:
     """A step of the script: the model asks about the last result."""
 
@@ -158,19 +177,13 @@ def asking(case: Case) -> Callable[[Asked], Call]:
 async def test_large_results_are_replaced_and_the_model_asks_about_them(
     case: Case, service: Service, tmp_path: Path
 ) -> None:
-    with ScriptedModel() as model:
-        agent = case.agent(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
-        async with service.client() as client:
-            await set_up(case, agent, str(client.base_url).rstrip("/"))
-            steps: list[Any] = [*case.first]
-            for call in case.calls:
-                steps += [placed(call, agent.project), asking(case)]
-            model.script(*steps, "All done.")
-            ran = await agent.run("Count.", *case.options)
-            assert "All done." in ran.stdout, ran.stderr
-            entries = (await client.get("/accounting/entries")).json()["entries"]
+    async with governed(case, tmp_path, service) as (model, agent, client):
+        steps: list[Any] = [*case.first]
+        for call in case.calls:
+            steps += [placed(call, agent.project), asking(case)]
+        model.script(*steps, "All done.")
+        await run(agent, case)
+        entries = (await client.get("/accounting/entries")).json()["entries"]
     read = model.asked[-1].results
     for call, message, answer in zip(case.calls, read[::2], read[1::2], strict=True):
         assert LARGE in message[:100], (call.name, message[:300])
@@ -184,16 +197,10 @@ async def test_large_results_are_replaced_and_the_model_asks_about_them(
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.edit], ids=lambda case: case.client)
 async def test_a_file_of_36_kb_is_read_whole_and_edited(case: Case, service: Service, tmp_path: Path) -> None:
-    with ScriptedModel() as model:
-        agent = case.agent(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
-        async with service.client() as client:
-            await set_up(case, agent, str(client.base_url).rstrip("/"))
-            read, edit = (placed(call, agent.project) for call in case.edit)
-            model.script(*case.first, read, edit, read, "All done.")
-            ran = await agent.run("Edit.", *case.options)
-            assert "All done." in ran.stdout, ran.stderr
+    async with governed(case, tmp_path, service) as (model, agent, _):
+        read, edit = (placed(call, agent.project) for call in case.edit)
+        model.script(*case.first, read, edit, read, "All done.")
+        await run(agent, case)
     assert FACT in model.asked[-1].results[0]
     assert LARGE not in "".join(model.asked[-1].results)
     assert (agent.project / "large.txt").read_text() == FILE.replace(FACT, "Gone.")
@@ -209,21 +216,15 @@ CLAUDE_CODE, CODEX = CASES[:2]
 async def test_claude_code_edits_what_it_has_read(service: Service, tmp_path: Path, kilobytes: int) -> None:
     """Past Claude Code's own limit, which it says itself, the model reads a part, or all of it on purpose."""
     source = SOURCE[: kilobytes << 10]
-    with ScriptedModel() as model:
-        agent = ClaudeCode(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
-        async with service.client() as client:
-            await set_up(CLAUDE_CODE, agent, str(client.base_url).rstrip("/"))
-            path = agent.project / "large.txt"
-            path.write_text(f"{source}\n{FACT}\n")
-            read, edit = (placed(call, agent.project) for call in EDIT)
-            part = Call("Read", {**read.arguments, "offset": source.count("\n"), "limit": 100})
-            large = Call("Read", {**read.arguments, "allow_large": True})
-            model.script(read, read if kilobytes < 400 else large, part, edit, part, "All done.")
-            ran = await agent.run("Edit.")
-            assert "All done." in ran.stdout, ran.stderr
-            entries = (await client.get("/accounting/entries")).json()["entries"]
+    async with governed(CLAUDE_CODE, tmp_path, service) as (model, agent, client):
+        path = agent.project / "large.txt"
+        path.write_text(f"{source}\n{FACT}\n")
+        read, edit = (placed(call, agent.project) for call in EDIT)
+        part = Call("Read", {**read.arguments, "offset": source.count("\n"), "limit": 100})
+        large = Call("Read", {**read.arguments, "allow_large": True})
+        model.script(read, read if kilobytes < 400 else large, part, edit, part, "All done.")
+        await run(agent, CLAUDE_CODE)
+        entries = (await client.get("/accounting/entries")).json()["entries"]
     first, again, *parts = model.asked[-1].results
     whole = [first, again] if kilobytes < 400 else [again]
     assert [len(text) > len(source) and FACT in text for text in whole] == [True] * len(whole)
@@ -243,14 +244,11 @@ async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
     leaves no file of the rest."""
     with ScriptedModel() as model:
         agent = Codex(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         agent.config = [f"tool_output_token_limit = {tokens}"] if tokens else []
         async with service.client() as client:
             await set_up(CODEX, agent, str(client.base_url).rstrip("/"))
             model.script(*[Call("exec_command", {"cmd": cmd}) for cmd in (COMMAND, "seq 1 500")], "All done.")
-            ran = await agent.run("Count.", *CODEX.options)
-            assert "All done." in ran.stdout, ran.stderr
+            await run(agent, CODEX)
             entries = (await client.get("/accounting/entries")).json()["entries"]
     cut, small = model.asked[-1].results
     assert "499\n500\n" in small
@@ -274,26 +272,23 @@ async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
     case: Case, service: Service, tmp_path: Path
 ) -> None:
     """The program is in no PATH. Only OpenCode has the address of the service in its environment."""
-    run = SHELLS[case.client]
+    shell = SHELLS[case.client]
 
     def asks(asked: Asked) -> Call:
         line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0]
-        return run(line.replace("what to extract", "Where is the tulip kept?"))
+        return shell(line.replace("what to extract", "Where is the tulip kept?"))
 
     with ScriptedModel() as model:
         agent = case.agent(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         if isinstance(agent, Codex):
             agent.config = ["tool_output_token_limit = 10000"]
         async with service.client() as client:
             await set_up(case, agent, str(client.base_url).rstrip("/"))
             if case.client != "opencode":
                 del agent.environ["SPILLGATE_URL"]
-            command = run(OPENCODE_COMMAND if case.client == "opencode" else COMMAND)
+            command = shell(OPENCODE_COMMAND if case.client == "opencode" else COMMAND)
             model.script(command, asks, "All done.")
-            ran = await agent.run("Count.", *case.options)
-            assert "All done." in ran.stdout, ran.stderr
+            await run(agent, case)
     message, answer = model.asked[-1].results
     assert message.startswith(LARGE) or LARGE in message[:100]
     assert "ABSTRACT FROM TOOL OUTPUT" in answer, answer[:500]
@@ -306,16 +301,13 @@ async def test_without_the_service_the_agent_goes_on_with_the_original(
 ) -> None:
     with ScriptedModel() as model:
         agent = case.agent(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         async with service.client() as client:
             await set_up(case, agent, str(client.base_url).rstrip("/"))
         assert await service.stop() == 0
         agent.environ["SPILLGATE_AUTO_START"] = "false"
         calls = [placed(call, agent.project) for call in case.calls[:2]]
         model.script(*case.first, *calls, "All done.")
-        ran = await agent.run("Count.", *case.options)
-        assert "All done." in ran.stdout, ran.stderr
+        await run(agent, case)
     read = model.asked[-1].results
     assert len(read) == len(calls)
     assert not [text for text in read if LARGE in text]
@@ -417,10 +409,9 @@ async def test_claude_code_with_its_plugin_needs_no_service_that_runs(tmp_path: 
         await set_up(case, agent, url)
         model.script(case.calls[0], asking(case), "All done.")
         try:
-            ran = await agent.run("Count.", *case.options)
+            await run(agent, case)
         finally:
             ended = await spillgate(agent.home, url, "service", "stop")
-        assert "All done." in ran.stdout, ran.stderr
     assert "Stopped." in ended
     replaced, answer = model.asked[-1].results
     assert replaced.startswith("Tool output is too large")

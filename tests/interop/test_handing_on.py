@@ -76,8 +76,6 @@ async def test_a_stored_result_is_written_to_a_file_unread(
 ) -> None:
     with ScriptedModel() as model:
         agent = case.agent(tmp_path / "agent", model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         agent.add_mcp("files", FILES)
         agent.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         async with service.client() as client:

@@ -79,8 +79,6 @@ async def test_a_coding_agents_model_asks_about_a_handle(
     told = await keep(client, door=door)
     with ScriptedModel() as model:
         agent = kind(tmp_path, model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         agent.add_mcp("spillgate", f"{client.base_url}/mcp")
         arguments = {"handle": told["handle"], "extract": "ERROR"}
         resource = {"server": "spillgate", "uri": f"spillgate://{told['handle']}?offset=1230"}

@@ -86,8 +86,6 @@ def shown(texts: list[str]) -> list[str]:
 async def test_the_transcript_of_a_real_agent_is_read_whole(case: Case, tmp_path: Path) -> None:
     with ScriptedModel() as model:
         agent = case.agent(tmp_path, model)
-        if not agent.path.exists():
-            pytest.skip("the coding agents are not installed: run `make interop`")
         agent.add_mcp("demo", DEMO)
         (agent.project / "small.txt").write_text("one line\n")
         model.script(*calls(case, agent.project), f"It is {FACT}.")

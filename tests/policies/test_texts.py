@@ -151,14 +151,6 @@ def test_each_kind_of_tool_has_its_own_way_back(
     assert said in below.split("\nCommands:\n")[1]
 
 
-def test_a_reading_from_the_middle_is_told_the_lines_of_the_file() -> None:
-    policy = Policy(head_chars=20)
-    text = truncate.text(oversized(CODE, policy, OutcomeKind.TRUNCATE, "read_file", path="a.py", offset=101))
-    assert text is not None
-    assert "  - class DataProcessor (line 104)\n" in text
-    assert "sed -n '104,153p' a.py" in text
-
-
 def test_few_long_lines_are_got_by_bytes() -> None:
     text = truncated("é" * 5000, "read_file", path="a.json")
     assert "sed -n '1,50p' a.json | tail -c +4001 | head -c 2000\")  # Next 2000 bytes" in text

@@ -6,10 +6,10 @@ import re
 import resource
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -101,22 +101,35 @@ def relay(place: Place, spillgate: object, python: str) -> None:
     assert HANDLE.search(said), said
 
 
+def processor_seconds_of(run: Callable[[], object]) -> float:
+    """Of the processes that `run` starts and waits for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> None:
-    """In processor time, which other programs of the machine change least."""
+    """In starts of an interpreter, which a slow or busy machine delays alike, and which take 10 ms of
+    processor time: 220 for the first call, which compiles the modules and starts the service, 11 for later
+    ones."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
-    url = f"http://127.0.0.1:{free_port()}"
-    took = []
-    for _ in range(8):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        hook = (place.bin / "spillgate", "hook", "claude-code")
-        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), url=url, hook_timeout_ms="60000"))
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        if len(took) == 1:
-            lock = place.home / ".local/state/spillgate/embedded/lock"
-            took[0] += processor_seconds(int(lock.read_text().split()[0]))
-    report("hook that starts the service, processor time", took[0], 1.5, "s")
-    report("later hooks, processor time", statistics.median(took[1:]) * 1000, 100, "ms")
+    hook = (place.bin / "spillgate", "hook", "claude-code")
+    # A busy machine may take longer for the start than a hook waits for it.
+    given = {"url": f"http://127.0.0.1:{free_port()}", "hook_timeout_ms": "60000"}
+
+    def call() -> None:
+        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), **given))
+
+    first = processor_seconds_of(call)
+    lock = place.home / ".local/state/spillgate/embedded/lock"
+    first += processor_seconds(int(lock.read_text().split()[0]))
+    later = min(processor_seconds_of(call) for _ in range(7))
+    bare = min(processor_seconds_of(lambda: place.run(sys.executable, "-I", "-c", "pass")) for _ in range(7))
+    report("hook that starts the service, processor time", first, 1.5, "s")
+    report("later hooks, processor time", later * 1000, 100, "ms")
+    assert first <= 220 * bare
+    assert later <= 11 * bare
 
 
 @pytest.mark.parametrize("version", pythons())

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ def runs() -> Iterator[dict[str, Any]]:
         yield _run(random.Random(number), number)
 
 
-def write(path: Path) -> Path:
-    """Writes the runs as JSON lines."""
-    path.write_text("".join(f"{json.dumps(run)}\n" for run in runs()))
+def write(path: Path, count: int = RUNS) -> Path:
+    """Writes the first `count` runs as JSON lines."""
+    path.write_text("".join(f"{json.dumps(run)}\n" for run in islice(runs(), count)))
     return path
 
 

@@ -15,8 +15,12 @@ from replay import sources
 from replay.readers import FORMATS, Format, recognised
 from replay.runs import Notes, Run
 from replay.uses import uses_of
+from tests.counts import count
 from tests.replay import made_runs, transcripts
 from tests.replay.replaying import report
+
+FEW = 3
+"""Runs: enough to see that they are read."""
 
 
 def faults(folder: Path, *paths: Path) -> dict[str, int]:
@@ -32,7 +36,7 @@ def test_a_transcript_that_is_being_written_ends_with_a_part_of_a_line(tmp_path:
 
 
 def test_lines_that_are_not_json_are_counted(tmp_path: Path) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl")
+    path = made_runs.write(tmp_path / "runs.jsonl", FEW)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"not json\n", b'{"a": \xff}\n', *lines[1:3]]))
     found = report(tmp_path, path)
@@ -43,7 +47,7 @@ def test_lines_that_are_not_json_are_counted(tmp_path: Path) -> None:
 def test_what_is_no_transcript_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    made_runs.write(folder / "runs.jsonl")
+    made_runs.write(folder / "runs.jsonl", FEW)
     (folder / "settings.json").write_text('{"theme": "dark"}')
     (folder / "picture.json").write_bytes(bytes(range(256)) * 50)
     (folder / "empty.jsonl").touch()
@@ -51,7 +55,7 @@ def test_what_is_no_transcript_is_named_and_the_rest_is_read(tmp_path: Path) -> 
     (folder / "notes.txt").write_text("not looked at")
     (folder / "gone.json").symlink_to(folder / "nowhere.json")
     found = report(tmp_path, folder)
-    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["total"]["runs"] == FEW
     assert found["read"]["faults"] == {
         sources.NOT_A_TRANSCRIPT: 2,
         sources.EMPTY: 1,
@@ -65,25 +69,27 @@ def test_links_are_followed_and_a_cycle_ends(tmp_path: Path) -> None:
     (folder / "back").symlink_to(tmp_path / "runs")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    made_runs.write(elsewhere / "runs.jsonl")
+    made_runs.write(elsewhere / "runs.jsonl", FEW)
     (folder / "there").symlink_to(elsewhere)
     found = report(tmp_path, tmp_path / "runs")
-    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["total"]["runs"] == FEW
     assert found["read"]["faults"] == {sources.LINK_CYCLE: 1}
 
 
-def test_a_line_of_two_gigabytes_is_left_out_and_not_held(tmp_path: Path) -> None:
-
-    path = made_runs.write(tmp_path / "runs.jsonl")
+def test_a_line_that_is_too_large_is_left_out_and_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_DOCUMENT_BYTES", 4 << 20)
+    path = made_runs.write(tmp_path / "runs.jsonl", FEW)
     with path.open("r+b") as file:
         file.seek(0, os.SEEK_END)
-        file.truncate(file.tell() + (2 << 30))
+        file.truncate(file.tell() + (64 << 20))
     notes = Notes()
     tracemalloc.start()
     runs = sum(1 for _ in sources.runs_of(path, notes))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert runs == made_runs.RUNS
+    assert runs == FEW
     assert notes.faults == {sources.TOO_LARGE: 1}
     assert peak < 3 * sources.MOST_DOCUMENT_BYTES
 
@@ -92,27 +98,29 @@ def test_a_run_with_more_text_than_is_searched_is_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MOST_RUN_CHARS", 100_000)
-    path = made_runs.write(tmp_path / "runs.jsonl")
+    path = made_runs.write(tmp_path / "runs.jsonl", FEW)
     large = {"messages": [{"role": "assistant", "content": "x" * 100_001}]}
     with path.open("a") as file:
         file.write(f"{json.dumps(large)}\n")
     found = report(tmp_path, path)
     assert found["read"]["faults"] == {sources.TOO_LARGE: 1}
-    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["total"]["runs"] == FEW
 
 
-def test_a_folder_of_100_000_files_is_read_file_by_file(tmp_path: Path) -> None:
+@pytest.mark.repeated
+def test_a_folder_of_very_many_files_is_read_file_by_file(tmp_path: Path) -> None:
     """Links to a few files: each is opened and read."""
+    files = count(2_000, 100_000)
     folder = tmp_path / "runs"
     folder.mkdir()
     for number in range(4):
         (tmp_path / f"{number}.json").write_text('{"theme": "dark"}')
-    for number in range(100_000):
+    for number in range(files):
         os.link(tmp_path / f"{number % 4}.json", folder / f"{number}.json")
-    made_runs.write(folder / "runs.jsonl")
+    made_runs.write(folder / "runs.jsonl", FEW)
     found = report(tmp_path, folder)
-    assert found["read"]["faults"] == {sources.NOT_A_TRANSCRIPT: 100_000}
-    assert found["total"]["runs"] == made_runs.RUNS
+    assert found["read"]["faults"] == {sources.NOT_A_TRANSCRIPT: files}
+    assert found["total"]["runs"] == FEW
 
 
 def test_what_the_user_may_not_read_is_named_and_the_rest_is_read(
@@ -155,7 +163,7 @@ def test_nothing_of_a_transcript_is_logged(
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    made_runs.write(tmp_path / "runs.jsonl")
+    made_runs.write(tmp_path / "runs.jsonl", FEW)
     assert faults(tmp_path, tmp_path) == {sources.UNREADABLE: 1}
 
 
@@ -202,7 +210,7 @@ def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_bad_argument_is_named(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(made_runs.write(tmp_path / "runs.jsonl"))
+    path = str(made_runs.write(tmp_path / "runs.jsonl", FEW))
     assert main(["replay", *(path if one == "RUNS" else one for one in arguments)]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -16,6 +16,7 @@ from samples import KEY, RETENTION, TENANT, FakeClock, handle, joined, put
 from domain.errors import StorageError, StoreFull
 from storage.disk import syscalls
 from storage.disk.store import DiskStore, Root
+from tests.counts import count
 
 pytestmark = pytest.mark.anyio
 
@@ -171,7 +172,10 @@ async def survives(root: Path, scene: Scene, code: int, failing: Failing, *, sta
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
-@pytest.mark.parametrize(("code", "stays"), [(errno.EDQUOT, False), (errno.EMFILE, False), (errno.EIO, True)])
+@pytest.mark.repeated
+@pytest.mark.parametrize(
+    ("code", "stays"), [(errno.EDQUOT, False), (errno.EIO, True), (errno.EMFILE, False)][: count(2, 3)]
+)
 @pytest.mark.parametrize("name", SCENES)
 async def test_whatever_call_fails_nothing_is_lost_miscounted_or_left_open(
     tmp_path: Path, name: str, code: int, stays: bool

@@ -236,6 +236,7 @@ async def test_a_cancelled_command_leaves_no_reply_to_the_next(client: Client, r
         (("CONFIG", "SET", "min-replicas-to-write", "1"), "too few replicas"),
     ],
 )
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_server_that_takes_no_writes_is_unavailable(
     client: Client, own: RedisServer, setting: tuple[str, ...], reason: str
 ) -> None:
@@ -246,6 +247,7 @@ async def test_a_server_that_takes_no_writes_is_unavailable(
         assert reason in (await refused(act))[0]
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         server.ask("ACL", "SETUSER", "spill", "on", ">s3cr#t", "~spillgate:*", "+@all")
@@ -260,6 +262,7 @@ async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_p
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-random"])
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_policy_that_evicts_is_refused_or_warned_of(
     client: Client, tmp_path: Path, policy: str
 ) -> None:
@@ -276,6 +279,7 @@ async def test_a_policy_that_evicts_is_refused_or_warned_of(
         assert redis.warnings == ()
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Client, tmp_path: Path) -> None:
     with RedisServer(tmp_path, options=["--maxmemory", "50mb"]) as server:
         server.ask("ACL", "SETUSER", "spill", "on", ">secret", "~*", "+@all", "-info", "-config")
@@ -286,6 +290,7 @@ async def test_where_the_policy_may_not_be_asked_for_it_is_unknown(client: Clien
 
 
 @pytest.mark.parametrize("missing", ["evalsha", "hset", "zadd", "xadd"])
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_user_who_may_not_run_what_a_change_runs_is_not_ready(
     client: Client, tmp_path: Path, missing: str
 ) -> None:
@@ -296,6 +301,7 @@ async def test_a_user_who_may_not_run_what_a_change_runs_is_not_ready(
         assert "lacks a permission" in told
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Client, tmp_path: Path) -> None:
     options = ["--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu"]
     with RedisServer(tmp_path, aof="always", options=options) as server:
@@ -308,6 +314,7 @@ async def test_where_only_config_is_forbidden_info_tells_the_policy(client: Clie
 
 
 @pytest.mark.parametrize(("aof", "promise"), [("no", "memory"), ("everysec", "memory"), ("always", "aof")])
+@pytest.mark.usefixtures("patient_redis")
 async def test_without_waitaof_only_appendfsync_always_is_durable(
     client: Client, tmp_path: Path, aof: Any, promise: str
 ) -> None:
@@ -316,6 +323,7 @@ async def test_without_waitaof_only_appendfsync_always_is_durable(
         assert (await written(redis))[1] == ("aof" if has_waitaof() and aof != "no" else promise)
 
 
+@pytest.mark.usefixtures("patient_redis")
 async def test_a_server_that_is_set_up_otherwise_meanwhile_is_not_believed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

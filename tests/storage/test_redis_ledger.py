@@ -26,7 +26,6 @@ from tests.redis_server import RedisServer
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
 OPEN = SessionChange(frozenset())
-SCRIPT = b"EVALSHA"
 HOUR = 3_600_000
 
 

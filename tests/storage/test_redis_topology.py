@@ -47,7 +47,6 @@ def counted(client: RedisConnection, name: str) -> Awaitable[int]:
     return client.batch(("HSET", NAMES, name, b"x"), ("HLEN", NAMES))
 
 
-@pytest.mark.usefixtures("patient_redis")
 async def test_commands_over_many_slots_are_answered_in_their_order(redis_cluster_url: str) -> None:
     async with opened(redis_cluster_url) as client:
         assert client.is_cluster
@@ -58,7 +57,6 @@ async def test_commands_over_many_slots_are_answered_in_their_order(redis_cluste
         assert [await counted(client, name) for name in "abc"] == [1, 2, 3]
 
 
-@pytest.mark.usefixtures("patient_redis")
 async def test_a_slot_that_moves_is_followed(redis_cluster: RedisCluster, redis_cluster_url: str) -> None:
     nodes = redis_cluster.nodes
     ids = [text(node.ask("CLUSTER", "MYID")) for node in nodes]

@@ -64,13 +64,13 @@ def describe_all(data: bytes, tool: str = "") -> tuple[str, str, Kind]:
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("wrap", ["plain", "cat -n", "block", "file"])
-def test_bad_input_is_described_alike_and_raises_nothing(name: str, wrap: str) -> None:
-    data = WRAPS[wrap](BAD[name]).encode("utf-8", "replace")
-    began = time.thread_time()
-    describe_all(data)
-    # All describers, passages and the value together take at most 0.2 s.
-    assert time.thread_time() - began < 1.5
+def test_bad_input_is_described_alike_and_raises_nothing(name: str) -> None:
+    for wrap in ("plain", "cat -n", "block", "file"):
+        data = WRAPS[wrap](BAD[name]).encode("utf-8", "replace")
+        began = time.thread_time()
+        describe_all(data)
+        # All describers, passages and the value together take at most 0.2 s.
+        assert time.thread_time() - began < 1.5, wrap
 
 
 @pytest.mark.parametrize("name", SHAPES)

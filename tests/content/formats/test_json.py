@@ -128,11 +128,3 @@ def test_documents_are_counted_with_and_without_text_among_them(text: str, kind:
 def test_a_record_that_is_cut_is_named_and_not_left_out() -> None:
     with pytest.raises(NotQueryable, match="line 3"):
         read_value(b'{"a": 1}\n{"a": 2}\n{"a": 3')
-
-
-def test_a_title_is_said_below_the_shape() -> None:
-    data = json.dumps({"title": "Orders of May", "rows": [1, 2, 3]}).encode()
-    assert about(data, data, len(data), 1).splitlines() == [
-        "JSON, object with keys title, rows",
-        "“Orders of May”",
-    ]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 from tests.interop.agents.model import ScriptedModel
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,11 +33,13 @@ class Ran:
 
 
 class Agent(ABC):
-    """`home` is $HOME of the program, `project` is where it works."""
+    """`home` is $HOME of the program, `project` is where it works. Skips the test if it is not installed."""
 
     program: ClassVar[str]
 
     def __init__(self, folder: Path, model: ScriptedModel) -> None:
+        if not self.path.exists():
+            pytest.skip("the coding agents are not installed: run `make interop`")
         self.home = folder / "home"
         self.project = folder / "project"
         self.model = model
