@@ -26,7 +26,6 @@ MEMORY_BYTES = 320 << 20
 READ_SECONDS = 6
 EVALUATE_SECONDS = 2
 _NICER = 10
-_TOO_DEEP = "The result is nested too deeply for a query. Use `lines` or `pattern`."
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,7 +67,10 @@ def _values(query: Query, read: Callable[..., bytes]) -> tuple[Kind, list[object
 
 
 def _selected(query: Query, kind: Kind, values: list[object]) -> QueryAnswer:
-    database = Database(*values)
+    try:
+        database = Database(*values)
+    except RecursionError:
+        raise NotQueryable("The result is nested too deeply for SQL. Use `lines` or `pattern`.") from None
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     try:
         columns, rows = database.select(query.expression)
@@ -118,8 +120,6 @@ def _reply(query: Query) -> QueryAnswer | RefusedQuery:
         return answer(query, sys.stdin.buffer.read)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
-    except RecursionError:
-        return RefusedQuery(NotQueryable.code, _TOO_DEEP)
     except BadQuery as error:
         return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
