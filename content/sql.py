@@ -4,7 +4,8 @@ import difflib
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -111,7 +112,8 @@ class Database:
     values there are the tables `data1`, `data2` and so on, and no `document`."""
 
     def __init__(self, *values: object) -> None:
-        """Takes the rows out of the values, to free their memory as they are loaded."""
+        """Takes the rows out of the values, to free their memory as they are loaded. Raises RecursionError
+        for rows that are nested too deeply."""
         relations = [value if isinstance(value, Lines | Cells) else relation_of(value) for value in values]
         only = relations[0] if len(relations) == 1 else None
         self.path = only.path if isinstance(only, Relation) else ""
@@ -119,6 +121,18 @@ class Database:
         self._read: dict[str, str] = {}
         self._denied = ""
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            self._fill(relations, only)
+            opened.pop_all()
+
+    def close(self) -> None:
+        """From Python 3.13 on, a connection that is left open is a warning."""
+        self._connection.close()
+
+    def _fill(
+        self, relations: Sequence[Relation | Lines | Cells], only: Relation | Lines | Cells | None
+    ) -> None:
         self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_TEXT_BYTES)
         self._connection.execute("PRAGMA temp_store = MEMORY")

@@ -1,6 +1,7 @@
 """A real redis-server of a test's own, on a free loopback port."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -28,6 +29,14 @@ def redis_binary() -> str:
     if found is None:
         pytest.skip("redis-server is not installed: apt-get install redis-server, or brew install redis.")
     return found
+
+
+def has_waitaof() -> bool:
+    """Whether the server is Redis 7.2 or newer."""
+    said = subprocess.run([redis_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\d+)\.(\d+)", said)
+    assert version is not None, said
+    return (int(version[1]), int(version[2])) >= (7, 2)
 
 
 def free_port() -> int:

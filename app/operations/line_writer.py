@@ -245,6 +245,9 @@ def check_target(target: str, setting: str) -> None:
     path = Path(target).absolute()
     try:
         os.stat(f"{path.parent}/")
+        # From Python 3.14 on, `is_dir` is False where this fails, as for a name that is too long.
+        with suppress(FileNotFoundError):
+            os.lstat(path)
         is_directory = path.is_dir()
     except OSError as error:
         raise _unwritable(setting, error.errno or 0) from None

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -244,7 +245,8 @@ def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) ->
 def test_the_query_that_is_said_runs() -> None:
     for text in (json.dumps(ROWS), LOG, "id,name,Status\n" + "1,a,open\n" * 90):
         sql = how(text).partition("query = ")[2].partition(";")[0].replace("…", ".")
-        assert list(Database(read_rows(text.encode())[1]).select(sql).rows)
+        with closing(Database(read_rows(text.encode())[1])) as database:
+            assert list(database.select(sql).rows)
 
 
 @pytest.mark.parametrize(

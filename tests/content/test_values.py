@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -163,14 +164,14 @@ def test_the_rows_of_a_table_are_loaded_as_they_are_parsed_and_as_their_value(te
     assert isinstance(cells, Cells)
     first = next(iter(cells.rows()))
     assert len(first) == len(cells.types)
-    streamed, loaded = Database(cells), Database(read_table(text))
-    for sql in ("SELECT * FROM data", "SELECT count(*) FROM data"):
-        assert list(streamed.select(sql).rows) == list(loaded.select(sql).rows)
-    assert streamed.names == loaded.names
-    types = ", ".join(f'typeof("{name}")' for name in loaded.names)
-    assert [*streamed.select(f"SELECT {types} FROM data").rows] == [
-        *loaded.select(f"SELECT {types} FROM data").rows
-    ]
+    with closing(Database(cells)) as streamed, closing(Database(read_table(text))) as loaded:
+        for sql in ("SELECT * FROM data", "SELECT count(*) FROM data"):
+            assert list(streamed.select(sql).rows) == list(loaded.select(sql).rows)
+        assert streamed.names == loaded.names
+        types = ", ".join(f'typeof("{name}")' for name in loaded.names)
+        assert [*streamed.select(f"SELECT {types} FROM data").rows] == [
+            *loaded.select(f"SELECT {types} FROM data").rows
+        ]
 
 
 def test_a_table_that_cannot_be_parsed_is_refused_before_it_is_loaded() -> None:

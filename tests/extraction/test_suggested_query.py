@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from contextlib import closing
 from datetime import date, timedelta
 from typing import Any
 
@@ -80,7 +81,8 @@ QUESTIONS: list[tuple[str, str, object]] = [
 
 
 def answered(text: str, sql: str) -> list[tuple[Any, ...]]:
-    return list(Database(read_value(text.encode())[1]).select(sql).rows)
+    with closing(Database(read_value(text.encode())[1])) as database:
+        return list(database.select(sql).rows)
 
 
 def named(text: str, question: str) -> str:
