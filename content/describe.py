@@ -65,8 +65,9 @@ def about(
     return about_of(source, max_bytes, names_arguments=names_arguments)
 
 
-_QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1; a literal: pattern = …"
+_QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1{}; a literal: pattern = …"
 _OF_LINES = " WHERE matches(text, '…')"
+_PART, _WITH_PART = "part(text, '…') p", " WHERE p > ''"
 _PATTERN = "Find or count a literal: pattern = …"
 
 
@@ -97,8 +98,12 @@ def _arguments(source: Source, shape: Shape) -> str:
     """Which arguments of the one tool ask for counts and for literals."""
     if source.format.kind is Kind.BINARY:
         return ""
-    lines = _OF_LINES if source.format.is_lines else ""
-    return _QUERY.format(spelled(shape.group), lines) if shape.group else _PATTERN
+    if source.format.is_lines:
+        columns = f"; columns {', '.join(('line', 'text', *source.format.of_lines(source)))}"
+        if shape.group:
+            return _QUERY.format(spelled(shape.group), _OF_LINES, columns)
+        return _QUERY.format(_PART, _WITH_PART, f" ORDER BY 2 DESC{columns}")
+    return _QUERY.format(spelled(shape.group), "", "") if shape.group else _PATTERN
 
 
 def extent(source: Source) -> str:

@@ -123,11 +123,12 @@ def around(block: bytes | bytearray, start: int, stop: int, at: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class GrepPage:
     """`next_offset` is the `offset` of the next page, counted in matches; None on the last page. With a
-    `limit` of 0 it equals the offset of this page."""
+    `limit` of 0 it equals the offset of this page. `has_last`: the last of the matches is the last of all."""
 
     matches: list[Match]
     total_matches: int
     next_offset: int | None
+    has_last: bool = False
 
 
 class Grep:
@@ -136,7 +137,7 @@ class Grep:
     terminal are neither seen nor shown."""
 
     __slots__ = (
-        "_buffer", "_code", "_head", "_line", "_long", "_long_found", "_offset", "_page", "_pattern",
+        "_buffer", "_code", "_head", "_last", "_line", "_long", "_long_found", "_offset", "_page", "_pattern",
         "_searched", "_step", "_total",
     )  # fmt: skip
 
@@ -152,7 +153,7 @@ class Grep:
         step: int = 1,
         max_bytes: int = 1_000_000,
     ) -> None:
-        """With a `step` above 1 only each `step`-th match is collected. Raises BadPattern."""
+        """With a `step` above 1 only each `step`-th match is collected, and the last. Raises BadPattern."""
         # RE2 takes 3 ms to import: not for a process that only describes matches.
         from content.patterns import Pattern
 
@@ -161,6 +162,7 @@ class Grep:
         self._offset = max(0, offset)
         self._step = step
         self._total = 0
+        self._last: Match | None = None
         self._line = 1
         self._buffer = bytearray()
         self._code = b""
@@ -201,9 +203,14 @@ class Grep:
             self._end_long(len(self._buffer))
         elif self._buffer:
             self._search(bytes(self._buffer))
-        shown = self._offset + len(self._page.matches)
-        is_last = self._step > 1 or self._total <= shown
-        return GrepPage(self._page.matches, self._total, None if is_last else shown)
+        matches = self._page.matches
+        if self._step > 1:
+            if self._last and not self._page.full and self._last.line > matches[-1].line:
+                matches.append(self._last)
+            return GrepPage(matches, self._total, None, not self._page.full)
+        shown = self._offset + len(matches)
+        is_last = self._total <= shown
+        return GrepPage(matches, self._total, None if is_last else shown, is_last)
 
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
@@ -258,6 +265,8 @@ class Grep:
 
     def _matched(self, text: bytes, truncated: bool, line: bytes) -> None:
         self._total += 1
+        if self._step > 1:
+            self._last = Match(self._line, text.decode(), [], [], truncated)
         if self._total > self._offset and not self._page.full:
             self._page.add(self._line, text, truncated, line)
             if self._step > 1:

@@ -28,7 +28,7 @@ _SPACES = re.compile(rb"[ \t]{2,}")
 
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
 _CELL_LINES = 20
-_TABLES = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN)
+_WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
 _CELL_OBJECT = re.compile(
     rb"""["'](?:address|cell|coordinate|ref)["']\s*:\s*["'](?:[^!"']{1,80}!)?\$?[A-Z]{1,3}\$?(\d{1,7})["']"""
 )
@@ -59,7 +59,8 @@ def _character(entity: re.Match[bytes]) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What is shown of a match. `text` stands in place of its line, and of all lines from `first` to `last`.
-    `header` are the lines above a table, `columns` names its columns where they are no lines."""
+    `header` are the lines above a table, or the line with which the function around it begins; `columns`
+    names the columns of a table where they are no lines."""
 
     first: int
     last: int
@@ -73,7 +74,7 @@ def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int,
     kind = source.format.kind
     if isinstance(source.format, Json):
         return dict(_records(data, lines))
-    if kind in _TABLES and source.is_verbatim and data == source.data:
+    if kind in _WITH_HEADERS and source.is_verbatim and data == source.data:
         return dict(_rows(source, lines))
     return {}
 

@@ -23,6 +23,7 @@ LONG_CHARS = 400
 KNOWN_CHARS = 100
 """A shorter line that was shown before is shown again: that is as short as to say so."""
 
+_LAST = "[… then the last:]"
 _SIDE = 120
 _MOST_SPANS = 3
 _NO_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
@@ -80,6 +81,7 @@ class Matches(NamedTuple):
     spans: Spans = _no_spans
     around: Mapping[int, Surroundings] = {}
     is_known: Callable[[int, str], bool] = lambda number, text: False
+    has_last: bool = False
 
     @property
     def is_record(self) -> bool:
@@ -90,19 +92,39 @@ class Matches(NamedTuple):
 
 def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
-    there are, how to go on, and the `notes`. Above a sample of many stands how many there are."""
+    there are, how to go on, and the `notes`. Above a sample of many stands how many there are. Where not all
+    fit, the last is among those that are shown."""
     if not found.matches:
         offset = found.first - 1 + (found.base or 0)
         return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
-    shown = fitting_matches(found, room)
-    said, above = [_place(found, shown), *notes], ""
+    shown, has_last = _with_last(found, room)
+    said, above = [_place(found, shown, has_last), *notes], ""
     if found.step > 1:
-        count = (
-            f"{found.total:,} matching lines, of which {shown.fitting:,} are shown, spread over the result."
-        )
+        where = ": the first, the last and some between" if has_last else ", spread over the result"
+        count = f"{found.total:,} matching lines, of which {shown.fitting:,} are shown{where}."
         said, above = [_onward(found)], f"[{' '.join((count, *notes))}]\n"
     return cut_head(f"{above}{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
+
+
+def _with_last(found: Matches, room: int) -> tuple[Fitted, bool]:
+    """The first matches that fit with the last one of all, and whether it is there. Not where the caller goes
+    on in order."""
+    shown = fitting_matches(found, room)
+    last = found.matches[-1]
+    is_first_page = found.step > 1 or (found.first == 1 and found.base is None)
+    if shown.fitting == len(found.matches):
+        return shown, found.has_last and found.step > 1
+    if not is_first_page or not found.has_last:
+        return shown, False
+    around = {line: replace(one, header=(), columns="") for line, one in found.around.items()}
+    end = _groups(found._replace(matches=[last], around=around), room // 2)[0][1]
+    left = room - len(end.encode()) - len(_LAST)
+    head = fitting(_groups(found, left)[:-1], left)
+    if left <= 0 or head.fitting == 0:
+        return shown, False
+    between = f"{_LAST}\n" if found.step == 1 else ""
+    return Fitted(f"{head.text}\n{between}{end}", head.fitting + 1, head.next), True
 
 
 def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
@@ -131,18 +153,19 @@ def room_of(max_bytes: int) -> int:
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
-def _place(found: Matches, shown: Fitted) -> str:
+def _place(found: Matches, shown: Fitted, has_last: bool) -> str:
     total = found.total
     if shown.fitting == total:
         return "The only matching line." if total == 1 else f"All {total:,} matching lines."
-    following = found.first + shown.fitting
+    following = found.first + shown.fitting - has_last
     if following > total:
         onward = ""
     elif found.base is None:
         onward = " For the others: a narrower pattern."
     else:
         onward = f" Go on with offset = {following - 1 + found.base}."
-    return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
+    last = f" and {total:,}" if has_last else ""
+    return f"Matching lines {found.first:,} to {following - 1:,}{last} of {total:,}.{onward}"
 
 
 def _onward(found: Matches) -> str:

@@ -18,6 +18,7 @@ from content.greppable import Greppable
 from content.kind import Kind
 from content.match_view import MOST_BYTES, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
+from content.otherwise import lines_with_all, literals, otherwise_text
 from content.source import Source as Text
 from extraction.source import Source
 from policies.facts import Offer
@@ -34,6 +35,9 @@ _SAMPLE_BYTES = 1500
 
 _MANY, _FEW_BYTES = 8, 900
 """A sample of this many times as many matches as fit an answer tells how many there are: it is short."""
+
+_FEW_MATCHES = 12
+_WITH_NEIGHBOURS = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.XML, Kind.CODE, Kind.DIFF)
 
 _WINDOW_BYTES = 120
 """What is shown on each side of a match in a long line as it is stored."""
@@ -72,14 +76,11 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         if as_stored := await _in_stored(reading, searched, arguments, max_bytes):
             return as_stored
         reading.found_nothing = True
-        return await _nothing(reading, arguments.pattern)
+        return await _nothing(reading, searched, arguments.pattern)
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, arguments.ignore_case):
         notes.append(note)
     found = _shown_as(reading, searched, arguments, page)
-    if page.total_matches == 1 and not arguments.context and not found.is_record:
-        # A line of context saves the call that would ask for it.
-        arguments = msgspec.structs.replace(arguments, context=1)
-        found = _shown_as(reading, searched, arguments, await _page(reading, searched, arguments))
+    found = await _with_neighbours(reading, searched, arguments, found, max_bytes)
     fitting = model_text.matches_that_fit(found, max_bytes)
     lines = page.total_matches
     is_sample = not arguments.offset and lines >= 2 * fitting
@@ -88,10 +89,32 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
     if is_sample:
         is_counted = page.total_matches >= _MANY * fitting
         max_bytes = min(max_bytes, _FEW_BYTES if is_counted else max(_SAMPLE_BYTES, max_bytes // 2))
-        step = page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes))
+        # One of those that fit is the last.
+        step = max(2, page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes) - 1))
         page = await _page(reading, searched, arguments, step=step)
         found = _shown_as(reading, searched, arguments, page)._replace(step=step)
     return model_text.grep_text(found, max_bytes, notes)
+
+
+async def _with_neighbours(
+    reading: "Reading",
+    searched: _Searched,
+    arguments: GrepArguments,
+    found: model_text.Matches,
+    max_bytes: int,
+) -> model_text.Matches:
+    """The only match with a line on each side, and a few of a text whose lines are no records if they are
+    short: that saves the call that would ask for these lines."""
+    if arguments.context or found.is_record or found.total > _FEW_MATCHES:
+        return found
+    kind = searched.text.format.kind if searched.text else None
+    is_table = kind is not Kind.CODE and any(one.header or one.columns for one in found.around.values())
+    if found.total > 1 and (is_table or kind not in _WITH_NEIGHBOURS):
+        return found
+    wider = msgspec.structs.replace(arguments, context=1)
+    shown = _shown_as(reading, searched, wider, await _page(reading, searched, wider))
+    fitting = model_text.matches_that_fit(shown, min(max_bytes, _SAMPLE_BYTES))
+    return shown if fitting == found.total or found.total == 1 else found
 
 
 async def _searched(reading: "Reading") -> _Searched:
@@ -200,7 +223,12 @@ def _shown_as(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
     around = {}
-    if searched.text is not None and searched.view is not None:
+    is_many = page.total_matches > _FEW_MATCHES
+    if (
+        searched.text is not None
+        and searched.view is not None
+        and not (is_many and searched.text.format.kind is Kind.CODE)
+    ):
         around = surroundings(searched.view, searched.text, [match.line for match in page.matches])
     if arguments.context:
         around = {line: replace(one, text="") for line, one in around.items()}
@@ -213,12 +241,17 @@ def _shown_as(
         spans=pattern.spans,
         around=around,
         is_known=reading.shown_before.is_known,
+        has_last=page.has_last,
     )
 
 
-async def _nothing(reading: "Reading", pattern: str) -> str:
+async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str:
     """What the data has that is near the words of a pattern without a match, and the data's language."""
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
+    if searched.view is not None and (texts := literals(pattern)):
+        elsewhere = await run_sync(lines_with_all, searched.view, texts, limiter=rt.scanning)
+        if elsewhere.lines:
+            return otherwise_text(texts, elsewhere)
     sentences = ["No line matches."]
     source = Source(shown.store, stored, path=path_of(stored))
     words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]

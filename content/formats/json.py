@@ -430,6 +430,7 @@ _NESTED = 12
 _INNER_BYTES = 110
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _ADJACENT = re.compile(rb"\}\s*\{|\]\s*\[")
+_NEXT_ON_LINE = re.compile(rb'\}[ \t]*+\{[ \t]*+"(?=[^"\n]{0,200}"[ \t]*:)')
 _RECORD_LINE = re.compile(rb'^\{[ \t]*"[^\n]*\}[ \t\r]*$', re.MULTILINE)
 _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
@@ -514,7 +515,8 @@ class Records(Json):
         return (records >= 2 and records >= 0.8 * len(lines)) or (is_json and _has_documents(sample.head))
 
     def shape(self, source: Source) -> Shape:
-        """Records are counted by the brackets that they begin with: other lines may be among them."""
+        """Records are counted by the brackets that they begin with: other lines may be among them, and
+        several records on a line."""
         data = source.data
         bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
         keys: dict[str, Raw] = {}
@@ -525,7 +527,8 @@ class Records(Json):
                 keys |= value
         counts = []
         if source.is_whole:
-            counts.append(count_of(data.count(b"\n" + bracket) + data.startswith(bracket), "record"))
+            count = data.count(b"\n" + bracket) + data.startswith(bracket) + len(_NEXT_ON_LINE.findall(data))
+            counts.append(count_of(count, "record"))
             if b"\n" + bracket not in data[:_PART] and b"}{" in data[:_PART]:
                 counts = []
         names = _names(keys)

@@ -61,7 +61,7 @@ async def test_grep_spreads_what_does_not_fit_and_goes_on_in_order(client: httpx
     assert len(text.encode()) <= 700
     assert numbers[0] < 500
     assert numbers[-1] > 3500
-    shown = f"of which {len(numbers)} are shown, spread over the result.]"
+    shown = f"of which {len(numbers)} are shown: the first, the last and some between.]"
     assert text.startswith(f"[4,990 matching lines, {shown}\n")
     assert text.endswith("\n[In order: offset = 1. For the others: a narrower pattern.]")
     ordered = await text_of(client, "tool_output_grep", handle=handle, pattern="INFO", offset=11)

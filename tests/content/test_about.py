@@ -218,6 +218,10 @@ def how(text: str) -> str:
     return said.split("\n")[-1]
 
 
+PARTS = "part(text, '…') p, count(*) FROM data WHERE p > ''"
+UNLEVELLED = "".join(f"2026-11-24 10:00:{n % 60:02} host sshd[{n}]: opened {n}\n" for n in range(90))
+
+
 def counts(rows: str) -> str:
     query = f"SELECT {rows} GROUP BY 1"
     return f"Count, group, compare: query = {query}; a literal: pattern = …"
@@ -235,7 +239,6 @@ def counts(rows: str) -> str:
         ("".join(f'{{"id": {n}, "Category": "a"}}\n' for n in range(99)), "Category, count(*) FROM data"),
         ("id,name,Status\n" + "1,a,open\n" * 90, "Status, count(*) FROM data"),
         (repr([(f"city {n}", n) for n in range(90)]), "column_1, count(*) FROM data"),
-        (LOG, "level, count(*) FROM data WHERE matches(text, '…')"),
     ],
 )
 def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) -> None:
@@ -243,17 +246,30 @@ def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) ->
 
 
 def test_the_query_that_is_said_runs() -> None:
-    for text in (json.dumps(ROWS), LOG, "id,name,Status\n" + "1,a,open\n" * 90):
+    for text in (json.dumps(ROWS), LOG, UNLEVELLED, "id,name,Status\n" + "1,a,open\n" * 90):
         sql = how(text).partition("query = ")[2].partition(";")[0].replace("…", ".")
         with closing(Database(read_rows(text.encode())[1])) as database:
             assert list(database.select(sql).rows)
 
 
 @pytest.mark.parametrize(
-    "text", ["A sentence of prose. " * 90, "import os\n" * 90, PAGE, json.dumps({"a": 1})]
+    ("text", "query", "more"),
+    [
+        (LOG, "level, count(*) FROM data WHERE matches(text, '…')", "line, text, time, level"),
+        ("A sentence of prose. " * 90, PARTS, "line, text"),
+        ("import os\n" * 90, PARTS, "line, text"),
+        (PAGE, PARTS, "line, text"),
+        (UNLEVELLED, PARTS, "line, text, time"),
+    ],
 )
-def test_of_what_has_no_rows_a_pattern_is_said(text: str) -> None:
-    assert how(text) == "Find or count a literal: pattern = …"
+def test_lines_are_counted_by_a_part_and_their_columns_are_named(text: str, query: str, more: str) -> None:
+    order = " ORDER BY 2 DESC" if query == PARTS else ""
+    said = f"query = SELECT {query} GROUP BY 1{order}; columns {more}"
+    assert how(text) == f"Count, group, compare: {said}; a literal: pattern = …"
+
+
+def test_of_what_has_no_rows_a_pattern_is_said() -> None:
+    assert how(json.dumps({"a": 1})) == "Find or count a literal: pattern = …"
 
 
 def test_how_to_ask_is_whole_beside_long_names_and_titles() -> None:
