@@ -83,6 +83,7 @@ class RedisConnection:
 
     def __init__(self, url: RedisUrl) -> None:
         self._client: Redis | RedisCluster = client_of(url)
+        self._address = url.address
         self._gate = asyncio.Semaphore(url.max_connections)
         self._max_connections = url.max_connections
         self._running = self._waiting = 0
@@ -91,7 +92,7 @@ class RedisConnection:
         self._facts: ServerFacts | None = None
         self._learned_at = float("-inf")
         self._is_away = False
-        self._why_away = ""
+        self._why_away = StorageError()
         self._try_at = 0.0
         self._schema: Schema | None = OURS
         self._listing = asyncio.Lock()
@@ -263,12 +264,15 @@ class RedisConnection:
     async def _within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
         """Runs `act` within the time that is left to the request, plus `more` seconds."""
         begun = time.monotonic()
-        ends = begun + _seconds_left(begun) + more
+        left = _seconds_left(begun)
         if self._is_away:
-            if begun < self._try_at:
-                raise StoreUnavailable(self._why_away)
+            if begun < self._try_at or left < _LEAST_SECONDS:
+                raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
+        if left < _LEAST_SECONDS:
+            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.", cause=self._address)
+        ends = begun + left + more
         await self._wait_for_connection()
         self._running += 1
         try:
@@ -282,10 +286,10 @@ class RedisConnection:
                     # uvloop raises it for a connection that Redis has closed. redis-py does not retry it.
                     done = await act()
         except DRIVER_ERRORS as error:
-            failure = translated(error)
+            failure = translated(error, self._address)
             if is_unreachable(error):
                 self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
-                self._why_away = failure.detail
+                self._why_away = failure
             raise failure from error
         finally:
             self._running -= 1
@@ -304,7 +308,8 @@ class RedisConnection:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._gate.acquire()
         except TimeoutError:
-            raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+            busy = f"{self._max_connections} connections are in use, {self._address}"
+            raise StoreBusy("Every connection to Redis is busy. Try again.", cause=busy) from None
         finally:
             self._waiting -= 1
 
@@ -362,12 +367,9 @@ class RedisConnection:
 
 
 def _seconds_left(now: float) -> float:
-    """Returns what the running request may still wait. Raises StoreUnavailable if that is too little."""
+    """Returns what the running request may still wait; below _LEAST_SECONDS is too little."""
     waited, at = _slow.get()
-    left = REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
-    if left < _LEAST_SECONDS:
-        raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
-    return left
+    return REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
 
 
 def _note_wait(begun: float, now: float) -> None:

@@ -60,6 +60,14 @@ class RedisUrl:
     allow_eviction: bool = False
     wait_aof: bool = True
 
+    @property
+    def address(self) -> str:
+        """For the log: without user and password."""
+        names = {name: scheme for scheme, name in _KINDS.items() if scheme != "rediss"}
+        scheme = "rediss" if self.kind == "single" and self.tls is not None else names[self.kind]
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+        return f"{scheme}://{hosts}/{self.service or self.db}"
+
 
 def parse_redis_url(url: str) -> RedisUrl:
     """Raises ConfigError. Its message never contains the URL, which may hold a password."""
