@@ -149,7 +149,7 @@ class SpillgateApp(FastAPI):
         note_refusal(error.code)
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
-        runtime.metrics.refused(code)
+        runtime.metrics.refused(code, carries_result=self._routes.traits(method, path).carries_results)
         log_refused(error, method, route, self._repeats)
         if code in NOT_KEPT:
             runtime.readiness.invalidate()

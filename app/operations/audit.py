@@ -4,16 +4,13 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-import logging
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import msgspec
 
-from app.operations.line_writer import LineWriter, opened
-
-log = logging.getLogger("spillgate.audit")
+from app.operations.line_writer import LineWriter, Losses, opened
 
 SETTING = "SPILLGATE_AUDIT"
 CLOSE_SECONDS = 6.0
@@ -87,7 +84,8 @@ class Audit:
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, None)
-        self._lines = LineWriter[AuditLine]("audit", output, _encoded, MOST_WAITING)
+        self._losses = Losses(SETTING, target)
+        self._lines = LineWriter[AuditLine]("audit", output, _encoded, MOST_WAITING, self._losses.note)
 
     @property
     def dropped(self) -> int:
@@ -99,7 +97,7 @@ class Audit:
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS."""
         if not self._lines.close(CLOSE_SECONDS):
-            log.warning("The audit does not end.", extra={"fields": {"lost": self._lines.waiting}})
+            self._losses.note("they were not written before the end", self._lines.waiting)
 
 
 def _encoded(line: AuditLine) -> bytes:

@@ -1,6 +1,8 @@
 """Writes lines in a thread of its own: the log, the accounting export and the audit delay no request."""
 
 import errno
+import logging
+import math
 import os
 import queue
 import stat
@@ -8,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from app.files import write_all
@@ -15,6 +18,7 @@ from domain.errors import ConfigError
 
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
+TOLD_SECONDS = 60.0
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _STDOUT = 1
@@ -22,6 +26,8 @@ _OWNER_ONLY = 0o600
 _LINK = "it is a symbolic link. Name the file itself, or write `-` for standard output."
 
 T = TypeVar("T")
+
+log = logging.getLogger("spillgate.lines")
 
 
 class LineOutput(Protocol):
@@ -40,13 +46,20 @@ class LineWriter(Generic[T]):
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
 
     def __init__(
-        self, name: str, output: LineOutput, encode: Callable[[T], bytes], most_waiting: int
+        self,
+        name: str,
+        output: LineOutput,
+        encode: Callable[[T], bytes],
+        most_waiting: int,
+        on_drop: Callable[[str], None] = lambda why: None,
     ) -> None:
+        """`on_drop` is told why, once for each item that is dropped, on any thread."""
         # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
         self._waiting: queue.SimpleQueue[T | threading.Event | None] = queue.SimpleQueue()
         self._output = output
         self._encode = encode
         self._most_waiting = most_waiting
+        self._on_drop = on_drop
         self._overflowed = 0
         self._failed = 0
         self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
@@ -67,6 +80,7 @@ class LineWriter(Generic[T]):
             self._waiting.put(item)
         else:
             self._overflowed += 1
+            self._on_drop(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow")
 
     def flush(self, seconds: float) -> None:
         """Returns when all items are written, or after so many seconds."""
@@ -92,9 +106,26 @@ class LineWriter(Generic[T]):
                 continue
             try:
                 self._output.write(self._encode(item))
-            except OSError:
+            except OSError as error:
                 self._failed += 1
+                self._on_drop(errno.errorcode.get(error.errno or 0, type(error).__name__))
         self._output.close()
+
+
+class Losses:
+    """Logs that lines of `target`, which `setting` names, are lost: once a minute for each reason."""
+
+    def __init__(self, setting: str, target: str) -> None:
+        self._setting, self._target = setting, target
+        self._lost: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+
+    def note(self, why: str, lines: int = 1) -> None:
+        self._lost[why] = self._lost.get(why, 0) + lines
+        if monotonic() >= self._told_at.get(why, -math.inf) + TOLD_SECONDS:
+            self._told_at[why] = monotonic()
+            fields = {"target": self._target, "lost": self._lost.pop(why), "why": why}
+            log.warning("Lines of %s are lost.", self._setting, extra={"fields": fields})
 
 
 class _Stdout:

@@ -23,7 +23,7 @@ class Refusals:
 
     @property
     def codes(self) -> set[str]:
-        """The errors with which requests are refused now."""
+        """The errors with which results are refused now."""
         return set(self._last)
 
     def note(self, code: str) -> None:

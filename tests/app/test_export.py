@@ -90,7 +90,13 @@ async def test_a_file_that_is_no_longer_in_its_place_is_made_again(
 )
 @pytest.mark.parametrize("fault", ["full", "slow"])
 async def test_what_cannot_be_written_is_counted_and_delays_no_request(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: str, writer: ModuleType, setting: str, metric: str
+    serve: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
+    writer: ModuleType,
+    setting: str,
+    metric: str,
 ) -> None:
     stuck = threading.Event()
     if fault == "slow":
@@ -104,7 +110,12 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
         async with asyncio.timeout(30):
             while f"spillgate_{metric}_total {lost}" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
+        (told,) = [record for record in caplog.records if "are lost" in record.getMessage()]
     stuck.set()
+    assert told.getMessage() == f"Lines of SPILLGATE_{setting.upper()} are lost."
+    why = "ENOSPC" if fault == "full" else "1 lines wait: what reads them has stopped, or is too slow"
+    target = "/dev/full" if fault == "full" else "-"
+    assert told.fields == {"target": target, "lost": 1, "why": why}  # type: ignore[attr-defined]
 
 
 async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
