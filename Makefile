@@ -153,8 +153,8 @@ objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against serv
 	$(BIN)/python -m pytest -q tests/objects
 
 .PHONY: rounds
-# 20 agents against Redis, Sentinel, Cluster and S3: about seven minutes, three of them with Redis away.
-rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50" bounds it
+# 200 agents against Redis, Sentinel, Cluster, S3 and disk: about 25 minutes, half of them with faults that page.
+rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50 --shapes cluster" bounds it
 	@sh tests/install_tools.sh
 	$(BIN)/python -m tests.rounds $(or $(ROUNDS),--long)
 

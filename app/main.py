@@ -119,7 +119,7 @@ class SpillgateApp(FastAPI):
             audit=lambda: self.state.runtime.audit,
         )
         problems.install(self, routes, self.refused)
-        openapi.install(self, routes, needs_key=keys is not None)
+        openapi.install(self, routes, needs_key=keys is not None, key_for_pages=settings.key_for_pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._access(scope, receive, send)

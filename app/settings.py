@@ -279,7 +279,8 @@ class Settings(BaseSettings):
     hook_timeout_ms: int = Field(
         1000,
         ge=1,
-        description="`spillgate hook`: how long the service may take. A large result adds 1 s per 8 MiB.",
+        description="`spillgate hook`: how long the service may take, and, above 5 s, to start. A large "
+        "result adds 1 s per 8 MiB.",
     )
 
     @field_validator("bypass_tools", "allowed_hosts", "llm_models", "trusted_proxies", mode="before")

@@ -1,4 +1,4 @@
-"""What an operator plans with: bytes in the ledgers, /metrics of 1,000 tenants, the cost of keys and quotas.
+"""What an operator plans with: bytes in the ledgers, /metrics of 1,000 tenants, costs of keys, quotas, audit.
 
 `bench.spans` measures tracing, `bench.sealing` encryption.
 """
@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 from tqdm import tqdm
 
 from bench import corpus, load
@@ -206,35 +207,69 @@ QUOTAS = {
     "SPILLGATE_TENANT_REQUESTS_PER_SECOND": "1000000",
     "SPILLGATE_TENANT_STORAGE_MAX_BYTES": "1000000000000",
 }
+AUDIT = {"SPILLGATE_AUDIT": "audit.ndjson"}
+"""Below the folder of the keys."""
 WAYS = {
     "no keys": {},
     "keys": {},
+    "keys, audit": AUDIT,
     "keys, roles, quotas, request ids": QUOTAS,
 }
+READS = {"keys": {}, "keys, audit": AUDIT}
 
 
 def request_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str]:
-    """Servers that take turns, in short rounds, so that a slow minute of the machine slows all of them. The
-    processor time of the server for each request of 2 KB."""
+    """The processor time of the server for each request of 2 KB."""
     plain = [
         load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
         for text in corpus.texts(BYTES, RESULTS)
     ]
-    keyed = [with_headers(one, Authorization=f"Bearer {API_KEY}") for one in plain]
+    keyed = [_with_key(one) for one in plain]
     named = [with_headers(one, X_Request_ID=f"bench-{number:08}") for number, one in enumerate(keyed)]
-    sent = dict(zip(WAYS, (plain, keyed, named), strict=True))
+    sent = dict(zip(WAYS, (plain, keyed, keyed, named), strict=True))
+    found = _by_turns(WAYS, lambda name, server: sent[name], rounds, seconds, bar)
+    for name, times in found.items():
+        shares = [_more(times, found[other]) for other in ("no keys", "keys")]
+        yield f"| {name} | {statistics.median(times) * 1e6:,.0f} | {' | '.join(shares)} |"
+
+
+def read_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str]:
+    """The same for each reading of 20 lines of a stored result."""
+    content = "".join(f"line {number} of a stored result\n" for number in range(4_000))
+
+    def sent(name: str, server: Server) -> list[bytes]:
+        url, headers = f"http://127.0.0.1:{server.port}/results", {"Authorization": f"Bearer {API_KEY}"}
+        stored = httpx.post(url, json={"tool_name": "bench", "content": content}, headers=headers)
+        path = f"/results/{stored.json()['handle']}/lines?limit=20"
+        return [_with_key(load.request(path, method="GET"))]
+
+    found = _by_turns(READS, sent, rounds, seconds, bar)
+    for name, times in found.items():
+        yield f"| {name} | {statistics.median(times) * 1e6:,.0f} | {_more(times, found['keys'])} |"
+
+
+def _with_key(request: bytes) -> bytes:
+    return with_headers(request, Authorization=f"Bearer {API_KEY}")
+
+
+def _by_turns(
+    ways: dict[str, dict[str, str]],
+    requests: Callable[[str, Server], list[bytes]],
+    rounds: int,
+    seconds: float,
+    bar: "tqdm[None]",
+) -> dict[str, list[float]]:
+    """Seconds for each request, of servers that take turns, in short rounds, so that a slow minute of the
+    machine slows all of them."""
     with key_file(key_line("team-a", API_KEY)) as path, ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(
-                running(
-                    "spillgate",
-                    **settings,
-                    **({} if name == "no keys" else {"SPILLGATE_API_KEYS_FILE": str(path)}),
-                )
-            )
-            for name, settings in WAYS.items()
-        }
+        servers = {}
+        for name, settings in ways.items():
+            keys = {} if name == "no keys" else {"SPILLGATE_API_KEYS_FILE": str(path)}
+            if settings is AUDIT:
+                settings = {key: str(path.with_name(file)) for key, file in AUDIT.items()}
+            servers[name] = stack.enter_context(running("spillgate", **settings, **keys))
         pin(os.getpid(), LOAD_CORE)
+        sent = {name: requests(name, server) for name, server in servers.items()}
         found: dict[str, list[float]] = {name: [] for name in servers}
         for number in range(rounds + 1):
             for name, server in servers.items():
@@ -244,9 +279,7 @@ def request_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str
                 # The first round warms up.
                 found[name] += [(server.cpu_seconds - before) / len(tally.seconds)] if number else []
                 bar.update()
-    for name, times in found.items():
-        shares = [_more(times, found[other]) for other in ("no keys", "keys")]
-        yield f"| {name} | {statistics.median(times) * 1e6:,.0f} | {' | '.join(shares)} |"
+    return found
 
 
 def _more(times: list[float], others: list[float]) -> str:
@@ -268,12 +301,15 @@ def main() -> None:
     if shutil.which("redis-server"):
         with redis_server() as url:
             print(scrape_row("Redis", SPILLGATE_STORAGE_URL=url), flush=True)
-    with tqdm(total=(options.rounds + 1) * len(WAYS), unit="run", desc="requests") as bar:
+    with tqdm(total=(options.rounds + 1) * (len(WAYS) + len(READS)), unit="run", desc="requests") as bar:
         rows = list(request_rows(options.rounds, options.seconds, bar))
+        reads = list(read_rows(options.rounds, options.seconds, bar))
     print(
         "\n| 2 KB, passes | processor µs | more than without keys | more than with keys |\n|---|---|---|---|"
     )
     print("\n".join(rows))
+    print("\n| 20 lines of a stored result | processor µs | more than with keys |\n|---|---|---|")
+    print("\n".join(reads))
 
 
 if __name__ == "__main__":

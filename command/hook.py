@@ -50,7 +50,7 @@ PATIENCE_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 START_SECONDS = 5.0
-"""How long a service may take to start. Agents wait for a hook for 10 s."""
+"""How long a service may take to start, unless SPILLGATE_HOOK_TIMEOUT_MS is more. Agents wait for 10 s."""
 
 RETRY_SECONDS = 30.0
 """After a start that failed, results pass for so long before a hook tries again."""
@@ -278,8 +278,9 @@ def _cut(client: str, text: str, error: ServiceError) -> str | None:
 
 
 def _service() -> ServiceClient:
-    """Raises ConfigError."""
-    return ServiceClient.from_environment(seconds=START_SECONDS, retry_seconds=RETRY_SECONDS)
+    """Raises ConfigError, Passed."""
+    seconds = max(START_SECONDS, _patience())
+    return ServiceClient.from_environment(seconds=seconds, retry_seconds=RETRY_SECONDS)
 
 
 def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:

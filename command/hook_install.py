@@ -25,6 +25,7 @@ from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from command.http1 import address_of
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from command.service import governing
+from command.uv_tool import install_tool, tool_path
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     client: str = options.client
     if client not in PLANS:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
+    if options.action == "install" and not options.dry_run:
+        install_tool()
     setup = _setup(options.project, options.action)
     files = PLANS[client].files(setup)
     if options.action == "install" and setup.url is None and any(file.whole for file in files):
@@ -171,7 +174,7 @@ def _setup(in_project: bool, action: str) -> Setup:
         return Setup(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
-    path = shutil.which(sys.argv[0] if is_named else "spillgate") or beside
+    path = tool_path() or shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     path = os.path.abspath(path)
     command = shlex.quote(path)
     shell = "spillgate" if _is_on_path() else command

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from command import user_service
 from command.client import ServiceClient, ServiceError, ServiceRequest, service_address
 from command.files import replace_text
+from command.uv_tool import install_tool, tool_path
 from domain.errors import ConfigError
 
 LABEL = "io.spillgate.service"
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _install() -> int:
     manager = _manager()
+    install_tool()
     user_service.stop()
     manager.path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(manager.path, manager.text(_program()), 0o600)
@@ -136,7 +138,7 @@ def governing() -> tuple[bool, str]:
 def _program() -> list[str]:
     """The command by its path: a session manager has no PATH of the user."""
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
-    path = beside if os.access(beside, os.X_OK) else shutil.which("spillgate")
+    path = tool_path() or (beside if os.access(beside, os.X_OK) else shutil.which("spillgate"))
     if path is None:
         raise ConfigError("The command `spillgate` is not in the PATH. Install the package.")
     return [os.path.abspath(path)]

@@ -56,6 +56,8 @@ def digest(
     tool_name: str = "",
     path: str | None = None,
     max_bytes: int = 1024,
+    *,
+    names_arguments: bool = False,
 ) -> str:
     """Returns `about` and, after a blank line, at most 500 bytes more; at most `max_bytes` together. The
     arguments are those of `about`. Raises nothing."""
@@ -64,7 +66,7 @@ def digest(
     source = Source(
         head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
     )
-    said = about_of(source, max_bytes).translate(_CONTROL)
+    said = about_of(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
     room = min(MAX_BYTES, max_bytes - len(said.encode()) - 2)
     if room < _LEAST_BYTES:
         return said
@@ -98,7 +100,8 @@ def _fitted(ends: Ends, room: int, said: str) -> str:
 
 def _untitled(line: str, said: str) -> list[str]:
     """The line without its beginning, if that is the title that `about` shows."""
-    title = next((one[1:-1] for one in said.split("\n") if one.startswith("“")), "").removesuffix("…")
+    titles = (one.partition("” · ")[0].removesuffix("”") for one in said.split("\n") if one.startswith("“"))
+    title = next(titles, "")[1:].removesuffix("…")
     if line == title:
         return []
     return [f"…{line[len(title) :]}"] if len(title) > _CELL_CHARS and line.startswith(title) else [line]

@@ -90,14 +90,19 @@ class Matches(NamedTuple):
 
 def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
-    there are, how to go on, and the `notes`."""
+    there are, how to go on, and the `notes`. Above a sample of many stands how many there are."""
     if not found.matches:
         offset = found.first - 1 + (found.base or 0)
         return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
     shown = fitting_matches(found, room)
-    said = [_place(found, shown), *notes]
-    return cut_head(f"{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
+    said, above = [_place(found, shown), *notes], ""
+    if found.step > 1:
+        count = (
+            f"{found.total:,} matching lines, of which {shown.fitting:,} are shown, spread over the result."
+        )
+        said, above = [_onward(found)], f"[{' '.join((count, *notes))}]\n"
+    return cut_head(f"{above}{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
 
 
 def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
@@ -130,12 +135,6 @@ def _place(found: Matches, shown: Fitted) -> str:
     total = found.total
     if shown.fitting == total:
         return "The only matching line." if total == 1 else f"All {total:,} matching lines."
-    if found.step > 1:
-        in_order = "" if found.base is None else f" In order: offset = {found.base}."
-        return (
-            f"{shown.fitting:,} of {total:,} matching lines, spread over the result.{in_order} Better: a "
-            "narrower pattern."
-        )
     following = found.first + shown.fitting
     if following > total:
         onward = ""
@@ -144,6 +143,11 @@ def _place(found: Matches, shown: Fitted) -> str:
     else:
         onward = f" Go on with offset = {following - 1 + found.base}."
     return f"Matching lines {found.first:,} to {following - 1:,} of {total:,}.{onward}"
+
+
+def _onward(found: Matches) -> str:
+    in_order = "" if found.base is None else f"In order: offset = {found.base}. "
+    return f"{in_order}For the others: a narrower pattern."
 
 
 def _groups(found: Matches, room: int) -> list[tuple[int, str]]:

@@ -32,6 +32,7 @@ class Lines(NamedTuple):
     first: int
     data: bytes
     read: Mapping[str, Callable[[bytes], str | None]]
+    affinities: Mapping[type, str] = {int: "INTEGER", str: "TEXT"}
 
     def columns(self) -> "list[Column]":
         names = ("line", "text", *self.read)
@@ -45,6 +46,23 @@ class Lines(NamedTuple):
             line = data[start:end].removesuffix(b"\r")
             yield number, line.decode("utf-8", "replace"), *(read(line) for read in readers)
             number, start = number + 1, end + 1
+
+
+class Cells(NamedTuple):
+    """The rows of a table that are read as they are loaded, and the types of its columns: float for numbers,
+    int for numbers of which some are too large for SQLite."""
+
+    types: Mapping[str, type]
+    read: Callable[[], Iterator[tuple[Any, ...]]]
+    affinities: Mapping[type, str] = {float: "NUMERIC", int: "", str: "TEXT"}
+
+    def columns(self) -> "list[Column]":
+        types = self.types.values()
+        names = _unique(self.types)
+        return [Column(name, (name,), frozenset((kind,))) for name, kind in zip(names, types, strict=True)]
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        return self.read()
 
 
 class Relation(NamedTuple):

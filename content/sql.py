@@ -4,7 +4,8 @@ import difflib
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import msgspec
 from content import MAX_EXPRESSION_CHARS
 from content.relation import (
     RESERVED,
+    Cells,
     Column,
     Lines,
     Relation,
@@ -110,14 +112,27 @@ class Database:
     values there are the tables `data1`, `data2` and so on, and no `document`."""
 
     def __init__(self, *values: object) -> None:
-        """Takes the rows out of the values, to free their memory as they are loaded."""
-        relations = [value if isinstance(value, Lines) else relation_of(value) for value in values]
+        """Takes the rows out of the values, to free their memory as they are loaded. Raises RecursionError
+        for rows that are nested too deeply."""
+        relations = [value if isinstance(value, Lines | Cells) else relation_of(value) for value in values]
         only = relations[0] if len(relations) == 1 else None
         self.path = only.path if isinstance(only, Relation) else ""
         self._bad_pattern: BadPattern | None = None
         self._read: dict[str, str] = {}
         self._denied = ""
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            self._fill(relations, only)
+            opened.pop_all()
+
+    def close(self) -> None:
+        """From Python 3.13 on, a connection that is left open is a warning."""
+        self._connection.close()
+
+    def _fill(
+        self, relations: Sequence[Relation | Lines | Cells], only: Relation | Lines | Cells | None
+    ) -> None:
         self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_TEXT_BYTES)
         self._connection.execute("PRAGMA temp_store = MEMORY")
@@ -135,11 +150,13 @@ class Database:
             self._connection.create_function(name, 2, function, deterministic=True)
         self._connection.set_authorizer(self._authorized)
 
-    def _loaded(self, table: str, relation: Relation | Lines) -> list[Column]:
+    def _loaded(self, table: str, relation: Relation | Lines | Cells) -> list[Column]:
         if isinstance(relation, Relation):
             return self._load(table, relation.rows)
         columns = relation.columns()
-        definitions = ", ".join(f"{one.name} {'INTEGER' if int in one.types else 'TEXT'}" for one in columns)
+        definitions = ", ".join(
+            f"{quoted(one.name)} {relation.affinities[kind]}" for one in columns for kind in one.types
+        )
         self._connection.execute(f"CREATE TABLE {table} ({definitions})")
         marks = ", ".join("?" * len(columns))
         self._connection.execute("BEGIN")

@@ -1,8 +1,9 @@
 """Parses a result into a value to query: JSON, a stream of JSON documents, or a table; else its lines."""
 
 from content.formats import sheets
+from content.formats.table import Table
 from content.kind import Kind
-from content.relation import Lines
+from content.relation import Cells, Lines
 from content.source import Source
 
 
@@ -18,10 +19,12 @@ def read_value(data: bytes, tool_name: str = "", path: str | None = None) -> tup
 
 
 def read_rows(data: bytes, tool_name: str = "", path: str | None = None) -> tuple[Kind, object]:
-    """The same for SQL, which reads the Lines of a text that is no such value."""
+    """The same for SQL, which reads the Cells of a table and the Lines of a text that is no such value."""
     source = Source(data, tool_name, path)
     del data
     found = source.format
+    if isinstance(found, Table) and (rows := found.rows(source)) is not None:
+        return found.kind, Cells(rows.types, rows.read)
     if not found.is_lines:
         return found.kind, found.value(source)
     return found.kind, Lines(source.line(0), source.data, found.of_lines(source))

@@ -146,7 +146,8 @@ class TenantNotFound(NotFound):
     code = "tenant_not_found"
     title = "Tenant not found"
     advice = (
-        "Check the name. A tenant has a key, a table in the policy file, or something stored or accounted."
+        "Check the name. It has no key, no table in the policy file, and nothing stored or accounted: GET "
+        "/tenants lists the tenants that have something."
     )
 
 

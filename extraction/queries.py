@@ -199,6 +199,12 @@ class RefusedQuery(Struct, frozen=True, tag=True):
     near: str = ""
 
 
+def selects(answer: QueryAnswer) -> bool:
+    """True if rows are selected that hold a value."""
+    rows = msgspec.json.decode(answer.slice.result)
+    return bool(answer.slice.total) and any(cell is not None for row in rows for cell in row)
+
+
 Read = Callable[[], AsyncIterator[bytes]]
 
 MAX_DATA_BYTES = 32 << 20

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import msgspec
 
@@ -67,7 +68,15 @@ def _values(query: Query, read: Callable[..., bytes]) -> tuple[Kind, list[object
 
 
 def _selected(query: Query, kind: Kind, values: list[object]) -> QueryAnswer:
-    database = Database(*values)
+    try:
+        opened = Database(*values)
+    except RecursionError:
+        raise NotQueryable("The result is nested too deeply for SQL. Use `lines` or `pattern`.") from None
+    with closing(opened) as database:
+        return _rows(query, kind, database)
+
+
+def _rows(query: Query, kind: Kind, database: Database) -> QueryAnswer:
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
     try:
         columns, rows = database.select(query.expression)

@@ -1,7 +1,7 @@
 """The input of a strategy: the task, its time and tokens; and the text of its answer."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -87,6 +87,11 @@ class Progress:
     fields: dict[str, object]
 
 
+Select = Callable[[str, int], Awaitable[str | None]]
+"""Runs SQL over all of the data. Returns what it selects as text of about as many bytes, "" if that is
+nothing; None if it cannot be run."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExtractionLimits:
     """The policy keys that control how a result is read."""
@@ -102,7 +107,8 @@ class Task:
     `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
-    passages seldom exceeds. `shown_before`: what the model was shown of the result in earlier answers."""
+    passages seldom exceeds. `shown_before`: what the model was shown of the result in earlier answers.
+    `select` is None where no query can be run over what is asked about."""
 
     source: Source
     extract: str
@@ -117,6 +123,7 @@ class Task:
     usual_bytes: int = 2560
     shown_before: Shown = NOTHING
     embedder: Asking | None = None
+    select: Select | None = None
 
     @property
     def usage(self) -> LlmUsage:

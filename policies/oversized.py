@@ -137,6 +137,12 @@ def has_tools(policy: Policy, door: Door | None) -> bool:
     return bool(policy.offer) and (door is None or door.has_tools)
 
 
+def takes_arguments(policy: Policy, door: Door | None) -> bool:
+    """Whether the text names the one tool, which takes a question, a pattern, lines or a query."""
+    is_told = names_tool(policy, door) and has_tools(policy, door) and not (door is not None and door.call)
+    return Offer.ONE in policy.offer and is_told
+
+
 def has_means(policy: Policy, door: Door | None) -> bool:
     """Whether a model behind the door is given anything with which to ask about a stored result."""
     return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))

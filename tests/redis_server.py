@@ -1,22 +1,25 @@
 """A real redis-server of a test's own, on a free loopback port."""
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import pytest
-from redis._parsers import AsyncCommandsParser
 
 from storage.redis import connection, url
+from storage.redis import server as one_server
 
 HOST = "127.0.0.1"
+PRIMARIES = 3
+SLOTS = 16384
 _FORM_SECONDS = 60.0
 
 
@@ -26,6 +29,14 @@ def redis_binary() -> str:
     if found is None:
         pytest.skip("redis-server is not installed: apt-get install redis-server, or brew install redis.")
     return found
+
+
+def has_waitaof() -> bool:
+    """Whether the server is Redis 7.2 or newer."""
+    said = subprocess.run([redis_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\d+)\.(\d+)", said)
+    assert version is not None, said
+    return (int(version[1]), int(version[2])) >= (7, 2)
 
 
 def free_port() -> int:
@@ -57,7 +68,7 @@ class RedisServer:
         self.host = HOST
         self.port = free_port()
         self.url = f"redis://{HOST}:{self.port}/0"
-        self._directory = directory
+        self.directory = directory
         self._log = directory / "log"
         self._config = [] if config is None else [str(config)]
         self._options = ["--appendonly", "no" if aof == "no" else "yes"]
@@ -81,8 +92,8 @@ class RedisServer:
 
     def start(self) -> None:
         """Returns when it answers, its AOF loaded. Raises AssertionError with its log if it ends."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self._directory), "--save", ""]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [redis_binary(), *self._config, *place, *self._options], stdout=log, stderr=log
@@ -140,11 +151,19 @@ class RedisServer:
 
 
 class RedisCluster:
-    """Three nodes without replicas, a third of the slots each."""
+    """Three primaries with a third of the slots each, and as many replicas as asked for. `options` are
+    redis-server's own."""
 
-    def __init__(self, directory: Path) -> None:
-        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"]
-        self.nodes = [RedisServer(directory / f"node-{n}", aof="always", options=options) for n in range(3)]
+    def __init__(
+        self, directory: Path, *, replicas: int = 0, timeout_ms: int = 60_000, options: Sequence[str] = ()
+    ) -> None:
+        clustered = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(timeout_ms)]
+        # A replica may take over however long it was away from its primary.
+        clustered += ["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"]
+        self.nodes = [
+            RedisServer(directory / f"node-{n}", aof="always", options=[*clustered, *options])
+            for n in range(PRIMARIES + replicas)
+        ]
         self.url = f"redis+cluster://{','.join(f'{node.host}:{node.port}' for node in self.nodes)}"
 
     def __enter__(self) -> Self:
@@ -158,15 +177,21 @@ class RedisCluster:
     def _form(self) -> None:
         for number, node in enumerate(self.nodes):
             node.start()
-            first, last = number * 16384 // 3, (number + 1) * 16384 // 3 - 1
-            assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == b"+OK\r\n"
             # Nodes with equal epochs agree on others later, and until then on no slot that moves.
             assert node.ask("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1)) == b"+OK\r\n"
             node.ask("CLUSTER", "MEET", HOST, str(self.nodes[0].port))
-        deadline = time.monotonic() + _FORM_SECONDS
-        while not all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes):
-            assert time.monotonic() < deadline, "the nodes do not form a cluster"
-            time.sleep(0.05)
+        primaries = self.nodes[:PRIMARIES]
+        for number, node in enumerate(primaries):
+            first, last = number * SLOTS // PRIMARIES, (number + 1) * SLOTS // PRIMARIES - 1
+            assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)) == b"+OK\r\n"
+        for number, node in enumerate(self.nodes[PRIMARIES:]):
+            primary = text_of_reply(primaries[number].ask("CLUSTER", "MYID"))
+            _until(lambda: node.ask("CLUSTER", "REPLICATE", primary) == b"+OK\r\n")  # noqa: B023
+        self.until_well()
+
+    def until_well(self) -> None:
+        """Every node runs and agrees, and every replica follows its primary."""
+        _until(lambda: all(_is_well(node) for node in self.nodes))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -180,6 +205,31 @@ class RedisCluster:
             assert not node.ask(*command).startswith(b"-")
 
 
+def is_primary(node: RedisServer) -> bool:
+    return b"$6\r\nmaster" in node.ask("ROLE")
+
+
+def text_of_reply(reply: bytes) -> str:
+    """The text of a bulk string or an integer."""
+    lines = reply.decode().split("\r\n")
+    return lines[1] if reply.startswith(b"$") else lines[0][1:]
+
+
+def _is_well(node: RedisServer) -> bool:
+    try:
+        agrees = b"cluster_state:ok" in node.ask("CLUSTER", "INFO")
+        return agrees and (is_primary(node) or b"master_link_status:up" in node.ask("INFO", "replication"))
+    except OSError:
+        return False
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _FORM_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "the nodes do not form a cluster"
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     with RedisServer(tmp_path_factory.mktemp("redis"), aof="always") as server:
@@ -189,10 +239,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 @pytest.fixture
 def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine does not make Redis seem slow."""
-    for name in ("CONNECT_SECONDS", "NODE_SECONDS"):
-        monkeypatch.setattr(url, name, 60.0)
-    for name in ("REQUEST_SECONDS", "BUSY_SECONDS", "AOF_SECONDS"):
-        monkeypatch.setattr(connection, name, 60.0)
+    monkeypatch.setattr(url, "CONNECT_SECONDS", 60.0)
+    for name in ("REQUEST_SECONDS", "BUSY_SECONDS"):
+        monkeypatch.setattr(one_server, name, 60.0)
+    monkeypatch.setattr(connection, "AOF_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -204,23 +254,8 @@ def redis_url(redis_server: RedisServer, patient_redis: None) -> str:
 
 @pytest.fixture(scope="session")
 def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    place = tmp_path_factory.mktemp("cluster")
-    with RedisCluster(place) as cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AsyncCommandsParser, "initialize", _initialize_once())
+    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
-
-
-def _initialize_once() -> Callable[[AsyncCommandsParser, Any], Awaitable[None]]:
-    """Each client of a cluster reads the table of all commands, which takes 15 ms: only the first asks."""
-    ask, known = AsyncCommandsParser.initialize, dict[str, Any]()
-
-    async def initialize(parser: AsyncCommandsParser, node: Any = None) -> None:
-        if not known:
-            await ask(parser, node)
-            known.update(parser.commands)
-        parser.node, parser.commands = node, known
-
-    return initialize
 
 
 @pytest.fixture

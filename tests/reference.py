@@ -220,7 +220,7 @@ def _codes(answer: Schema) -> list[str]:
 def _errors_everywhere(document: Schema) -> set[str]:
     """Codes of all operations that need a key where keys are set."""
     operations = [
-        one for each in document["paths"].values() for one in each.values() if one.get("security") != []
+        one for each in document["paths"].values() for one in each.values() if "security" not in one
     ]
     codes = [{code for answer in one["responses"].values() for code in _codes(answer)} for one in operations]
     return set.intersection(*codes)

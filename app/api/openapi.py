@@ -73,6 +73,22 @@ _PROBLEM_HEADERS = {
 }
 
 
+_KEYS = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key, only where these are set. Where SPILLGATE_KEY_FOR_PAGES is set, /healthz "
+        "and the pages /ui, /docs and /openapi.json need one too. /livez and /readyz need none.",
+    },
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "For /healthz and the pages alone, as a browser asks for it: any name, and the key "
+        "as the password.",
+    },
+}
+
+
 TEXT_ANSWER: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 """The content of an answer to `Accept: text/plain`: just the text for the model."""
 
@@ -181,12 +197,12 @@ def described_fields() -> dict[str, dict[str, str]]:
     return found
 
 
-def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
+def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages: bool) -> None:
     """Adds /openapi.json, and the page /docs, which loads nothing from other hosts."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, routes, needs_key)
+            app.openapi_schema = _document(app, routes, needs_key, key_for_pages)
         return app.openapi_schema
 
     def docs() -> HTMLResponse:
@@ -219,7 +235,17 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool) -> None:
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
-def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, Any]:
+def _security_of(route: APIRoute, key_for_pages: bool) -> dict[str, Any]:
+    """Empty for a route that needs the key of the whole document."""
+    traits = traits_of(route)
+    if traits.is_open:
+        return {"security": []}
+    if traits.is_page:
+        return {"security": [{"bearer": []}, {"basic": []}, *([] if key_for_pages else [{}])]}
+    return {}
+
+
+def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
     document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for component in components.values():
@@ -243,9 +269,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["examples"] = _problem_examples()
-    document["components"]["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer", "description": "Only where API keys are set."}
-    }
+    document["components"]["securitySchemes"] = _KEYS
     document["security"] = [{"bearer": []}] if needs_key else [{"bearer": []}, {}]
     answers: dict[str, Any] = {}
     for route in routes.api:
@@ -259,8 +283,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool) -> dict[str, An
                 shared = answers[problems[status]["$ref"].rpartition("/")[2]]
                 own[status]["content"] |= shared["content"]
             operation["responses"] = dict(sorted((answered | problems | own).items()))
-            if traits_of(route).is_open:
-                operation["security"] = []
+            operation |= _security_of(route, key_for_pages)
     document["components"]["responses"] = dict(sorted(answers.items()))
     _mark_wide_integers(document)
     return document

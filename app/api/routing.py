@@ -45,15 +45,16 @@ _ATTRIBUTE = "spillgate_traits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """A decorator below the router's. `is_open`: callable without an API key. `writes`: refused while the
-    service stops. `carries_results`: takes JSON up to SPILLGATE_MAX_JSON_BYTES; other routes take at most
-    1 MiB. `streams_text`: takes text up to SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its
-    quota of requests is answered as if nothing was to be done, by `check_rate`. `repairs_text`: a model wrote
-    the body, and its lone surrogates become U+FFFD; other routes refuse them. `roles`: who may call it beside
-    agents. `span` names the span of its requests. `raises`: the errors that `errors_of` cannot
-    derive."""
+    """A decorator below the router's. `is_open`: callable without an API key. `is_page`: likewise, unless
+    SPILLGATE_KEY_FOR_PAGES is set. `writes`: refused while the service stops. `carries_results`: takes JSON
+    up to SPILLGATE_MAX_JSON_BYTES; other routes take at most 1 MiB. `streams_text`: takes text up to
+    SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its quota of requests is answered as if
+    nothing was to be done, by `check_rate`. `repairs_text`: a model wrote the body, and its lone surrogates
+    become U+FFFD; other routes refuse them. `roles`: who may call it beside agents. `span` names the span of
+    its requests. `raises`: the errors that `errors_of` cannot derive."""
 
     is_open: bool = False
+    is_page: bool = False
     writes: bool = False
     carries_results: bool = False
     streams_text: bool = False
@@ -75,6 +76,11 @@ class Traits:
 def traits_of(route: Route) -> Traits:
     traits: Traits = getattr(route.endpoint, _ATTRIBUTE, _NONE)
     return traits
+
+
+def _is_open(route: Route) -> bool:
+    traits = traits_of(route)
+    return traits.is_open or traits.is_page
 
 
 _NONE = Traits()
@@ -107,7 +113,9 @@ def errors_of(route: Route) -> list[ErrorClass]:
     """Every error that the route can answer, by status."""
     declared = traits_of(route)
     kinds = {*_EVERY_ROUTE, *declared.raises}
-    if not declared.is_open:
+    if declared.is_page:
+        kinds |= {errors.Unauthorized, errors.IssuerUnavailable}
+    elif not declared.is_open:
         kinds |= {*_NEEDS_KEY}
     if KeyRole.ADMIN in declared.roles and isinstance(route, APIRoute) and _needs_tenant(route.dependant):
         kinds.add(errors.TenantNotFound)
@@ -150,14 +158,16 @@ class RouteTable:
 
     @cached_property
     def _open_paths(self) -> frozenset[str]:
-        return frozenset(one.path for one in self._all if not one.include_in_schema or traits_of(one).is_open)
+        return frozenset(one.path for one in self._all if not one.include_in_schema or _is_open(one))
 
     def template(self, path: str) -> str:
         """The template of a route that the path matches, `/results/{handle}`; "" for none."""
-        return next((one.path_format for one in self._all if one.path_regex.match(path)), "")
+        if path in self._plain_paths:
+            return path
+        return next((one.path_format for one in self._patterns if one.path_regex.match(path)), "")
 
     def is_open(self, path: str) -> bool:
-        """True if no API key is required: the pages about the service, and routes with `is_open`."""
+        """True for routes with `is_open` or `is_page`, and for the pages that the document does not list."""
         return path in self._open_paths or path.startswith(self._mounts)
 
     def traits(self, method: str, path: str) -> Traits:
@@ -172,6 +182,10 @@ class RouteTable:
     def _of_plain_paths(self) -> dict[tuple[str, str], Traits]:
         plain = [one for one in self._all if not one.param_convertors]
         return {(method, one.path): traits_of(one) for one in plain for method in one.methods or ()}
+
+    @cached_property
+    def _plain_paths(self) -> frozenset[str]:
+        return frozenset(path for _, path in self._of_plain_paths)
 
     @cached_property
     def _patterns(self) -> list[Route]:
@@ -194,17 +208,19 @@ async def _tenant(request: Request) -> str:
     """Raises TenantNotFound for one that an operator's key names, and that nothing is known of."""
     tenant: str = request.scope["tenant"]
     key = request.scope.get("key")
-    if key is not None and key.tenant != tenant:
-        await _check_known(request, tenant)
+    if key is not None and key.tenant != tenant and not await is_known(request, tenant):
+        raise errors.TenantNotFound
     return tenant
 
 
-async def _check_known(request: Request, tenant: str) -> None:
+async def is_known(request: Request, tenant: str) -> bool:
+    """Whether the tenant has a key, a table in the policy file, or something stored or accounted."""
     rt: Runtime = request.app.state.runtime
-    if request.app.state.keys.has_tenant(tenant) or tenant in rt.policies.named_tenants:
-        return
-    if all(use.tenant != tenant for use in await rt.readiness.tenant_uses()):
-        raise errors.TenantNotFound
+    keys = request.app.state.keys
+    has_key = tenant == rt.settings.tenant if keys is None else keys.has_tenant(tenant)
+    if has_key or tenant in rt.policies.named_tenants:
+        return True
+    return any(use.tenant == tenant for use in await rt.readiness.tenant_uses())
 
 
 async def _every_tenant(request: Request) -> bool:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import perf_counter
 
 from msgspec import structs
@@ -152,7 +153,8 @@ class Access:
         body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
         started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(headers, body))
-        touched = None if self._audit() is None else begin_touched()
+        audit = self._audit()
+        touched = None if audit is None else begin_touched()
         try:
             if self._has_issuer and self._keys is not None and b"authorization" in headers:
                 await self._keys.prepare(token_of(headers))
@@ -179,8 +181,8 @@ class Access:
         finally:
             if access_log.isEnabledFor(self._access_level):
                 self._log(scope, body, perf_counter() - started)
-            if touched is not None:
-                self._write_audit(scope, body, touched)
+            if audit is not None and touched is not None:
+                self._write_audit(audit, scope, body, touched)
             body.leave()
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
@@ -213,20 +215,21 @@ class Access:
 
     def _address(self, scope: Scope) -> str:
         client = scope.get("client")
-        named = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-        forwarded = b",".join(named).decode("latin-1")
+        forwarded = ""
+        if b"x-forwarded-for" in scope["by_name"]:
+            named = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+            forwarded = b",".join(named).decode("latin-1")
         return caller_address(client[0] if client else None, forwarded, self._proxies)
 
-    def _write_audit(self, scope: Scope, body: RequestBody, touched: Touched) -> None:
+    def _write_audit(self, audit: Audit, scope: Scope, body: RequestBody, touched: Touched) -> None:
         """A line for each result that the request made or read, else one."""
-        audit, path, status = self._audit(), scope["path"], body.status or NOT_ANSWERED
-        is_plain = path in METRICS_PATHS or self._routes.is_open(path)
-        if audit is None or (is_plain and status < BadRequest.status):
+        path, status = scope["path"], body.status or NOT_ANSWERED
+        if status < BadRequest.status and (path in METRICS_PATHS or self._routes.is_open(path)):
             return
         key: ApiKey | None = scope.get("key")
         logged = scope["logged"]
         line = AuditLine(
-            time=time.time_ns() // 1_000_000,
+            time=datetime.now(UTC),
             key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
             key_tenant=key.tenant if key else None,
             role=key.role.value if key else None,

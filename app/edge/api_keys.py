@@ -101,15 +101,8 @@ class ApiKeys(ReloadedKeys[KeyFile]):
 
     @property
     def notices(self) -> list[str]:
-        """The warnings, and how many keys expire soon. Logs each of these once, by its name."""
-        warnings, ending = self.warnings, self._ending(EXPIRING_SECONDS)
-        for key in ending:
-            if key.digest not in self._told:
-                self._told.add(key.digest)
-                fields = {"tenant": key.tenant, "key": key.name or key.digest[:12], "expires": _day(key)}
-                log.warning(
-                    "An API key expires soon, and no other one has its name.", extra={"fields": fields}
-                )
+        """The warnings, and how many keys expire soon."""
+        warnings, ending = self.warnings, self._expiring()
         if not ending:
             return warnings
         first = _day(min(ending, key=lambda key: key.expires or 0))
@@ -121,7 +114,20 @@ class ApiKeys(ReloadedKeys[KeyFile]):
     @property
     def next_expiry(self) -> float:
         """When the next key in force expires that has no successor, in seconds since 1970; 0: none does."""
+        self._expiring()
         return min((key.expires or 0 for key in self._ending(float("inf"))), default=0.0)
+
+    def _expiring(self) -> list[ApiKey]:
+        """The keys that expire soon. Logs each once, by its name."""
+        ending = self._ending(EXPIRING_SECONDS)
+        for key in ending:
+            if key.digest not in self._told:
+                self._told.add(key.digest)
+                fields = {"tenant": key.tenant, "key": key.name or key.digest[:12], "expires": _day(key)}
+                log.warning(
+                    "An API key expires soon, and no other one has its name.", extra={"fields": fields}
+                )
+        return ending
 
     def _ending(self, within: float) -> list[ApiKey]:
         """The keys in force that expire within so many seconds, but for those that `keys rotate` replaced:

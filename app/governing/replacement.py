@@ -16,7 +16,7 @@ from domain.results import Measure
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts, Policy
-from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
+from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool, takes_arguments
 from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
@@ -144,7 +144,15 @@ class Replacing(NamedTuple):
         if ends.overview in (Preview.ABOUT, Preview.DIGEST):
             describe = about if ends.overview is Preview.ABOUT else digest
             named = result.tool_name, name_of(result)
-            return [], describe(head, tail, shown.bytes, shown.lines, *named, max_bytes=policy.preview_bytes)
+            return [], describe(
+                head,
+                tail,
+                shown.bytes,
+                shown.lines,
+                *named,
+                max_bytes=policy.preview_bytes,
+                names_arguments=takes_arguments(policy, result.door),
+            )
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""

@@ -19,6 +19,9 @@ from domain.errors import ConfigError
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
 TOLD_SECONDS = 60.0
+MOST_AT_ONCE = 32
+"""Fewer than the lines of the smallest file that is rotated."""
+PAUSE_SECONDS = 0.01
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _STDOUT = 1
@@ -31,16 +34,18 @@ log = logging.getLogger("spillgate.lines")
 
 
 class LineOutput(Protocol):
-    def write(self, line: bytes) -> None:
-        """Raises OSError if the line is not written."""
+    def write(self, lines: bytes) -> None:
+        """Raises OSError if not all is written."""
         ...
 
     def close(self) -> None: ...
 
 
 class LineWriter(Generic[T]):
-    """Writes items in the order in which they were put. Those past `most_waiting`, and those that cannot be
-    written, are dropped and counted.
+    """Writes items in the order in which they were put, up to `most_at_once` together; then waits for
+    `pause_seconds`, because a thread that wakes for each line takes the interpreter from the event loop.
+    Items past `most_waiting`, and those of a write that fails, are dropped and counted. `tell` is
+    called with the reason and their number, on any thread.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
@@ -51,17 +56,21 @@ class LineWriter(Generic[T]):
         output: LineOutput,
         encode: Callable[[T], bytes],
         most_waiting: int,
-        on_drop: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str, int], None] = lambda why, lines: None,
+        most_at_once: int = MOST_AT_ONCE,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """`on_drop` is told why, once for each item that is dropped, on any thread."""
         # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
         self._waiting: queue.SimpleQueue[T | threading.Event | None] = queue.SimpleQueue()
         self._output = output
         self._encode = encode
         self._most_waiting = most_waiting
-        self._on_drop = on_drop
+        self._most_at_once = most_at_once
+        self._pause_seconds = pause_seconds
+        self._is_hurried = threading.Event()
         self._overflowed = 0
         self._failed = 0
+        self._tell = tell
         self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
         self._thread.start()
 
@@ -80,17 +89,19 @@ class LineWriter(Generic[T]):
             self._waiting.put(item)
         else:
             self._overflowed += 1
-            self._on_drop(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow")
+            self._tell(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
 
     def flush(self, seconds: float) -> None:
         """Returns when all items are written, or after so many seconds."""
         written = threading.Event()
         self._waiting.put(written)
+        self._is_hurried.set()
         written.wait(seconds)
 
     def end(self) -> None:
         """Ends the thread once the items are written. Does not wait for it."""
         self._waiting.put(None)
+        self._is_hurried.set()
 
     def close(self, seconds: float) -> bool:
         """Ends the thread, and waits for it so many seconds at most. False if it has not ended: the reader of
@@ -100,16 +111,31 @@ class LineWriter(Generic[T]):
         return not self._thread.is_alive()
 
     def _write_waiting(self) -> None:
-        while (item := self._waiting.get()) is not None:
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
-            try:
-                self._output.write(self._encode(item))
-            except OSError as error:
-                self._failed += 1
-                self._on_drop(errno.errorcode.get(error.errno or 0, type(error).__name__))
+        is_ended = False
+        while not is_ended:
+            items = [self._waiting.get()]
+            with suppress(queue.Empty):
+                while len(items) < self._most_at_once:
+                    items.append(self._waiting.get_nowait())
+            flushes = [one for one in items if isinstance(one, threading.Event)]
+            is_ended = any(one is None for one in items)
+            self._write([one for one in items if one is not None and not isinstance(one, threading.Event)])
+            for flush in flushes:
+                flush.set()
+                self._is_hurried.clear()
+            if len(items) < self._most_at_once:
+                self._is_hurried.wait(self._pause_seconds)
         self._output.close()
+
+    def _write(self, items: list[T]) -> None:
+        lines = [self._encode(one) for one in items]
+        if not lines:
+            return
+        try:
+            self._output.write(b"".join(lines))
+        except OSError as error:
+            self._failed += len(lines)
+            self._tell(errno.errorcode.get(error.errno or 0, type(error).__name__), len(lines))
 
 
 class Losses:
@@ -120,7 +146,7 @@ class Losses:
         self._lost: dict[str, int] = {}
         self._told_at: dict[str, float] = {}
 
-    def note(self, why: str, lines: int = 1) -> None:
+    def note(self, why: str, lines: int) -> None:
         self._lost[why] = self._lost.get(why, 0) + lines
         if monotonic() >= self._told_at.get(why, -math.inf) + TOLD_SECONDS:
             self._told_at[why] = monotonic()
@@ -129,8 +155,8 @@ class Losses:
 
 
 class _Stdout:
-    def write(self, line: bytes) -> None:
-        write_all(_STDOUT, line)
+    def write(self, lines: bytes) -> None:
+        write_all(_STDOUT, lines)
 
     def close(self) -> None:
         """Does nothing: the process may write to stdout later."""
@@ -146,22 +172,22 @@ class _File:
         self._path = path
         self._max_bytes = max_bytes
         self._is_torn = False
-        """True after a line of which a part was written."""
+        """True after a write that was not whole."""
         self._descriptor = None if path.is_fifo() else self._open()
 
-    def write(self, line: bytes) -> None:
+    def write(self, lines: bytes) -> None:
         if self._descriptor is not None and not _is_at(self._path, self._descriptor):
             self.close()
         if self._descriptor is None:
             self._descriptor = self._open()
-        if self._max_bytes is not None and self._is_full(self._descriptor, self._max_bytes - len(line)):
+        if self._max_bytes is not None and self._is_full(self._descriptor, self._max_bytes - len(lines)):
             self.close()
             self._rotate()
             self._descriptor = self._open()
-        line = b"\n" * self._is_torn + line
+        lines = b"\n" * self._is_torn + lines
         self._is_torn = True
         try:
-            write_all(self._descriptor, line)
+            write_all(self._descriptor, lines)
         except BrokenPipeError:
             self.close()
             raise
@@ -231,6 +257,9 @@ def check_target(target: str, setting: str) -> None:
     path = Path(target).absolute()
     try:
         os.stat(f"{path.parent}/")
+        # From Python 3.14 on, `is_dir` is False where this fails, as for a name that is too long.
+        with suppress(FileNotFoundError):
+            os.lstat(path)
         is_directory = path.is_dir()
     except OSError as error:
         raise _unwritable(setting, error.errno or 0) from None

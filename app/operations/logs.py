@@ -155,8 +155,8 @@ class _Descriptor:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def write(self, line: bytes) -> None:
-        write_all(self._descriptor, line)
+    def write(self, lines: bytes) -> None:
+        write_all(self._descriptor, lines)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -166,8 +166,8 @@ class _InMemory:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def write(self, line: bytes) -> None:
-        self._stream.write(line.decode())
+    def write(self, lines: bytes) -> None:
+        self._stream.write(lines.decode())
 
     def close(self) -> None:
         """Leaves the stream open: others read it."""

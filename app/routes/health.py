@@ -91,7 +91,7 @@ async def readyz(request: Request, rt: InReady) -> Ready:
 
 
 @router.get("/healthz", summary="Readiness, with figures")
-@Traits(is_open=True, raises=_NOT_READY)
+@Traits(is_page=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
     keys, quota = request.app.state.keys, rt.settings.quota
     may_know = _may_know(request, keys)

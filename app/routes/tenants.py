@@ -7,11 +7,12 @@ from fastapi import Path, Request, Response
 
 from app.api.answers import JSON
 from app.api.bodies import BodyOut
-from app.api.routing import ForOperators, InRuntime, Router, Traits
+from app.api.routing import ForOperators, InRuntime, Router, Traits, is_known
 from app.edge.api_keys import KeyRole
 from app.operations.audit import note_tenant
 from app.operations.logs import log_deleted_tenant
-from domain.errors import InvalidField, StorageError
+from app.runtime import Runtime
+from domain.errors import InvalidField, StorageError, TenantNotFound
 from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
 
 router = Router(tags=["tenants"])
@@ -73,7 +74,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
     summary="Delete the results, sessions and accounting of a tenant",
     responses={202: {"content": {JSON: {}}}},
 )
-@Traits(writes=True, roles=(KeyRole.ADMIN,))
+@Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(TenantNotFound,))
 async def delete_tenant(
     request: Request,
     rt: InRuntime,
@@ -88,29 +89,15 @@ async def delete_tenant(
     ],
 ) -> DeletedOut:
     """Deletes in steps, between which other requests run. What the tenant sends during the deletion may
-    stay: revoke its keys first. Safe to repeat."""
+    stay: revoke its keys first. Safe to repeat: 404 says that nothing is left of a tenant without a key."""
     if not is_tenant(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     note_tenant(tenant_id)
-    now = asyncio.get_running_loop().time
-    ends = now() + DELETE_SECONDS
-    deleted = DeletedOut(tenant=tenant_id, results=0, sessions=0, entries=0, complete=False)
-    failure: StorageError | None = None
-    while not deleted.complete and now() < ends:
-        results = 0
-        if failure is None:
-            try:
-                results = await rt.store.delete_tenant(tenant_id)
-            except StorageError as error:
-                # The sessions and the accounting are deleted in any case.
-                failure = error
-        purged = await rt.ledger.delete_tenant(tenant_id)
-        deleted.results += results
-        deleted.sessions += purged.sessions
-        deleted.entries += purged.entries
-        deleted.complete = not results and purged.is_done
-        # Also after a step in memory, which does not wait, others run.
-        await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
+    known = await is_known(request, tenant_id)
+    deleted, failure = await _deleted(rt, tenant_id)
+    # What damage has left counts for no tenant, and is deleted all the same.
+    if not known and failure is None and not (deleted.results or deleted.sessions or deleted.entries):
+        raise TenantNotFound
     rt.spend_caps.daily.forget(tenant_id)
     request.app.state.rates.forget(tenant_id)
     rt.readiness.invalidate()
@@ -120,3 +107,27 @@ async def delete_tenant(
         raise failure
     response.status_code = 200 if deleted.complete else 202
     return deleted
+
+
+async def _deleted(rt: Runtime, tenant: str) -> tuple[DeletedOut, StorageError | None]:
+    """What there was, and why the results could not be deleted."""
+    now = asyncio.get_running_loop().time
+    ends = now() + DELETE_SECONDS
+    deleted = DeletedOut(tenant=tenant, results=0, sessions=0, entries=0, complete=False)
+    failure: StorageError | None = None
+    while not deleted.complete and now() < ends:
+        results = 0
+        if failure is None:
+            try:
+                results = await rt.store.delete_tenant(tenant)
+            except StorageError as error:
+                # The sessions and the accounting are deleted in any case.
+                failure = error
+        purged = await rt.ledger.delete_tenant(tenant)
+        deleted.results += results
+        deleted.sessions += purged.sessions
+        deleted.entries += purged.entries
+        deleted.complete = not results and purged.is_done
+        # Also after a step in memory, which does not wait, others run.
+        await asyncio.sleep(0 if results or purged.sessions or purged.entries else _PAUSE_SECONDS)
+    return deleted, failure

@@ -32,6 +32,9 @@ _SCANNED_BYTES = 1 << 18
 _SAMPLE_BYTES = 1500
 """The most bytes of matches that are a sample of all."""
 
+_MANY, _FEW_BYTES = 8, 900
+"""A sample of this many times as many matches as fit an answer tells how many there are: it is short."""
+
 _WINDOW_BYTES = 120
 """What is shown on each side of a match in a long line as it is stored."""
 
@@ -79,10 +82,12 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         found = _shown_as(reading, searched, arguments, await _page(reading, searched, arguments))
     fitting = model_text.matches_that_fit(found, max_bytes)
     lines = page.total_matches
+    is_sample = not arguments.offset and lines >= 2 * fitting
     if fitting < lines < (count := await _occurrences(reading, searched, arguments)):
-        notes.append(f"{lines:,} lines, {count:,} matches.")
-    if not arguments.offset and page.total_matches >= 2 * fitting:
-        max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
+        notes.append(f"{count:,} matches." if is_sample else f"{lines:,} lines, {count:,} matches.")
+    if is_sample:
+        is_counted = page.total_matches >= _MANY * fitting
+        max_bytes = min(max_bytes, _FEW_BYTES if is_counted else max(_SAMPLE_BYTES, max_bytes // 2))
         step = page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes))
         page = await _page(reading, searched, arguments, step=step)
         found = _shown_as(reading, searched, arguments, page)._replace(step=step)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
 from content.formats.definitions import definitions
-from content.formats.format import Format, Mark, Sample, Shape
-from content.formats.languages import language_in, language_of
+from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
+from content.formats.headers import header_of
+from content.formats.languages import Language, language_in, language_of
 from content.formats.prose import heading_levels
 from content.kind import Kind
 from content.source import Source
@@ -37,6 +38,33 @@ _DEFINITION = re.compile(
 )
 
 
+# A long comment or a docstring, with which source of some languages begins.
+_OPENING = re.compile(
+    rb"(?>(?:(?:[ \t]*(?:#(?!#| \w+ *\n\n)|//|--)[^\n]*)?\n)*)"
+    rb"(?:/\*(?>(?:[^*]+|\*(?!/))*)\*/|(?P<docstring>[rR]?(?:\"\"\"(?>(?:[^\"]+|\"(?!\"\"))*)\"\"\"|'''(?>(?:[^']+|'(?!''))*)'''))"
+    rb"[ \t]*\n)?"
+)
+_UNENDED = re.compile(rb"(?>(?:(?:#[^\n]*)?\n)*)[rR]?(?:\"\"\"|''')[ \\]*(?:\n|[A-Z])")
+_LEAST_OPENING, _LEAST_SIGNS = 40, 3
+_BELOW = 250
+_FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
+
+
+def _is_below_comment(head: bytes) -> bool:
+    """True for source under the comment or docstring with which the text begins. Markdown may begin with a
+    heading, and quote source in fences."""
+    found = _OPENING.match(head)
+    if found is None or found.end() < _LEAST_OPENING:
+        return _UNENDED.match(head) is not None
+    body = head[found.end() :]
+    lines = [line for line in body.split(b"\n", _BELOW)[:_BELOW] if line.strip()]
+    if _FENCE.search(head) or not lines:
+        return False
+    if found["docstring"]:
+        return language_in(body, lines) in (Language.PYTHON, None)
+    return len(lines) >= _LEAST_SIGNS and language_in(body, lines) is not None
+
+
 class Code(Format):
     kind = Kind.CODE
     noun = "source code"
@@ -46,6 +74,8 @@ class Code(Format):
     def matches(self, sample: Sample) -> bool:
         """By its language, if that has a share of the lines that are no comments; else by its lines. Source
         quoted in Markdown is not the file."""
+        if _is_below_comment(sample.head):
+            return True
         likely = [*filter(_MAY_BE_CODE.match, sample.lines)]
         if not likely:
             return False
@@ -57,6 +87,10 @@ class Code(Format):
         # One such line is the first, or words of a text.
         may_be = len(likely) > 1 or likely[0] is sample.lines[0]
         return may_be and language_in(sample.head, sample.lines) is not None
+
+    def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
+        start, end = lines_around(data, passage)
+        return Whole(start, end, passage.path, header_of(data, start, end))
 
     def shape(self, source: Source) -> Shape:
         language = language_of(source.path, source.data)

@@ -17,7 +17,8 @@ from domain.errors import NotQueryable
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a text is. `noun` is the kind in words, `counts` how much there is of what, `names` all of its
-    columns or keys after `naming`, `facts` what else is known, `title` its title or first line."""
+    columns or keys after `naming`, `facts` what else is known, `title` its title or first line. `group` is
+    the column by which its rows are best counted, "" where it has no rows."""
 
     noun: str
     counts: Sequence[str] = ()
@@ -25,6 +26,22 @@ class Shape:
     naming: str = ": "
     facts: Sequence[str] = ()
     title: str = ""
+    group: str = ""
+
+
+_A_GROUP = re.compile(
+    r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|categories|group|class|role|method|country"
+    r"|language|brand|department)$|(?<=[a-z])(?:Status|State|Level|Severity|Type|Kind|Category|Group|Class|Role)$",
+    re.IGNORECASE,
+)
+_AN_ID = re.compile(r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|url)$|Id$", re.IGNORECASE)
+
+
+def group_of(names: Sequence[str]) -> str:
+    """The column of these whose name says that many rows share its values, else the first; "" without one."""
+    usual = (name for name in names if _A_GROUP.search(name))
+    others = (name for name in names if not _AN_ID.search(name))
+    return next(chain(usual, others, names), "")
 
 
 class Passage(NamedTuple):

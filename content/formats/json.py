@@ -5,7 +5,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +14,18 @@ from pydantic_core import from_json
 
 from content.formats import sheets
 from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
-from content.formats.format import Format, Passage, Place, Sample, Shape, Whole, clipped_columns, within
+from content.formats.format import (
+    Format,
+    Passage,
+    Place,
+    Sample,
+    Shape,
+    Whole,
+    clipped_columns,
+    group_of,
+    within,
+)
+from content.formats.literal import value_of
 from content.formats.log import STAMP
 from content.kind import Kind
 from content.source import Source
@@ -28,6 +39,7 @@ _TUPLES = re.compile(rb"\s*\[\(")
 _MEMBERS_AIM = 300
 _HEAD = 256
 _DEEPEST = 64
+_LEAST_RECORDS, _RECORDS_SHARE = 5, 0.8
 _LONGEST_KEY = 200
 _LONGEST_PATH = 200
 
@@ -418,6 +430,7 @@ _NESTED = 12
 _INNER_BYTES = 110
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
 _ADJACENT = re.compile(rb"\}\s*\{|\]\s*\[")
+_RECORD_LINE = re.compile(rb'^\{[ \t]*"[^\n]*\}[ \t\r]*$', re.MULTILINE)
 _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
 
@@ -477,15 +490,24 @@ class Json(Format):
         return found[0] if len(found) == 1 else found
 
 
+def _are_most_bytes(head: bytes) -> bool:
+    """True for several records of which nearly all of the bytes are, such as those below a request."""
+    records = [*filter(_RECORD.match, head.split(b"\n"))]
+    return len(records) >= _LEAST_RECORDS and sum(map(len, records)) >= _RECORDS_SHARE * len(head)
+
+
 class Records(Json):
     kind = Kind.NDJSON
     noun = "JSON lines"
 
     def matches(self, sample: Sample) -> bool:
-        """Records one a line, with few other lines among them, or documents one after another."""
+        """Records one a line, with few other lines among them or before them, or documents one after
+        another."""
         lines, is_json = sample.lines, _JSON.match(sample.head) is not None
         if STAMP.match(sample.head) or not (is_json or b"{" in sample.head):
             return False
+        if not is_json and b"\n{" in sample.head and _are_most_bytes(sample.head):
+            return True
         if not is_json and not _RECORD.match(next((line for line in lines if line[:1] == b"{"), b"")):
             return False
         records = len([*filter(_RECORD.match, lines)])
@@ -496,7 +518,8 @@ class Records(Json):
         data = source.data
         bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
         keys: dict[str, Raw] = {}
-        start = max(0, data.find(bracket))
+        below = _RECORD_LINE.search(source.head)
+        start = below.start() if below else max(0, data.find(bracket))
         for value in _first_documents(data[start : start + _PART]):
             if isinstance(value, dict):
                 keys |= value
@@ -505,7 +528,8 @@ class Records(Json):
             counts.append(count_of(data.count(b"\n" + bracket) + data.startswith(bracket), "record"))
             if b"\n" + bracket not in data[:_PART] and b"}{" in data[:_PART]:
                 counts = []
-        return Shape("JSON lines", counts, _names(keys), " with keys " if keys else "")
+        names = _names(keys)
+        return Shape("JSON lines", counts, names, " with keys " if keys else "", group=group_of(names))
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
@@ -532,7 +556,6 @@ class Literal(Json):
     kind = Kind.TEXT
     noun = "plain text"
     has_structure = False
-    is_lines = True
     finds = ()
 
     def matches(self, sample: Sample) -> bool:
@@ -543,13 +566,13 @@ class Literal(Json):
         if not _TUPLES.match(data):
             return Shape("Python literal", title=clip(data[:80]))
         count = f" of {count_of(data.count(b'), (') + 1, 'tuple')}" if source.is_whole else " of tuples"
-        return Shape(f"Python list{count}", title=clip(data[:80]))
+        return Shape(f"Python list{count}", title=clip(data[:80]), group="column_1")
 
     def outline(self, source: Source) -> Iterator[str]:
         yield from ()
 
     def value(self, source: Source) -> object:
-        return Format.value(self, source)
+        return value_of(source.take_text())
 
 
 def _has_documents(head: bytes) -> bool:
@@ -583,18 +606,22 @@ def _described(raw: Raw) -> Shape:
     rows = sheets.rows_in(data)
     if rows is not None:
         names = list(rows[0]) if rows else []
-        return Shape("JSON", [count_of(len(rows), "row"), count_of(len(names), "column")], names)
+        counts = [count_of(len(rows), "row"), count_of(len(names), "column")]
+        return Shape("JSON", counts, names, group=group_of(names))
     title = _title(data)
     if data[:1] != b"{":
         count, names = _value(data)
-        return Shape("JSON", [count], names, " with keys " if names else "", title=title)
+        return Shape(
+            "JSON", [count], names, " with keys " if names else "", title=title, group=group_of(names)
+        )
     members = msgspec.json.decode(data, type=dict[str, Raw])
     largest = max(members, key=lambda name: len(bytes(members[name])), default="")
     inside = bytes(members[largest]) if largest else b""
     if largest and 2 * len(inside) > len(data) and inside[:1] in (b"[", b"{"):
         count, names = _value(inside)
         keys = f"object with keys {_few(members)}; {clip(largest, 60)}: {count}"
-        return Shape("JSON", [keys], names, " with keys " if names else "", title=title)
+        group = group_of(names) if inside[:1] == b"[" else ""
+        return Shape("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
     if not members:
         return Shape("JSON", ["empty object"])
     return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
@@ -669,7 +696,7 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         many = sizes.get("", "")
         noun = "objects" if rows else "elements"
         count = f"{many} {noun}" if many else f"array{' of objects' if rows else ''}"
-        return Shape("JSON", [count], rows, " with keys " if rows else "")
+        return Shape("JSON", [count], rows, " with keys " if rows else "", group=group_of(rows))
     if isinstance(value, dict):
         inner = next(
             ((key, item) for key, item in value.items() if isinstance(item, list) and _rows(item)), None
@@ -684,7 +711,9 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
             return Shape("JSON", [keys, *arrays[:8]])
         size = sizes.get(inner[0])
         count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
-        return Shape("JSON", ["; ".join((keys, *arrays[:8], count))], _rows(inner[1]), " with keys ")
+        names = _rows(inner[1])
+        said = ["; ".join((keys, *arrays[:8], count))]
+        return Shape("JSON", said, names, " with keys ", group=group_of(names))
     return Shape("JSON")
 
 
@@ -754,11 +783,16 @@ def _records(text: str) -> object:
         return json.loads("[" + ",".join(lines) + "]", parse_constant=_null)
     except (ValueError, RecursionError):
         pass
-    # Other lines may be among the records.
-    records = [line for line in lines if line[:1] in ("{", "[")]
-    if len(records) < len(lines) and all(_RECORD.match(line.encode("utf-8", "replace")) for line in records):
+    # Other lines may be among the records, and a request with JSON of its own above them.
+    below = dropwhile(lambda line: not _is_record(line), lines)
+    records = [line for line in below if line[:1] in ("{", "[")]
+    if 0 < len(records) < len(lines) and all(map(_is_record, records)):
         return _documents("\n".join(records))
     return _documents(text)
+
+
+def _is_record(line: str) -> bool:
+    return _RECORD.match(line.encode("utf-8", "replace")) is not None
 
 
 def _documents(text: str) -> list[object]:

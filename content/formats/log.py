@@ -131,13 +131,13 @@ def _level(line: bytes) -> str | None:
 
 
 _WEIGHT = {name: place for place, name in enumerate(_BY_WEIGHT)}
-_GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
+GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
 
 
 def gravity(line: bytes) -> int | None:
     """The place of the level of a warning or something graver, 0 the gravest; None for any other line."""
     level = _level(line)
-    return _WEIGHT[level] if level in _GRAVEST else None
+    return _WEIGHT[level] if level in GRAVEST else None
 
 
 def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -214,10 +214,11 @@ class Log(Format):
 
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
+        group = "level" if facts else ""
         if facts and not facts[0][0].isdigit():
             facts[0] = f"levels at its beginning and end: {facts[0]}"
         facts += filter(None, [span(source)])
-        return Shape("log", facts=facts)
+        return Shape("log", facts=facts, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         statuses = Counter(status.decode() for status in _STATUS.findall(source.data)).most_common(_MOST)

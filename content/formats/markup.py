@@ -22,7 +22,7 @@ from content.kind import Kind
 from content.source import Source
 from content.text import clip
 
-TAG = re.compile(rb"<[^>]{0,300}>")
+TAG = re.compile(rb"<[^<>]{0,2000}>")
 _HTML = re.compile(
     rb"<(?:!doctype\s+html|html|head|body|div|p|span|table|ul|script|style|h[1-6])\b", re.IGNORECASE
 )

@@ -3,14 +3,23 @@
 import csv
 import re
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, cut_passage
-from content.formats.format import Format, Passage, Sample, Shape, Whole, clipped_columns, lines_around
+from content.formats.format import (
+    Format,
+    Passage,
+    Sample,
+    Shape,
+    Whole,
+    clipped_columns,
+    group_of,
+    lines_around,
+)
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -261,7 +270,8 @@ class Table(Format):
         if b"\n" in source.data.lstrip(b"\r\n"):
             counts.append(count_of(len(names) if has_names else body, "column"))
         naming = ": " if has_names else " without names"
-        return Shape(dialect.name, counts, names if has_names else (), naming)
+        group = group_of(names) if has_names else "column_1"
+        return Shape(dialect.name, counts, names if has_names else (), naming, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
@@ -294,6 +304,14 @@ class Table(Format):
         return Whole(start, end, passage.path, (0, above))
 
     is_lines = False
+
+    def rows(self, source: Source) -> "TableRows | None":
+        """The rows as they are parsed; None for a table without separators, or with more columns than SQLite
+        has."""
+        dialect = dialect_of(source.head)
+        if dialect is None or dialect.mark not in _MARKS or _header(source, dialect)[1] > _MOST_COLUMNS:
+            return None
+        return table_rows(source.take_text(), dialect)
 
     def value(self, source: Source) -> list["Row"]:
         dialect = dialect_of(source.head)
@@ -392,6 +410,8 @@ _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_INTEGER_CHARS = 18
+_MOST_COLUMNS = 1999
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _GAP = re.compile(r"\s{2,}|\t")
 _RULE_TEXT = re.compile(RULE.pattern.decode())
@@ -400,9 +420,22 @@ _FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
+    """`large` are the columns of numbers that have more than 18 characters. `widest` is the most cells of a
+    row."""
+
     names: list[str]
     numeric: list[bool]
     has_header: bool
+    large: frozenset[int]
+    widest: int
+
+
+class TableRows(NamedTuple):
+    """Rows that are parsed as they are asked for. The type of a column is float for numbers, int for numbers
+    of which some are too large for SQLite, else str."""
+
+    types: dict[str, type]
+    read: Callable[[], Iterator[tuple[Cell | list[str], ...]]]
 
 
 def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
@@ -410,13 +443,42 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
     since the rows after it would be lost in one cell."""
     text = text.removeprefix("\ufeff")
     dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
-    mark = dialect.mark.decode()
     if dialect.mark not in _MARKS:
         return rows_of([_names_of(dialect), *_cells(text, dialect)], has_header=True)
-    quoting: Quoting = csv.QUOTE_MINIMAL
+    columns, quoting = _scanned(text, dialect)
+    rows = islice(_split(text, dialect.mark.decode(), quoting), int(columns.has_header), None)
+    return [_row(columns, cells) for cells in rows]
+
+
+def table_rows(text: str, dialect: Dialect) -> TableRows:
+    """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
+    text = text.removeprefix("\ufeff")
+    columns, quoting = _scanned(text, dialect)
+    types: dict[str, type] = {
+        name: (int if number in columns.large else float) if is_number else str
+        for number, (name, is_number) in enumerate(zip(columns.names, columns.numeric, strict=True))
+    }
+    width, has_more = len(columns.names), columns.widest > len(columns.names)
+    if has_more:
+        types[MORE] = str
+
+    def read() -> Iterator[tuple[Cell | list[str], ...]]:
+        kinds = list(types.values())[:width]
+        readers = [str if kind is str else _bounded if kind is int else _number for kind in kinds]
+        rows = islice(_split(text, dialect.mark.decode(), quoting), int(columns.has_header), None)
+        for cells in rows:
+            row = [reader(cell) for reader, cell in zip(readers, cells, strict=False)]
+            row += [None] * (width - len(cells))
+            yield (*row, cells[width:] or None) if has_more else tuple(row)
+
+    return TableRows(types, read)
+
+
+def _scanned(text: str, dialect: Dialect) -> tuple[_Columns, Quoting]:
+    mark = dialect.mark.decode()
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     try:
-        columns = _typed(_split(text, mark, quoting))
+        return _typed(_split(text, mark, csv.QUOTE_MINIMAL)), csv.QUOTE_MINIMAL
     except csv.Error:
         if mark != "\t":
             raise NotQueryable(
@@ -424,10 +486,7 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
                 "Use `lines` or `pattern`."
             ) from None
         # Databases print tabs between cells and leave quotes as they are.
-        quoting = csv.QUOTE_NONE
-        columns = _typed(_split(text, mark, quoting))
-    rows = islice(_split(text, mark, quoting), int(columns.has_header), None)
-    return [_row(columns, cells) for cells in rows]
+        return _typed(_split(text, mark, csv.QUOTE_NONE)), csv.QUOTE_NONE
 
 
 def _likely(text: str) -> bytes:
@@ -474,7 +533,7 @@ def _typed(rows: Iterator[Sequence[str]], *, has_header: bool | None = None) -> 
         has_header = is_header(first, sample)
     names = unique_names(first if has_header else [""] * len(first))
     body = chain([] if has_header else [first], sample, rows)
-    return _Columns(names, _numeric(body, len(first)), has_header)
+    return _Columns(names, *_numbers_in(body, len(first), has_header=has_header))
 
 
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
@@ -510,16 +569,27 @@ def unique_names(header: Sequence[str]) -> list[str]:
 
 def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
     """For each column: True if every cell is a number or empty, and at least one is a number."""
-    possible, seen = set(range(width)), set[int]()
+    return _numbers_in(rows, width, has_header=True)[0]
+
+
+def _numbers_in(
+    rows: Iterable[Sequence[str]], width: int, *, has_header: bool
+) -> tuple[list[bool], bool, frozenset[int], int]:
+    """What `_Columns` knows of the cells."""
+    possible, seen, large = set(range(width)), set[int](), set[int]()
+    widest = width
     for cells in rows:
+        widest = max(widest, len(cells))
         for column in tuple(possible):
-            if column < len(cells) and cells[column]:
-                if _NUMBER.fullmatch(cells[column]):
+            if column < len(cells) and (cell := cells[column]):
+                if _NUMBER.fullmatch(cell):
                     seen.add(column)
+                    if len(cell) > _INTEGER_CHARS:
+                        large.add(column)
                 else:
                     possible.remove(column)
     numeric = possible & seen
-    return [column in numeric for column in range(width)]
+    return [column in numeric for column in range(width)], has_header, frozenset(large), widest
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:
@@ -533,6 +603,12 @@ def _row(columns: _Columns, cells: Sequence[str]) -> Row:
     for name in names[len(cells) :]:
         row[name] = None
     return row
+
+
+def _bounded(cell: str) -> int | float | str | None:
+    """A number, or the text of an integer that SQLite does not hold."""
+    number = _number(cell)
+    return cell if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63 else number
 
 
 def _number(cell: str) -> int | float | None:

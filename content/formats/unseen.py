@@ -54,6 +54,15 @@ def unseen_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
     return [*spans, (begin, len(data))] if begin >= 0 and is_page else spans
 
 
+def without(spans: list[tuple[int, int]], ends: list[int], data: bytes, start: int, end: int) -> bytes:
+    """A piece of the data without what these spans cover; `ends` are their ends."""
+    text = data[start:end]
+    covered = takewhile(lambda span: span[0] < end, islice(spans, bisect_right(ends, start), None))
+    for first, last in reversed([*covered]):
+        text = text[: max(0, first - start)] + text[last - start :]
+    return text
+
+
 def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     """Returns a test that is false for a passage of `data` that holds nothing to read. In data that begins as
     a style sheet, its rules are read."""
@@ -64,15 +73,9 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
 
     def test(passage: Passage) -> bool:
-        number = bisect_right(ends, passage.start)
-        hidden = sum(
-            min(end, passage.end) - max(start, passage.start)
-            for start, end in takewhile(lambda span: span[0] < passage.end, islice(spans, number, None))
-        )
-        # Pages are cut at their tags.
-        if hidden and (is_page or 2 * hidden > passage.end - passage.start):
+        text = without(spans, ends, data, passage.start, passage.end)
+        if 2 * len(text) < passage.end - passage.start and not is_page:
             return False
-        text = data[passage.start : passage.end]
         if is_page and len(TAG.sub(b"", text).split()) < _LEAST_WORDS:
             return False
         return not (_is_base64(text) or (has_buttons and _is_furniture(text)))

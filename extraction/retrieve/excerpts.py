@@ -1,11 +1,15 @@
 """Excerpts: passages as an answer shows them, each once, with what belongs to it, under the place of each."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from content.formats.binary import readable
 from content.formats.format import Passage, Whole
+from content.formats.unseen import unseen_spans, without
 from content.kind import Kind
+from content.match_view import page_text
 from content.passages import whole
 from content.source import Source as Text
 from content.text import decode_part
@@ -13,6 +17,9 @@ from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 _NEWLINE = ord("\n")
+_TAG_BYTES = 2000
+_BETWEEN_CELLS = re.compile(rb"(</t[dh]>)\s+(?=<t[dh]\b)", re.IGNORECASE)
+_OPEN_TAG = re.compile(rb"<[^<>]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +48,19 @@ class Excerpts:
         max_bytes: int,
         has_sentences: bool = True,
         shown_before: Shown = NOTHING,
+        has_markup: bool = True,
     ) -> None:
         """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
-        prose is shown with the sentences around it. What was `shown_before` is named by its place alone."""
+        prose is shown with the sentences around it. What was `shown_before` is named by its place alone.
+        Without `has_markup` the text of a page is shown."""
+        self._is_page = text.format.kind is Kind.HTML and not has_markup
         self._shown_before = shown_before
         self._source = source
         self._text = text
         self._data = text.data
         self._max_bytes = max_bytes
         self._has_sentences = has_sentences
+        self._is_code = text.format.kind is Kind.CODE
         self._is_text = text.format.kind is not Kind.BINARY
         self._excerpts: list[_Excerpt] = []
         self._left = max_bytes
@@ -70,6 +81,9 @@ class Excerpts:
             max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
         )
         is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
+        if self._is_page and self._excerpts and not self._text_of_page(passage.start, passage.end):
+            # Nothing of it is to be shown.
+            return True
         if is_blank or passage.end - passage.start - known > self._left:
             return False
         alone = Whole(passage.start, passage.end, passage.path)
@@ -103,6 +117,7 @@ class Excerpts:
             place = self._place(one)
             piece = self._shown(one.start, one.end)
             body = decode_part(piece if self._is_text else readable(piece))
+            body = (self._text_of_page(one.start, one.end) if self._is_page else "") or body
             if self._shown_before.is_known_passage(place, body):
                 yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
                 note = ""
@@ -112,8 +127,25 @@ class Excerpts:
             if first.header and first.header not in headers:
                 headers.add(first.header)
                 yield decode_part(self._shown(*first.header))
+                if self._is_code and first.header[1] < one.start:
+                    yield "…\n"
             yield body if body.endswith("\n") else body + "\n"
             note = ""
+
+    @cached_property
+    def _unseen(self) -> list[tuple[int, int]]:
+        return unseen_spans(self._data)
+
+    def _text_of_page(self, start: int, end: int) -> str:
+        """The text of a part of a page, whose ends may be within tags; "" without any."""
+        data, before = self._data, max(0, start - _TAG_BYTES)
+        if data.rfind(b"<", before, start) > data.rfind(b">", before, start):
+            start = data.find(b">", start, end) + 1 or start
+        spans = self._unseen
+        piece = _OPEN_TAG.sub(b"", without(spans, [last for _, last in spans], data, start, end))
+        piece = _BETWEEN_CELLS.sub(rb"\1", piece)
+        lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
+        return "".join(f"{line}\n" for line in lines if line)
 
     def _shown(self, start: int, end: int) -> bytes:
         """The stored bytes, with the line numbers that a tool wrote; the data where they hold escapes."""

@@ -103,6 +103,7 @@ def synonyms(words: Iterable[str]) -> tuple[str, ...]:
 _MOST_CHARS = 2000
 _MOST_OF_A_KIND = 40
 _MOST_PATTERNS = 8
+_MOST_PARTS = 4
 
 _QUOTED = re.compile(
     r"\"([^\"\n]{2,200})\"|`([^`\n]{2,200})`|(?<!\w)'([^'\n]{2,200})'(?!\w)|“([^”\n]{2,200})”"
@@ -112,6 +113,16 @@ _WORD = re.compile(r"[\w$@#%/\\^.(\[-](?:[^\s\"'`“”,;]|(?<=\d),(?=\d{3}))*")
 _TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
 _AROUND = ",;:!?\"'`“”"
 _IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
+_NAME = re.compile(r"(?<=[\w,;:] )[A-Z][A-Za-z]*[a-z]\w*")
+_JOINED = re.compile(
+    r"[?;]\s+|,?\s+(?:and|und|y|et|e)\s+(?=(?:what|which|how|where|when|who|why|was|welche|wie|wo|wann|qué|cuál|quel"
+    r"|quelle|comment|combien)\b)",
+    re.IGNORECASE,
+)
+_ENUMERATION = re.compile(
+    r"\b([\w.+-]{0,60}\w)(?:,| (?:and|or|und|oder|y|et|e)(?: (?:the|der|die|das|el|la|le))?| [&/]|、|和) "
+    r"(?=([\w.+-]{0,60}\w))"
+)
 _NUMBER = re.compile(r"\d[\d,]{2,}\Z")
 _PARTS = re.compile(r"(?:[^\w,]|,(?!\d{3})|(?<!\d),)+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
@@ -235,16 +246,20 @@ _VALUES = (
 
 @dataclass(frozen=True, slots=True)
 class ParsedInstruction:
-    """`words` are single words. The words of a phrase stand together. `exact` were quoted or are identifiers.
-    `patterns` are the regular expressions that RE2 accepts. `alternatives` are words that the data may use
-    instead. `value` matches what an answer looks like. `about_extent`: it may ask how much data there is;
-    `about_first` and `about_last`: what stands at the beginning or at the end of the data; `about_whole`: the
-    data itself, as in "this document"; `about_oldest` and
+    """`words` are single words. The words of a phrase stand together. `quoted` were in quotes; `exact`
+    are these, identifiers and numbers; `names` begin with a capital within a sentence; `enumerated` stand
+    on both sides of `and` or a comma. `patterns` are regular expressions that RE2 accepts. `alternatives`
+    are words that the data may use instead. `value` matches what an answer looks like. `about_extent`: it
+    may ask how much data there is; `about_first` and `about_last`: what stands at the beginning or at the
+    end of the data; `about_whole`: the data itself, as in "this document"; `about_oldest` and
     `about_newest`: which of several things is the first or the last in their order."""
 
     text: str
     words: tuple[str, ...]
     phrases: tuple[str, ...]
+    quoted: tuple[str, ...]
+    names: tuple[str, ...]
+    enumerated: tuple[str, ...]
     exact: tuple[str, ...]
     patterns: tuple[Pattern, ...]
     alternatives: tuple[str, ...]
@@ -255,6 +270,12 @@ class ParsedInstruction:
     about_whole: bool
     about_oldest: bool
     about_newest: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The questions that are joined in one; none if it is one."""
+        found = tuple(part for part in _JOINED.split(self.text) if len(part.split()) > 1)
+        return found[:_MOST_PARTS] if len(found) > 1 else ()
 
     @property
     def ordered_words(self) -> tuple[str, ...]:
@@ -273,7 +294,8 @@ class ParsedInstruction:
 def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
-    exact = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    exact = list(quoted)
     bare = (part.strip(_AROUND) for part in text.split())
     patterns = [one for one in (text.strip(), *exact, *bare) if _PATTERN.search(one)]
     runs = _runs(text, _ASKING if _ENGLISH.search(text) else _ASKING | _ASKING_ELSEWHERE)
@@ -291,6 +313,9 @@ def parse(instruction: str) -> ParsedInstruction:
         text=instruction[:_MOST_CHARS],
         words=_few(words),
         phrases=_few(phrases),
+        quoted=_few(quoted),
+        names=_few(_NAME.findall(text)),
+        enumerated=_few(_enumerated(text, words)),
         exact=_few(exact),
         patterns=tuple(_compiled(patterns)),
         alternatives=(*synonyms(words), *(_REPORTED_TROUBLE if _TROUBLE.search(text) else ())),
@@ -326,6 +351,13 @@ def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
             else:
                 runs[-1] += pieces(bare)
     return runs
+
+
+def _enumerated(text: str, words: Iterable[str]) -> list[str]:
+    """In lower case."""
+    known = {word.lower() for word in words}
+    pairs = (found.groups() for found in _ENUMERATION.finditer(text))
+    return [word for pair in pairs for word in map(str.lower, pair) if word in known]
 
 
 def _compiled(patterns: list[str]) -> list[Pattern]:

@@ -1,13 +1,16 @@
-"""The SQL over the lines of a log, a listing or a search that answers a question for a count or groups."""
+"""The SQL over the lines of a text that answers a question for a count, groups, a sum or an extreme."""
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
-from content.formats.log import levels
+from content.formats.log import GRAVEST, levels
 from content.kind import Kind
 from content.relation import text_of
 from content.source import Source
-from extraction.retrieve.asking import EXTENT, is_of_asking
+from extraction.retrieve.asking import EXTENT, is_of_asking, words_of
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.ranking import stem
 
@@ -15,11 +18,19 @@ _KINDS = (Kind.LOG, Kind.LISTING, Kind.GREP)
 _READ_BYTES = 1 << 20
 _LEAST_LINES = 10
 _LEAST_CHARS = 3
-_SHOWN = 10
+_SHOWN, _EXTREMES = 10, 3
 _LEAST_KEYS = 2
-_UNITS = frozenset(
-    ("line", "lines", "event", "events", "entry", "entries", "message", "messages", "times", "log")
-)
+_MOST_CONDITIONS = 3
+_TEXT_CHARS = 240
+_VERBATIM_WORDS = 30
+_MEASURED_SHARE = 0.3
+_ALIKE_LINES, _ALIKE_SHARE, _ALIKE_FIELDS = 400, 0.7, 2
+_UNIT_WORDS = """
+line lines event events entry entries message messages times log logs file files path paths request requests
+response responses name names contain mention include match say hold show return
+"""
+_UNIT_STEMS = frozenset(map(stem, _UNIT_WORDS.split()))
+"""Words for a line or a part of it, which the line need not hold."""
 
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
 _KEYS = (
@@ -27,84 +38,322 @@ _KEYS = (
         re.compile(r"\b(?:ips?|ip[- ]?addr\w*|addresse?s?|clients?|attackers?|hosts?)\b|地址", re.IGNORECASE),
         _IP,
     ),
-    (re.compile(r"\b(?:status(?:es)?|status codes?|http codes?)\b", re.IGNORECASE), r'" (\d{3}) '),
+    (
+        re.compile(r"\b(?:(?:status|http|response|return) codes?|status(?:es)?)\b", re.IGNORECASE),
+        r'" (\d{3}) ',
+    ),
     (
         re.compile(r"\b(?:extensions?|file types?|endings?|suffix(?:es)?)\b", re.IGNORECASE),
         r"\.(\w{1,8})(?::|$)",
     ),
     (re.compile(r"\bhours?\b", re.IGNORECASE), r"(\d\d):\d\d:\d\d"),
+    (
+        re.compile(r"\b(?:days?|dates?|daily)\b", re.IGNORECASE),
+        r"\b(\d{4}-\d\d-\d\d|\d\d/[A-Z][a-z]{2}/\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d-\d\d)[ T:]",
+    ),
+    (
+        re.compile(r"\b(?:files?|pages?|urls?|paths?|resources?|endpoints?)\b", re.IGNORECASE),
+        r'"[A-Z]{3,7} (\S+)',
+    ),
 )
 """What a question asks for by a name that does not stand before it, and the pattern of it."""
 
+ALL_OF_LEVEL = words_of(
+    r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
+)
+_OF_LINES = words_of(r"\blines\b")
+_OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
+_QUOTED = (r"'([^']{1,80})'", r"\"([^\"]{1,80})\"")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_MEASURES = (
+    (
+        words_of(
+            r"\b(?:slow\w*|fast\w*|quick\w*|long\w*|short\w*|latenc\w+|durations?|elapsed|took|takes?)\b|慢|快"
+        ),
+        (rf"\b{_NUMBER} ?(ns|µs|us|ms|milliseconds|s|secs?|seconds|min|minutes)\b",),
+    ),
+    (
+        words_of(r"\b(?:larg\w*|small\w*|big\w*|great\w*|sizes?|bytes)\b|大|小"),
+        (
+            r'" \d{3} (\d+)\b',
+            r"^[-dlbcps][-rwxsStT]{9}\S* +\d+ \S+ +\S+ +(\d+) ",
+            rf"\b{_NUMBER} ?(bytes|[kKMGT]i?B|B)\b",
+        ),
+    ),
+)
+"""Numbers that an adjective compares, in the lines of any program. The group 2 is their unit."""
 
-def line_query(text: Source, instruction: ParsedInstruction, *, groups: bool, descending: bool | None) -> str:
-    """The query, "" where no word of the question is in the lines, nor a level."""
-    if text.format.kind not in _KINDS or text.data.count(b"\n", 0, _READ_BYTES) < _LEAST_LINES:
-        return ""
-    head = text.data[:_READ_BYTES].decode("utf-8", "replace")
-    named = [name for name, _ in levels(text)] if text.format.kind is Kind.LOG else []
-    where, of_where = _condition(head, instruction, named)
-    if groups or descending is not None:
-        key = _key(head, instruction, of_where, named)
-        if key:
-            where = " AND ".join(filter(None, (where, "found IS NOT NULL")))
-            order = "ASC" if descending is False else "DESC"
-            return (
-                f"SELECT {key} AS found, count(*) FROM data WHERE {where} "  # noqa: S608
-                f"GROUP BY found ORDER BY 2 {order} LIMIT {_SHOWN}"
-            )
-    if where and not _asks_by_level(instruction):
-        return f"SELECT count(*) FROM data WHERE {where}"  # noqa: S608
-    if not named or EXTENT.search(instruction.text):
-        return ""
-    return "SELECT level, count(*) FROM data GROUP BY level ORDER BY 2 DESC"
+_LENGTH = words_of(
+    r"\b(?:long|short)(?:er|est)?\b.{0,20}?\b(?:(?:file ?)?(names?)|lines?|paths?|messages?|entr\w+)\b"
+)
+_ENDING = words_of(
+    r"\b(?:end\w*|suffix\w*)\s+(?:in|with|on|of|mit|auf)\s+[\"'`]?(\S+?)[\"'`]?(?=[\s?!,;]|\.?\Z)"
+)
+_BEGINNING = words_of(
+    r"\b(?:start\w*|begin\w*|prefix\w*)\s+(?:in|with|of|mit)\s+[\"'`]?(\S+?)[\"'`]?(?=[\s?!,;]|\.?\Z)"
+)
+_MENTIONED = re.compile(
+    r"\b(?:mention\w*|contain\w*|includ\w*|match\w*|with the (?:word|text|string)) "
+    r"(?:the (?:word|text|string) )?"
+    r"[\"'`]?([\w./:@-]*\w)",
+    re.IGNORECASE,
+)
+_EXTENSION = re.compile(
+    r"(?<![\w.*])\*?(\.[A-Za-z][\w.]{0,8}\w)\s+(?:files?|paths?|entries)\b", re.IGNORECASE
+)
 
 
-def _asks_by_level(instruction: ParsedInstruction) -> bool:
-    return re.search(r"\b(?:levels?|severit\w+)\b", instruction.text, re.IGNORECASE) is not None
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The lines that it takes of the sample, and it as SQL."""
+
+    sql: str
+    lines: list[str]
 
 
-def _condition(head: str, instruction: ParsedInstruction, named: list[str]) -> tuple[str, str]:
-    """The condition for the level or the words that the question names, and these words."""
-    for word in instruction.words:
-        level = next((name for name in named if stem(word.lower()) == stem(name.lower())), "")
-        if level:
-            return f"level = {text_of(level)}", word.lower()
-    lowered, most = head.lower(), head.count("\n")
-    asked = [*instruction.exact, *instruction.phrases, *instruction.words]
-    found = []
-    for place, phrase in enumerate(asked):
+class LineQuery:
+    """The sampled lines, and what a question asks of them. `noun` is the word for what is counted."""
+
+    def __init__(self, text: Source, instruction: ParsedInstruction, noun: str) -> None:
+        self._instruction = instruction
+        self._noun = noun
+        self._kind = text.format.kind
+        self._head = text.data[:_READ_BYTES].decode("utf-8", "replace")
+        self._lowered = self._head.lower()
+        self._lines = [line.rstrip("\r") for line in self._head.split("\n") if line]
+        self._of_form = self._words_of_form()
+        self._levels = [name for name, _ in levels(text)] if self._kind is Kind.LOG else []
+        self._level_of = text.format.of_lines(text).get("level")
+        self._of_where = ""
+        self._everywhere: set[str] = set()
+
+    def _words_of_form(self) -> frozenset[str]:
+        """The words of the question for what lines are grouped or compared by."""
+        named = (*(one for one, _ in (*_KEYS, *_MEASURES)), _OF_LEVELS, _LENGTH, _ENDING, _BEGINNING)
+        found = (found[0] for one in named for found in one.finditer(self._instruction.text))
+        return frozenset(" ".join(found).lower().split())
+
+    def uses(self, word: str) -> bool:
+        """True for a word that the queries here stand for, or that lines need not hold."""
+        return word in self._of_form or stem(word) in _UNIT_STEMS or word in self._everywhere
+
+    @property
+    def has_records(self) -> bool:
+        """True if each line is a record: of a text, most have as many fields."""
+        if len(self._lines) < _LEAST_LINES:
+            return False
+        if self._kind is not Kind.TEXT:
+            return self._kind in _KINDS
+        text = self._instruction.text
+        if _OF_LINES.search(text) and _MENTIONED.search(text):
+            return True
+        fields = [len(line.split()) for line in self._lines[:_ALIKE_LINES]]
+        count, most = Counter(fields).most_common(1)[0]
+        return count >= _ALIKE_FIELDS and most >= _ALIKE_SHARE * len(fields)
+
+    def count(self) -> str:
+        """The number of the lines, "" where no word of the question is in the lines, nor a level."""
+        if (where := self._where) and not self._asks_by_level:
+            return f"SELECT count(*) FROM data{where}"  # noqa: S608
+        if not self._levels or EXTENT.search(self._instruction.text):
+            return ""
+        return "SELECT level, count(*) FROM data GROUP BY level ORDER BY 2 DESC"
+
+    def of_level(self) -> str:
+        """The lines of the levels that the question names, as in `which errors were logged`."""
+        where = self._where
+        if not (where and "level" in self._conditions[0].sql and ALL_OF_LEVEL.search(self._instruction.text)):
+            return ""
+        text = f"substr(text, 1, {_TEXT_CHARS}) AS text"
+        return f"SELECT line, {text} FROM data{where} LIMIT {_SHOWN}"  # noqa: S608
+
+    def groups(self, *, descending: bool) -> str:
+        """The number of the lines by what the question groups by, "" where that is not known."""
+        key = self._key()
+        if not key:
+            return ""
+        where = _where(self._conditions, "found IS NOT NULL")
+        return (
+            f"SELECT {key} AS found, count(*) FROM data{where} "  # noqa: S608
+            f"GROUP BY found ORDER BY 2 {'DESC' if descending else 'ASC'} LIMIT {_SHOWN}"
+        )
+
+    def distinct(self) -> str:
+        """The number of different parts by which the question groups."""
+        key, where = self._key(), self._where
+        return f"SELECT count(DISTINCT {key}) FROM data{where}" if key else ""  # noqa: S608
+
+    def extreme(self, *, descending: bool) -> str:
+        """The lines with the largest or smallest number that the question compares."""
+        found = self._measure()
+        if not found:
+            return ""
+        where = _where(self._conditions, "found IS NOT NULL")
+        return (
+            f"SELECT line, {found} AS found, substr(text, 1, {_TEXT_CHARS}) AS text FROM data{where} "  # noqa: S608
+            f"ORDER BY found {'DESC' if descending else 'ASC'} LIMIT {_EXTREMES}"
+        )
+
+    def aggregate(self, function: str) -> str:
+        found = self._measure()
+        return f"SELECT round({function}({found}), 2) FROM data{self._where}" if found else ""  # noqa: S608
+
+    @property
+    def _where(self) -> str:
+        return _where(self._conditions)
+
+    @property
+    def _asks_by_level(self) -> bool:
+        return _OF_LEVELS.search(self._instruction.text) is not None
+
+    # The lines that are meant.
+
+    @cached_property
+    def _conditions(self) -> list[Condition]:
+        """For each word or phrase that some lines hold, as long as lines hold all of them."""
+        found: list[Condition] = []
+        lines = self._lines
+        if (of_level := self._of_levels()) is not None:
+            found.append(of_level)
+            lines = of_level.lines or lines
+        for word in _MENTIONED.findall(self._instruction.text):
+            # Also one that the sample does not hold.
+            sql, pattern, words = self._holding(word, is_whole=True)
+            found.append(Condition(sql, list(filter(pattern.search, lines))))
+            self._of_where += f" {words}"
+            lines = found[-1].lines or lines
+        for sql, pattern, words in self._wanted():
+            if len(found) == _MOST_CONDITIONS or any(word in self._of_where for word in words.split()):
+                continue
+            held = list(filter(pattern.search, lines))
+            if len(held) == len(lines) and all(map(pattern.search, self._lines)):
+                self._everywhere |= set(words.split())
+            elif held:
+                found.append(Condition(sql, held))
+                self._of_where += f" {words}"
+                lines = held
+        return found
+
+    def _of_levels(self) -> Condition | None:
+        """The lines of the levels that the question names. The sample need not hold the gravest."""
+        level_of = self._level_of
+        if not self._levels or level_of is None:
+            return None
+        stems = {stem(word.lower()): word.lower() for word in self._instruction.words}
+        known = dict.fromkeys((*self._levels, *GRAVEST))
+        named = [name for name in known if stem(name.lower()) in stems]
+        if not named:
+            return None
+        lines = [line for line in self._lines if level_of(line.encode()) in named]
+        named = [name for name in named if name in self._levels] or named[:1]
+        self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in named)
+        listed = ", ".join(map(text_of, named))
+        return Condition(f"level IN ({listed})" if len(named) > 1 else f"level = {listed}", lines)
+
+    def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], str]]:
+        """Conditions that the question may mean, as SQL and as a pattern, with their words, best first."""
+        asked = self._instruction
+        for pattern, form in ((_ENDING, "{}$"), (_EXTENSION, "{}$"), (_BEGINNING, "^{}")):
+            for found in pattern.finditer(asked.text):
+                yield _matching(form.format(_literal(found[1])), found[1].lower())
+        for text in (*asked.quoted, *self._verbatim(), *asked.exact):
+            if not self._is_idle(text):
+                yield self._holding(text, is_whole=True)
+        noun = stem(self._noun)
+        words = [one for one in (*asked.phrases, *asked.words) if not self._is_idle(one)]
+        for text in sorted(words, key=lambda one: (-len(one.split()), stem(one.lower()) == noun)):
+            if not (self._of_where and stem(text.lower()) == noun):
+                yield self._holding(text)
+
+    def _verbatim(self) -> Iterator[str]:
+        """The longest part of the question, of three words or more, that the lines hold."""
+        words = self._instruction.text.split()[:_VERBATIM_WORDS]
+        for count in range(len(words), 2, -1):
+            for at in range(len(words) - count + 1):
+                part = " ".join(words[at : at + count]).strip(".,;:?!\"'")
+                if part.lower() in self._lowered:
+                    yield part
+                    return
+
+    def _is_idle(self, phrase: str) -> bool:
+        """True for words of asking, for those of what the lines are grouped or compared by, and for units."""
         bare = phrase.lower()
-        if len(bare) < _LEAST_CHARS or bare in _UNITS or any(map(is_of_asking, bare.split())):
-            continue
-        count = lowered.count(bare) or lowered.count(bare := stem(bare))
-        if len(bare) >= _LEAST_CHARS and 0 < count < most:
-            found.append((-len(bare.split()), count, place, bare))
-    if not found:
-        return "", ""
-    bare = min(found)[-1]
-    at = lowered.find(bare)
-    spelled = head[at : at + len(bare)]
-    case = "" if head.count(spelled) == lowered.count(bare) else "(?i)"
-    return f"matches(text, {text_of(case + _literal(spelled))})", bare
+        words = bare.split()
+        return len(bare) < _LEAST_CHARS or all(map(self.uses, words)) or any(map(is_of_asking, words))
+
+    def _holding(self, text: str, *, is_whole: bool = False) -> tuple[str, re.Pattern[str], str]:
+        """The condition that a line holds the text, which may be spelled in another case or form."""
+        bare = text.lower()
+        if text.isdecimal():
+            status = f'" {text} '
+            is_status = any(status in line for line in self._lines)
+            return _matching(status if is_status else rf"\b{text}\b", bare)
+        if bare not in self._lowered and not is_whole:
+            bare = stem(bare)
+        at = self._lowered.find(bare)
+        spelled = self._head[at : at + len(bare)] if at >= 0 else text
+        case = "" if self._head.count(spelled) == self._lowered.count(bare) else "(?i)"
+        return _matching(case + _literal(spelled), bare)
+
+    @property
+    def _held(self) -> list[str]:
+        return self._conditions[-1].lines if self._conditions else self._lines
+
+    # What they are grouped by or compared by.
+
+    def _key(self) -> str:
+        """The expression of what the question groups by: a known form, or what stands behind a word of it."""
+        if self._levels and self._asks_by_level:
+            return "level"
+        lines = self._held
+        known = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
+        behind = [
+            rf"\b{_literal(bare)}[=: ]+(\S+)"
+            for word in self._instruction.words
+            if len(bare := stem(word.lower())) >= _LEAST_CHARS
+            and bare not in self._of_where
+            and not is_of_asking(word)
+        ]
+        for pattern in (*known, *behind, *(() if known else _QUOTED)):
+            found = Counter(_parts(pattern, lines))
+            if found.total() > len(found) >= (1 if pattern in known else _LEAST_KEYS):
+                return f"part(text, {text_of(pattern)})"
+        return ""
+
+    def _measure(self) -> str:
+        """The expression of the number that the question compares, "" where lines have none, or in several
+        units."""
+        text, lines = self._instruction.text, self._held
+        if length := _LENGTH.search(text):
+            is_name = length[1] and self._kind is Kind.LISTING
+            return "length(part(text, '[^/]+$'))" if is_name else "length(text)"
+        labelled = [
+            rf"\b{_literal(stem(word.lower()))}\w*[\"']?[=: ]+\"?{_NUMBER}\b"
+            for word in self._instruction.words
+            if word.isalpha() and len(word) >= _LEAST_CHARS and not is_of_asking(word)
+        ]
+        usual = [one for asked, patterns in _MEASURES if asked.search(text) for one in patterns]
+        for pattern in (*labelled, *usual):
+            found = list(filter(None, (re.search(pattern, line) for line in lines)))
+            units = {one[2] for one in found if one.re.groups > 1}
+            if len(found) >= max(_LEAST_KEYS, _MEASURED_SHARE * len(lines)) and len(units) < 2:
+                return f"part(text, {text_of(pattern)}) + 0"
+        return ""
+
+
+def _parts(pattern: str, lines: Iterable[str]) -> Iterator[str]:
+    compiled = re.compile(pattern)
+    return (found[min(1, compiled.groups)] for found in map(compiled.search, lines) if found)
+
+
+def _matching(pattern: str, words: str) -> tuple[str, re.Pattern[str], str]:
+    return f"matches(text, {text_of(pattern)})", re.compile(pattern), words
+
+
+def _where(conditions: Iterable[Condition], *more: str) -> str:
+    every = [*(one.sql for one in conditions), *more]
+    return f" WHERE {' AND '.join(every)}" if every else ""
 
 
 def _literal(text: str) -> str:
     return re.sub(r"[\\.+*?()|\[\]{}^$]", r"\\\g<0>", text)
-
-
-def _key(head: str, instruction: ParsedInstruction, of_where: str, named: list[str]) -> str:
-    """The expression of what the question groups by: a known form, or what stands behind a word of it."""
-    if named and _asks_by_level(instruction):
-        return "level"
-    known = [pattern for name, pattern in _KEYS if name.search(instruction.text)]
-    behind = [
-        rf"\b{_literal(bare)}[=: ]+(\S+)"
-        for word in instruction.words
-        if len(bare := stem(word.lower())) >= _LEAST_CHARS and bare not in of_where and not is_of_asking(word)
-    ]
-    for pattern in (*known, *behind):
-        found = Counter(re.findall(pattern, head, re.MULTILINE))
-        if len(found) >= _LEAST_KEYS and found.total() > len(found):
-            return f"part(text, {text_of(pattern)})"
-    return ""

@@ -39,12 +39,14 @@ _OUTSTANDING, _ORDINARY = 1.0, 0.5
 # match of up to 4 KiB is found.
 _SEARCHED, _LONGEST_MATCH = 8 << 10, 4 << 10
 
+_OF_ROWS = (Kind.CSV, Kind.LISTING)
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
 _SHORT = 4
+_FEW_WORDS = 20
 
-_SUFFIX = re.compile(r"(?:ing|ed|es|s|ly|ions?|ments?)\Z")
+_SUFFIX = re.compile(r"(?:ing|ed|ies|es|s|ly|y|ions?|ments?)\Z")
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
 
@@ -61,6 +63,8 @@ class Hit:
     """The quoted texts, identifiers and numbers of the instruction that it holds as they are written."""
     is_labelled: bool = False
     """A line of it begins with such a word and the sign of a value, as in `total: 12`."""
+    is_short: bool = False
+    """It has few words besides markup."""
 
     @property
     def words(self) -> int:
@@ -77,11 +81,17 @@ class Ranked:
     """The number of different words of the instruction."""
     is_by_meaning: bool = False
     """The best passage was found by its meaning, which stands out from that of all others."""
+    alone: frozenset[str] = frozenset()
+    """Words of the instruction that tell what is asked about, each of which one passage alone holds: names,
+    and any word in a table or list."""
 
     @property
     def leads(self) -> bool:
-        """True if the best passage is worth clearly more than any other."""
-        return len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score
+        """True if the best passage is worth clearly more than any other, or alone holds what is asked
+        about."""
+        if len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score:
+            return True
+        return bool(self.hits[0].held & self.alone)
 
     @property
     def is_weak(self) -> bool:
@@ -115,6 +125,20 @@ class Ranked:
             if not hit.exact <= held:
                 found.append(hit)
                 held |= hit.exact
+        return found
+
+    def for_each(self, words: Iterable[str]) -> list[Hit]:
+        """For each exact text, and for each of these words, that the best passage does not hold the best that
+        holds it."""
+        if not self.hits:
+            return []
+        held = self.hits[0].held
+        found = self._others_exact([])
+        for word in words:
+            hit = next((hit for hit in self.hits if word in hit.held), None)
+            if hit is not None and word not in held:
+                found.append(hit)
+                held |= hit.held
         return found
 
     def beside(self, passages: Sequence[Passage]) -> list[Passage]:
@@ -192,10 +216,14 @@ def rank(
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
     known = {word.lower() for word in counts} | {word.lower() for word, found in near.items() if found}
     missing = (word.lower() for word in absent if near.get(word) == () and word not in instead)
+    names = (
+        {word.lower() for word in instruction.names} if index.kind not in _OF_ROWS else set(asked.values())
+    )
     ranked = Ranked(
         _varied(hits, data),
         tuple(dict.fromkeys(word for word in missing if word not in known)),
         max(len(set(asked.values())), 1),
+        alone=frozenset(asked[word] for word in asked if asked[word] in names and counts.get(word) == 1),
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked
@@ -296,7 +324,8 @@ def _look(
         if value is not None and value.search(text):
             score *= 1 + _VALUE
         asked_words = frozenset(asked for word, asked in held if asked and word[1].search(text))
-        return Hit(passage, score, asked_words, is_labelled=is_text and _is_labelled(text, held))
+        is_labelled = is_text and _is_labelled(text, held)
+        return Hit(passage, score, asked_words, frozenset(), is_labelled, len(text.split()) < _FEW_WORDS)
 
     return hit
 

@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -16,15 +16,17 @@ from content.formats.format import Passage
 from content.kind import Kind
 from content.natural_language import language_of_text, may_be_in
 from content.source import Source as Text
-from content.text import count_of, cut_head, decode_part
+from content.text import clip, count_of, cut_head, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
+from extraction.retrieve.contents import contents
 from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
+from extraction.retrieve.literals import Literal, literals
 from extraction.retrieve.ranking import Ranked, rank, stem
-from extraction.retrieve.suggested_query import suggested_query
+from extraction.retrieve.suggested_query import Suggested, asks_for_rows, suggested_query
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -46,13 +48,24 @@ _SAMPLE_BYTES = 300
 _LANGUAGE_BYTES = 8 * 1024
 _NOTE_BYTES = 24
 _TAIL_BYTES = 400
+_SELECTED_BYTES = 1300
+_MOST_OF_LITERAL = 4
+_BELOW_HEADING = 4
 
 # Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
 _CLEAR, _UNCLEAR = 0.25, 0.6
 _HEADER_BYTES = 1000
 _BESIDE = 5
+_OF_RECORDS = (Kind.CSV, Kind.JSON, Kind.NDJSON)
 _RUNNING = (Kind.TEXT, Kind.CODE, Kind.LOG)
 _DATE = re.compile(rb"\b(?:19|20)\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?")
+_ABOUT_MARKUP = re.compile(
+    r"\b(?:links?|urls?|href|src|images?|img|attributes?|markup|html|tags?|css|class(?:es)?|ids?|scripts?|selectors?"
+    r"|anchors?|buttons?|forms?|inputs?)\b|[<>=]|://",
+    re.IGNORECASE,
+)
+"""A question whose answer may be in the tags of a page."""
+
 _READABLE = "Mostly binary: readable parts only."
 _READABLE_BEGIN = "\nThe readable parts begin:\n"
 
@@ -76,12 +89,17 @@ async def _answered(task: Task, text: Text) -> Answer:
     file = opaque(stored)
     if file and file.is_base64:
         return _unreadable(task.source, file, task.max_bytes)
+    instruction = parse(task.extract)
+    queried = _Queried() if file else await _queried(task, text, instruction)
+    if queried.is_answer:
+        return _complete(queried.text, 1, task.max_bytes)
     if len(stored) <= task.max_bytes and not file:
-        return _whole(task, text)
+        return _whole(task, text, instruction, queried.text)
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
-        find = partial(_found_in_part if file else _found, task, text, index, likeness)
+        search = _Search(task, text, index, instruction, queried.text)
+        find = partial(_found_in_part if file else _found, search, likeness)
         found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(found, warnings=(*found.warnings, *warnings))
     except sqlite3.Error:
@@ -89,39 +107,84 @@ async def _answered(task: Task, text: Text) -> Answer:
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
 
 
-def _whole(task: Task, text: Text) -> Answer:
+class _Queried(NamedTuple):
+    """What SQL selects, with the query; the query alone where it cannot be run; "" without one. `is_answer`:
+    no passage is shown with it."""
+
+    text: str = ""
+    is_answer: bool = False
+
+
+async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Queried:
+    suggested: Suggested | None = None
+    if asks_for_rows(instruction):
+        suggest = partial(suggested_query, text, instruction)
+        suggested = await run_sync(suggest, limiter=task.indexes.threads)
+    if suggested is None:
+        return _Queried()
+    is_sure = suggested.is_sure and not suggested.names
+    named = _Queried(f"[To answer from all rows, query: {suggested.sql}]\n", is_sure)
+    if task.select is None:
+        return named._replace(is_answer=False)
+    selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
+    if selected is None:
+        return named
+    lowered = (selected or "").lower()
+    if not all(name in lowered for name in suggested.names) or not selected:
+        # A query that leaves out a name answers another question.
+        return _Queried()
+    words = [word for word in suggested.without if stem(word) not in lowered]
+    without = f"[Not in the query: {', '.join(words)}.]\n" if words else ""
+    return _Queried(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
+
+
+def _whole(task: Task, text: Text, instruction: ParsedInstruction, queried: str) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    instruction = parse(task.extract)
     head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
-    for more in (head, _named_query(text, instruction)):
+    for more in (head, queried):
         body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
 
 
-def _named_query(text: Text, instruction: ParsedInstruction) -> str:
-    query = suggested_query(text, instruction)
-    return f"[To answer from all rows, query: {query}]\n" if query else ""
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A question about a text and the index of it. `queried` is what stands before the passages."""
+
+    task: Task
+    text: Text
+    index: PassageIndex
+    instruction: ParsedInstruction
+    queried: str
 
 
-def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found(search: _Search, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
+    task, text, index, instruction = search.task, search.text, search.index, search.instruction
+    named = search.queried
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
     data = text.data
-    instruction = parse(task.extract)
     ranked = rank(index, instruction, data, likeness)
-    named = _named_query(text, instruction)
     if other := _ask_in(instruction, ranked, data):
         return _complete(named + other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
+    quoted = literals(text, index, instruction)
+    if (listed := contents(text, instruction)) and ranked.is_weak:
+        return _complete(named + listed, total, max_bytes)
+    named += listed
+    absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     chosen = _chosen(index, instruction, ranked, end, text.format.kind)
+    chosen = _with_parts(chosen, search) if end is None and not ranked.is_weak else chosen
+    chosen = _with_literals(chosen, quoted, index)
     if not chosen.first:
-        room = min(NOTHING_BYTES, max_bytes) - len(named.encode())
-        return _complete(named + _without_hits(source, text, instruction, ranked, room), total, max_bytes)
-    is_weak = ranked.is_weak and end is None
-    head = named + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
+        room = min(NOTHING_BYTES, max_bytes) - len((named + absent).encode())
+        first, _, rest = _without_hits(source, text, instruction, ranked, room).partition("\n")
+        return _complete(f"{named}{first}\n{absent}{rest}", total, max_bytes)
+    has_literal = any(one.numbers for one in quoted)
+    is_weak = ranked.is_weak and end is None and not has_literal
+    head = named + absent + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
@@ -129,8 +192,11 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
     fixed = len(head.encode()) + min(_TAIL_BYTES, max_bytes // 4) + _NOTE_BYTES
     most = min(task.usual_bytes, max_bytes) - fixed
     # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
-    excerpts = Excerpts(source, text, most, not is_weak, task.shown_before)
-    aim = (_CLEAR if ranked.leads or end is not None else _UNCLEAR) * task.usual_bytes
+    excerpts = Excerpts(
+        source, text, most, not is_weak, task.shown_before, _ABOUT_MARKUP.search(task.extract) is not None
+    )
+    is_clear = ranked.leads or end is not None or has_literal or bool(named)
+    aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
     shown = list(takewhile(excerpts.add, chosen.first))
     others = chosen.others if shown else ()
     shown += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
@@ -140,7 +206,10 @@ def _found(task: Task, text: Text, index: PassageIndex, likeness: Likeness | Non
         excerpts.add(shown[0])
     if excerpts.is_empty:
         return _too_little_room(data, chosen.first[0], total, max_bytes)
-    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
+    if has_literal:
+        tail = _literals_tail(quoted, index, shown)
+    else:
+        tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
     body = head + excerpts.text(_note(ranked, shown[0])) + tail
     return _complete(body, total, max_bytes)
 
@@ -168,10 +237,11 @@ def _chosen(
         best = ranked.hits[0] if ranked.hits else None
         more = [best.passage] if best and best.words > max(len(end.words), 1) else []
         return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
-    if not ranked.hits and ranked.absent:
+    if ranked.absent and not (ranked.hits and (ranked.hits[0].words or kind not in _OF_RECORDS)):
         return _Chosen([])
     worth = [hit.passage for hit in ranked.worth_showing]
     first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
+    first += [hit.passage for hit in ranked.for_each(instruction.enumerated)]
     ends = [index.passages[0]] if instruction.about_first else []
     ends += [index.passages[-1]] if instruction.about_last else []
     if worth and ranked.leads:
@@ -189,7 +259,39 @@ def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -
         return ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
     if kind in _RUNNING and ranked.hits[0].exact and ranked.leads:
         return index.passages[at + 1 : at + 2]
+    if kind is Kind.HTML and ranked.hits[0].is_short:
+        # What stands below a heading.
+        return index.passages[at + 1 : at + 1 + _BELOW_HEADING]
     return ()
+
+
+def _with_parts(chosen: _Chosen, search: _Search) -> _Chosen:
+    """With the best passage for each of the questions that are joined by `and`, if it is sure."""
+    first = list(chosen.first)
+    for part in map(parse, search.instruction.parts):
+        ranked = rank(search.index, part, search.text.data)
+        if part.words and ranked.hits and not ranked.is_weak and 2 * ranked.hits[0].words > ranked.words:
+            first.append(ranked.hits[0].passage)
+    first = list(dict.fromkeys(first))
+    return _Chosen(first, [one for one in chosen.others if one not in first])
+
+
+def _with_literals(chosen: _Chosen, quoted: Sequence[Literal], index: PassageIndex) -> _Chosen:
+    """Passages with the literals come first: those that were chosen for other words too before the others; of
+    several literals one passage each."""
+    before = [*chosen.first, *chosen.others]
+    first: list[Passage] = []
+    for one in quoted:
+        having = [index.passages[number] for number in one.numbers]
+        ordered = [*(passage for passage in before if passage in having), *having]
+        first += list(dict.fromkeys(ordered))[: 1 if len(quoted) > 1 else _MOST_OF_LITERAL]
+    return _Chosen(list(dict.fromkeys(first)), ()) if first else chosen
+
+
+def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, shown: list[Passage]) -> str:
+    numbers = {index.at(passage.start) for passage in shown}
+    said = [one.told(len(numbers.intersection(one.numbers))) for one in quoted if one.numbers]
+    return f"[{' '.join(said)}]"
 
 
 class _End(NamedTuple):
@@ -207,7 +309,10 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
     if is_ascending is None:
         return _by_date(index, text, ranked, is_newest=instruction.about_newest)
     is_last = instruction.about_newest == is_ascending
-    words = [word for word in instruction.ordered_words if index.count(word)]
+    exact = [one for one in instruction.exact if one in instruction.text and index.count(one)]
+    inside = " ".join(exact).lower()
+    ordered = (word for word in instruction.ordered_words if word not in inside)
+    words = [*exact, *(word for word in ordered if index.count(word))]
     if text.format.kind is Kind.CSV:
         # The names of its columns are in every row.
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
@@ -358,11 +463,12 @@ def _binary(text: Text) -> str:
     return _READABLE if text.format.kind is Kind.BINARY else ""
 
 
-def _found_in_part(task: Task, text: Text, index: PassageIndex, likeness: Likeness | None) -> Answer:
+def _found_in_part(search: _Search, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
-    size = sum(len(run) + 1 for run in readable_runs(text.stored))
-    share = round(max(0, size - 1) / len(text.stored), 4)
-    return _in_part(task.source, _found(task, text, index, likeness), share)
+    stored = search.text.stored
+    size = sum(len(run) + 1 for run in readable_runs(stored))
+    share = round(max(0, size - 1) / len(stored), 4)
+    return _in_part(search.task.source, _found(search, likeness), share)
 
 
 def _in_part(source: Source, answer: Answer, share: float) -> Answer:

@@ -2,20 +2,33 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from content.formats.json import parsed_head
+from content.formats.json import Literal, parsed_head
 from content.kind import Kind
 from content.relation import Column, Row, columns_of, relation_of, spelled, text_of
 from content.source import Source
 from content.values import read_value
 from domain.errors import NotQueryable
 from extraction.queries import MAX_DATA_BYTES
-from extraction.retrieve.asking import COUNT, DISTINCT, EXTENT, GROUP, LEAST, MEAN, MOST, SUM, words_of
+from extraction.retrieve.asking import (
+    COUNT,
+    DISTINCT,
+    EXTENT,
+    GROUP,
+    LEAST,
+    MEAN,
+    MOST,
+    SUM,
+    is_of_asking,
+    words_of,
+)
+from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
-from extraction.retrieve.line_query import line_query
+from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery
 from extraction.retrieve.ranking import stem
 
 _READ_BYTES = 1 << 20
@@ -28,11 +41,32 @@ _SHOWN = 10
 _NAMING_CHARS = 60
 _NAMING_WORDS = 4
 _VALUE_CHARS = 60
-_PLAIN_WORDS = frozenset(("total", "count", "number", "data", "rows", "row", "records", "entries", "items"))
+_PLAIN = """
+total count number data rows row records entries items lines events messages files paths requests responses
+name names times occurrences results came come comes contain contains contained give given hold holds listed
+made mention mentions mentioned named occur occurs occurred appear appears return returned returns say says
+use used uses logged occurred happened
+"""
+_PLAIN_WORDS = frozenset(_PLAIN.split())
+"""Words of the rows and verbs, which say little about which rows are meant."""
+
+_ROWS_NOUN = words_of(
+    r"\b(?:how many|number of|count of|which|what|most|fewest|wie viele|welche|cuántos|combien de|quanti)"
+    r"\s+((?:[\w-]+\s+){0,2}?[\w-]+)(?=\s+(?:are|is|was|were|have|has|had|do|does|did|there|with|in|of|from|for"
+    r"|per|by|that|which|came|come|contain\w*|mention\w*|occur\w*|appear\w*|to|at|on|pro|por|par|hat|haben)\b"
+    r"|\W*\Z|[?,.;])"
+)
+"""What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
+
+_EACH = words_of(r"\b(?:for each|for every|per|each|every)\b")
+_UNASKABLE = words_of(
+    r"\b(?:not|without|except|excluding|other than|neither|never|n't|kein\w*|nicht|ohne|sin|sans|non)\b"
+    r"|\b(?:between|after|before|since|until|during|within)\b.{0,30}?\d|不|没有"
+)
+"""Conditions that no query here tells."""
+
 _LEAST_MENTIONED = 4
 _SAME_BEGINNING = 4
-_KINDS = (Kind.JSON, Kind.NDJSON, Kind.CSV)
-
 
 _MORE = words_of(
     r"(?:\b(?:more than|over|above|greater than|larger than|longer than|higher than|exceed\w*|über|mehr als"
@@ -70,22 +104,102 @@ _A_TIME = words_of(
 _A_GROUP = words_of(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
 _SORTABLE = re.compile(r"\d{4}-\d\d(?:-\d\d)?|\d{4}/\d\d|\d{10,13}\Z|\d\d:\d\d")
 _PARTS = re.compile(r"[^\W\d_]+|\d+")
+_UNNAMED = re.compile(r"column_\d+|value")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def suggested_query(text: Source, instruction: ParsedInstruction) -> str:
-    """A query that answers the question, "" where none would, or the data is no table."""
+class Suggested(NamedTuple):
+    """A query that answers a question. `without` are the words of the question that it does not use, `names`
+    the names, identifiers and numbers. `is_sure`: it uses most of the words."""
+
+    sql: str
+    without: tuple[str, ...]
+    names: tuple[str, ...]
+    is_sure: bool
+
+
+def asks_for_rows(instruction: ParsedInstruction) -> bool:
+    """True for a question for a count, sum, extreme, group or the latest."""
+    return _Asked.of(instruction) is not None
+
+
+def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested | None:
+    """A query that answers the question, None where none would, or the data is no table."""
     asked = _Asked.of(instruction)
-    if asked is None or len(text.stored) > MAX_DATA_BYTES:
-        return ""
-    if text.format.is_lines:
-        if asked.function or not (asked.count or asked.descending is not None):
-            return ""
-        return line_query(text, instruction, groups=asked.groups, descending=asked.descending)
-    if text.format.kind not in _KINDS:
-        return ""
+    if asked is None or len(text.stored) > MAX_DATA_BYTES or _UNASKABLE.search(instruction.text):
+        return None
+    found = (
+        _over_lines(text, instruction, asked)
+        if text.format.is_lines
+        else _over_rows(text, instruction, asked)
+    )
+    if not found.sql:
+        return None
+    exact = (one for one in instruction.exact if one in instruction.text)
+    names = {word.lower() for word in (*instruction.names, *exact)}
+    used, without = _usage(found, instruction, names)
+    if without and not used:
+        return None
+    lowered = found.sql.lower().replace("\\", "")
+    left_out = tuple(name for name in names if name not in lowered and name.replace(",", "") not in lowered)
+    return Suggested(found.sql, without, left_out, used > len(without) or not without)
+
+
+class _Found(NamedTuple):
+    """`uses` tells whether the query stands for a word of the question that is not in it."""
+
+    sql: str
+    uses: Callable[[str], bool] = lambda word: False
+
+
+def _over_rows(text: Source, instruction: ParsedInstruction, asked: "_Asked") -> _Found:
     rows = _sampled(text)
-    return _Table(rows, instruction, asked).query() if len(rows) >= _LEAST_ROWS else ""
+    if len(rows) < _LEAST_ROWS:
+        return _Found("")
+    table = _Table(rows, instruction, asked)
+    return _Found(table.query(), table.uses)
+
+
+def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -> _Found:
+    nouns = _ROWS_NOUN.findall(instruction.text)
+    lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
+    if not lines.has_records:
+        return _Found("")
+    if asked.function:
+        return _Found(lines.aggregate(asked.function), lines.uses)
+    if asked.distinct:
+        return _Found(lines.distinct(), lines.uses)
+    is_compared = asked.descending is not None
+    queries = (
+        lines.extreme(descending=asked.descending is True) if is_compared and not asked.count else "",
+        lines.groups(descending=asked.descending is not False) if is_compared or asked.groups else "",
+        lines.count() if asked.count and not _EACH.search(instruction.text) else "",
+        lines.of_level() if asked.levels else "",
+    )
+    return _Found(next(filter(None, queries), ""), lines.uses)
+
+
+def _usage(found: _Found, instruction: ParsedInstruction, names: set[str]) -> tuple[int, tuple[str, ...]]:
+    """How many words of the question the query uses, and those that it does not. The word for the rows, as in
+    `how many orders`, words of asking and pairs of characters do not count."""
+    named = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', found.sql)} {found.sql}"))))
+    phrases = [phrase.lower().split() for phrase in _ROWS_NOUN.findall(instruction.text)]
+    rows = {stem(word) for phrase in phrases for word in (phrase[0], phrase[-1])}
+    used, without = 0, list[str]()
+    for word in dict.fromkeys(word.lower() for word in instruction.words):
+        if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or not instruction.needs(word):
+            continue
+        if (found.uses(word) and word not in names) or _is_used(word, named):
+            used += 1
+        elif stem(word) not in rows:
+            without.append(word)
+    return used, tuple(without)
+
+
+def _is_used(word: str, named: set[str]) -> bool:
+    stems = {stem(word), *map(stem, synonyms([word]))}
+    stems |= {name for adjectives, names in _MEASURES if word in adjectives.split() for name in names.split()}
+    return bool(stems & named) or any(_begin_alike(stem(word), one) for one in named)
 
 
 def _sampled(text: Source) -> list[Row]:
@@ -96,7 +210,8 @@ def _sampled(text: Source) -> list[Row]:
         value = parsed_head(head)[0] if text.format.kind is Kind.JSON else None
         if value is not None:
             return relation_of(value).rows[:_SAMPLED_ROWS]
-        head = head[: head.rfind(b"\n") + 1]
+        last = b"), (" if isinstance(text.format, Literal) else b"\n"
+        head = head[: head.rfind(last) + 1] + (b"]" if last != b"\n" else b"")
     try:
         return relation_of(read_value(head, text.tool_name, text.path)[1]).rows[:_SAMPLED_ROWS]
     except (NotQueryable, MemoryError):
@@ -113,6 +228,7 @@ class _Asked:
     latest: bool | None
     groups: bool
     distinct: bool
+    levels: bool
 
     @classmethod
     def of(cls, instruction: ParsedInstruction) -> "_Asked | None":
@@ -120,13 +236,17 @@ class _Asked:
         most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
         function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
+        if latest is not None and function == "sum":
+            # The latest total is one of the totals.
+            function = ""
         count = COUNT.search(text) is not None
         distinct = DISTINCT.search(text) is not None
-        if not (most or least or function or count or distinct or latest is not None):
+        levels = ALL_OF_LEVEL.search(text) is not None
+        if not (most or least or function or count or distinct or levels or latest is not None):
             return None
         descending = most if most != least else None
         groups = GROUP.search(text) is not None
-        return cls(count, function, descending, latest, groups, distinct)
+        return cls(count, function, descending, latest, groups, distinct, levels)
 
 
 class _Table:
@@ -137,10 +257,20 @@ class _Table:
         self._columns = columns_of(rows)[:_MOST_COLUMNS]
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
+        self._names = instruction.names
         self._content_words = list(dict.fromkeys(word.lower() for word in instruction.words))
         parts = [part.lower() for part in _PARTS.findall(instruction.text) if len(part) > 2]
         self._words = list(dict.fromkeys((*self._content_words, *parts)))
         self._stems = {stem(word) for word in self._words}
+        self._is_by_number = False
+
+    def uses(self, word: str) -> bool:
+        """True for any word where the numbers of columns without names are compared."""
+        return self._is_unnamed and self._is_by_number
+
+    @cached_property
+    def _is_unnamed(self) -> bool:
+        return all(_UNNAMED.fullmatch(column.name) for column in self._columns)
 
     def query(self) -> str:
         asked = self._asked
@@ -151,9 +281,14 @@ class _Table:
             return self._aggregate(where)
         group = self._group(named_values)
         is_row = group is None or len(self._values[group.name]) == len(self._rows)
-        if asked.count and is_row and (array := self._best(self._arrays)):
+        is_compared = asked.count or asked.descending is not None
+        if is_compared and is_row and (array := self._best(self._arrays)):
             return self._lengths(array, where)
-        if asked.descending is not None and (measure := self._measure()) and not asked.count:
+        if (
+            asked.descending is not None
+            and not asked.count
+            and (measure := self._measure(may_be_unnamed=self._is_unnamed))
+        ):
             return self._extreme(measure, where)
         if asked.distinct and group:
             return _select(f"count(DISTINCT {spelled(group.name)})", where)
@@ -207,13 +342,14 @@ class _Table:
         measure = self._measure(may_be_unnamed=True)
         if measure is None:
             return ""
-        value = f"{self._asked.function}({spelled(measure.name)})"
+        value = f"round({self._asked.function}({spelled(measure.name)}), 2)"
         group = self._group(set()) if self._asked.groups or self._asked.descending is not None else None
         if group and group != measure:
             return self._grouped(group, value, where, "ASC" if self._asked.descending is False else "DESC")
         return _select(value, where)
 
     def _extreme(self, measure: Column, where: str) -> str:
+        self._is_by_number = True
         names = [column.name for column in (*self._labels, measure)]
         shown = ", ".join(map(spelled, dict.fromkeys(names)))
         order = "DESC" if self._asked.descending else "ASC"
@@ -368,12 +504,23 @@ class _Table:
                 name = spelled(column.name)
                 conditions.append(f"{name} IN ({listed})" if len(found) > 1 else f"{name} = {listed}")
                 columns.add(column.name)
+        conditions += self._of_names(columns)
         return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), columns
+
+    def _of_names(self, columns: set[str]) -> Iterator[str]:
+        """For each name in the question that is the whole of a cell in another column."""
+        for name in self._names:
+            for column in self._columns:
+                cells = (cell for cell in self._cells(column) if isinstance(cell, str))
+                if column.name not in columns and any(cell.lower() == name.lower() for cell in cells):
+                    yield f"{spelled(column.name)} = {text_of(name)}"
+                    break
 
     def _comparisons(self) -> Iterator[str]:
         for sign, pattern in ((">", _MORE), ("<", _FEWER)):
             found = pattern.search(self._text)
             if found and (measure := self._measure(may_be_unnamed=True)):
+                self._is_by_number = True
                 yield f"{spelled(measure.name)} {sign} {found[1].replace(',', '')}"
         text = _FEWER.sub(" ", _MORE.sub(" ", self._text))
         for column in self._numbers:

@@ -1,55 +1,38 @@
-"""Scripts and commands over redis-py, bounded in time. Driver errors become StorageError."""
+"""Scripts and commands on Redis. Driver errors become StorageError."""
 
 import asyncio
 import hashlib
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.sentinel import SentinelConnectionPool
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 
-from domain.errors import StorageError, StoreBusy, StoreUnavailable
+from domain.errors import StorageError, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
 from storage.base.paths import Schema
+from storage.redis.cluster import Cluster
 from storage.redis.facts import (
-    DRIVER_ERRORS,
     OURS,
     ServerFacts,
     check_schema,
     facts_of,
-    is_unreachable,
     is_wrong_type,
     learn_schema,
     translated,
     worst_of,
 )
 from storage.redis.keys import SHARD_KEYS, Shard, probe, shard_in
+from storage.redis.server import Arg, Server
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
-
-T = TypeVar("T")
-Arg = str | bytes | int
-
-REQUEST_SECONDS = 0.8
-"""The bound of an operation, and of all slow answers that one request waits for: a caller gets a 503 within a
-second."""
 
 AOF_SECONDS = 0.9
 """How much longer a stored result waits for the append-only file that is synced every second."""
-
-BUSY_SECONDS = 0.3
-"""How much of that an operation waits for a free connection."""
-
-AWAY_SECONDS = 1.0
-"""How long nothing is sent to a server that did not answer; then one caller tries it."""
 
 FACTS_SECONDS = 1.0
 """How long `appendfsync always` is assumed before the server is asked again."""
@@ -61,15 +44,8 @@ A sweep makes a new one."""
 _REUSED = 20
 _MANY_REPLIES = 10
 _SCANNED = 1000
-_QUICK_SECONDS = 0.2
-_LEAST_SECONDS = 0.4
-_FRESH_SECONDS = 5.0
 _PROBE_MS = 10_000
 _COUNTER_DIGITS = 16
-
-_slow: ContextVar[tuple[float, float]] = ContextVar("redis_slow", default=(0.0, float("-inf")))
-"""The seconds that the running request has waited for answers that took longer than _QUICK_SECONDS, and when
-it got the last of them."""
 
 
 def open_redis(url: str) -> "RedisConnection":
@@ -82,19 +58,19 @@ class RedisConnection:
     again: every script may run twice. All methods raise StoreUnavailable, StoreFull or StorageError."""
 
     def __init__(self, url: RedisUrl) -> None:
-        self._client: Redis | RedisCluster = client_of(url)
         self._address = url.address
-        self._gate = asyncio.Semaphore(url.max_connections)
+        self._place = (
+            Cluster(url)
+            if url.kind == "cluster"
+            else Server(client_of(url), url.max_connections, url.address)
+        )
         self._max_connections = url.max_connections
-        self._running = self._waiting = 0
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
         self._facts: ServerFacts | None = None
         self._learned_at = float("-inf")
-        self._is_away = False
-        self._why_away = StorageError()
-        self._try_at = 0.0
         self._schema: Schema | None = OURS
+        self._counts: dict[tuple[Arg, ...], Any] = {}
         self._listing = asyncio.Lock()
         self._listed: set[Shard] = set()
         self._listed_until = float("-inf")
@@ -109,30 +85,42 @@ class RedisConnection:
         return self._schema is not None
 
     @property
-    def is_cluster(self) -> bool:
-        return isinstance(self._client, RedisCluster)
-
-    @property
     def load(self) -> Load:
+        """The connections of the server that uses most."""
         share = 0.0 if self._facts is None else self._facts.memory_share
-        return Load(self._running, self._max_connections, self._waiting, share)
+        servers = self._place.servers
+        running = max(one.running for one in servers)
+        return Load(running, self._max_connections, sum(one.waiting for one in servers), share)
 
     async def command(self, *command: Arg) -> Any:
         """Runs a command that reads, or that may run twice. None if its key has another type than the
         command needs; a warning names the key."""
-        return await self._bounded(lambda: self._one(command))
+        return self._checked((await self._send([command]))[0], command)
 
     async def commands(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Runs commands concurrently and in any order. Returns the replies in the order of `commands`."""
         if not commands:
             return []
-        if not self.is_cluster:
-            return await self._bounded(lambda: self._piped(commands))
-        return list(await asyncio.gather(*[self.command(*one) for one in commands]))
+        if isinstance(self._place, Cluster):
+            return list(await asyncio.gather(*[self.command(*one) for one in commands]))
+        replies = await self._send(commands)
+        return [self._checked(reply, command) for reply, command in zip(replies, commands, strict=True)]
+
+    async def counts(self, commands: Sequence[tuple[Arg, ...]]) -> list[Any]:
+        """Runs commands that count, as `commands` does. The counts of a server of a cluster that is away are
+        the last ones known, so that sessions of the other servers are served."""
+        if not isinstance(self._place, Cluster):
+            return await self.commands(commands)
+        replies = await asyncio.gather(*[self.command(*one) for one in commands], return_exceptions=True)
+        _away(replies)
+        for command, reply in zip(commands, replies, strict=True):
+            if not isinstance(reply, BaseException):
+                self._counts[command] = reply
+        return [self._counts.get(command) for command in commands]
 
     async def script(self, name: str, keys: Sequence[str], args: Sequence[Arg] = ()) -> Any:
         """Runs `lua/<name>.lua`. All keys must have the same hash tag."""
-        return await self._bounded(lambda: self._run(name, keys, args))
+        return (await self._run(name, keys, args))[0]
 
     async def batch(self, *commands: Sequence[Arg]) -> Any:
         """Runs commands in one step. Their keys must have the same hash tag. Returns the last reply."""
@@ -142,10 +130,13 @@ class RedisConnection:
     async def durable(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
         """Runs a script. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
-        if facts.can_wait:
-            return await self._bounded(lambda: self._waited(name, keys, args), AOF_SECONDS)
-        reply = await self.script(name, keys, args)
-        return reply, await self._unwaited(facts)
+        if not facts.can_wait:
+            return await self.script(name, keys, args), await self._unwaited(facts)
+        # WAITAOF covers the writes of its own connection.
+        waiting = ("WAITAOF", 1, 0, int(AOF_SECONDS * 1000))
+        reply, waited = await self._run(name, keys, args, waiting, more=AOF_SECONDS)
+        is_on_disk = isinstance(waited, list) and waited[0] >= 1
+        return reply, Durability.AOF if is_on_disk else Durability.MEMORY
 
     def counter(self, where: str, digits: bytes | None) -> int:
         """`kept` is a counter as Redis keeps it; None is 0, and so is a damaged one, which a warning names by
@@ -167,8 +158,9 @@ class RedisConnection:
         async with self._listing:
             if is_new or time.monotonic() >= self._listed_until:
                 began, written = time.monotonic(), set(self._written)
-                keys, replies = await self._scanned(SHARD_KEYS)
-                self._listed = {shard for key in keys if (shard := shard_in(key))}
+                keys, replies, is_whole = await self._scanned()
+                before = set[Shard]() if is_whole else self._listed
+                self._listed = before | {shard for key in keys if (shard := shard_in(key))}
                 # What is written from now on is added again.
                 self._written -= written
                 ended = time.monotonic()
@@ -176,41 +168,43 @@ class RedisConnection:
                 self._listed_until = ended + max(SHARDS_SECONDS, pause)
         return sorted(self._listed | self._written, key=lambda shard: (shard.tenant, shard.number))
 
-    async def _scanned(self, pattern: str) -> tuple[set[bytes], int]:
-        """Returns the keys of all servers that match a glob, and the number of replies that it took."""
-        keys, replies = set[bytes](), 0
-        for options in await self._within(self._primaries):
-            cursor: Any = 0
-            while True:
-                scan = ("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED)
-                ask = partial(self._client.execute_command, *scan, **options)
-                cursor, matching = await self._bounded(ask)
-                keys.update(matching)
-                replies += 1
-                if isinstance(cursor, dict):
-                    # The reply of a cluster has the cursor of each server that was asked.
-                    (cursor,) = cursor.values()
-                if not cursor:
-                    break
+    async def _scanned(self) -> tuple[set[bytes], int, bool]:
+        """Returns the keys of all servers that match SHARD_KEYS, the number of replies that it took, and
+        whether no server of a cluster is away."""
+        servers = await self._place.primaries()
+        answers = await asyncio.gather(*[self._scan(one) for one in servers], return_exceptions=True)
+        is_whole = not _away(answers)
+        scans = [one for one in answers if not isinstance(one, BaseException)]
+        return set().union(*[keys for keys, _ in scans]), sum(replies for _, replies in scans), is_whole
+
+    async def _scan(self, server: Server) -> tuple[set[bytes], int]:
+        keys, replies, cursor = set[bytes](), 0, 0
+        while cursor or not replies:
+            scan = ("SCAN", cursor, "MATCH", SHARD_KEYS, "COUNT", _SCANNED)
+            (reply,) = await server.send([scan])
+            cursor, matching = self._checked(reply, scan)
+            keys.update(matching)
+            replies += 1
         return keys, replies
 
-    async def _primaries(self) -> list[dict[str, Any]]:
-        """Returns the options of redis-py for a command to each server that takes writes."""
-        if not isinstance(self._client, RedisCluster):
-            return [{}]
-        await self._client.initialize()
-        return [{"target_nodes": node} for node in self._client.get_primaries()]
-
     async def check(self) -> None:
-        """Raises StorageError if a write fails, or if the server may evict what it stores."""
-        value = secrets.token_hex(8)
-        await self._learn_schema()
-        if await self.batch(*probe(value, _PROBE_MS)) != value.encode():
-            raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
+        """Raises StorageError if a write fails, or if the server may evict what it stores. While some servers
+        of a cluster take writes, a warning says that others do not."""
+        values = await self._place.probe_values()
+        probes = await asyncio.gather(*map(self._probe, values), return_exceptions=True)
+        away = _away(probes)
+        with suppress(*([StoreUnavailable] if away else [])):
+            await self._learn_schema()
         facts = await self._learn()
         if facts.may_evict and not self._allows_eviction:
             raise StoreUnavailable(f"{facts.eviction} Set maxmemory-policy noeviction.")
-        self.warnings = facts.warnings
+        part = f"{len(away)} of the {len(probes)} servers of the Redis cluster"
+        warnings = [f"{part} cannot be used: their sessions get 503. {away[0].detail}"] if away else []
+        self.warnings = (*warnings, *facts.warnings)
+
+    async def _probe(self, value: str) -> None:
+        if await self.batch(*probe(value, _PROBE_MS)) != value.encode():
+            raise StoreUnavailable("Redis does not answer with what it was given. Try again.")
 
     async def check_schema(self) -> None:
         """Raises StorageError if Redis holds data with another schema, or does not answer. From now on no
@@ -219,17 +213,21 @@ class RedisConnection:
         check_schema(await self._learn_schema())
 
     async def close(self) -> None:
-        await self._client.aclose()
-        pool = getattr(self._client, "connection_pool", None)
-        if isinstance(pool, SentinelConnectionPool):
-            await pool.sentinel_manager.aclose()
+        await self._place.close()
 
     async def _learn_schema(self) -> Schema:
-        self._schema = await learn_schema(lambda *asked: self._within(lambda: self._one(asked)))
+        async def ask(*command: Arg) -> Any:
+            return self._checked((await self._place.send([command]))[0], command)
+
+        self._schema = await learn_schema(ask)
         return self._schema
 
     async def _learn(self) -> ServerFacts:
-        self._facts = await self._bounded(self._asked)
+        check_schema(self._schema or await self._learn_schema())
+        servers = await self._place.primaries()
+        answers = await asyncio.gather(*[self._facts_of(one) for one in servers], return_exceptions=True)
+        _away(answers)
+        self._facts = worst_of([one for one in answers if not isinstance(one, BaseException)])
         self._learned_at = time.monotonic()
         return self._facts
 
@@ -243,139 +241,51 @@ class RedisConnection:
                 return Durability.MEMORY
         return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
-    async def _asked(self) -> ServerFacts:
-        """Asks every server that takes writes. Facts that an ACL hides stay unknown."""
-        servers = []
-        for option in await self._primaries():
-            info, fsync = {}, None
-            with suppress(ResponseError):
-                info = await self._client.execute_command("INFO", **option)
-            with suppress(ResponseError):
-                reply = await self._client.execute_command("CONFIG", "GET", "appendfsync", **option)
-                fsync = reply[1].decode()
-            servers.append(facts_of(info, fsync, self._waits_aof))
-        return worst_of(servers)
+    async def _facts_of(self, server: Server) -> ServerFacts:
+        """What an ACL hides stays unknown."""
+        (info,) = await server.send([("INFO",)])
+        (fsync,) = await server.send([("CONFIG", "GET", "appendfsync")])
+        known = info if isinstance(info, dict) else {}
+        return facts_of(known, fsync[1].decode() if isinstance(fsync, list) else None, self._waits_aof)
 
-    async def _bounded(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
-        """Runs `act` in time. Raises StoreUnavailable if a version with another schema wrote the data."""
+    async def _send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
+        """Calls Server.send. Raises StoreUnavailable if a version with another schema wrote the data."""
         check_schema(self._schema or await self._learn_schema())
-        return await self._within(act, more)
-
-    async def _within(self, act: Callable[[], Awaitable[T]], more: float = 0.0) -> T:
-        """Runs `act` within the time that is left to the request, plus `more` seconds."""
-        begun = time.monotonic()
-        left = _seconds_left(begun)
-        if self._is_away:
-            if begun < self._try_at or left < _LEAST_SECONDS:
-                raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
-            # Other callers are refused until this try has succeeded or failed.
-            self._try_at = begun + AWAY_SECONDS
-        if left < _LEAST_SECONDS:
-            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.", cause=self._address)
-        ends = begun + left + more
-        await self._wait_for_connection()
-        self._running += 1
-        try:
-            async with asyncio.timeout(ends - time.monotonic()):
-                # redis-py closes connections that are in use when it learns the slots of a cluster.
-                if isinstance(self._client, RedisCluster):
-                    await self._client.initialize()
-                try:
-                    done = await act()
-                except RuntimeError:
-                    # uvloop raises it for a connection that Redis has closed. redis-py does not retry it.
-                    done = await act()
-        except DRIVER_ERRORS as error:
-            failure = translated(error, self._address)
-            if is_unreachable(error):
-                self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
-                self._why_away = failure
-            raise failure from error
-        finally:
-            self._running -= 1
-            self._gate.release()
-            _note_wait(begun, time.monotonic())
-        self._is_away = False
-        return done
-
-    async def _wait_for_connection(self) -> None:
-        """Takes one of the connections. redis-py has a pool that waits for one, but not for a cluster."""
-        if not self._gate.locked():
-            await self._gate.acquire()
-            return
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(BUSY_SECONDS):
-                await self._gate.acquire()
-        except TimeoutError:
-            busy = f"{self._max_connections} connections are in use, {self._address}"
-            raise StoreBusy("Every connection to Redis is busy. Try again.", cause=busy) from None
-        finally:
-            self._waiting -= 1
-
-    async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Runs commands in one round trip."""
-        pipe: Any = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipe.execute_command(*command)
-        replies = await pipe.execute(raise_on_error=False)
-        return [self._checked(reply, command) for reply, command in zip(replies, commands, strict=True)]
-
-    async def _one(self, command: Sequence[Arg]) -> Any:
-        try:
-            return await self._client.execute_command(*command)
-        except ResponseError as error:
-            return self._checked(error, command)
+        return await self._place.send(commands, more=more)
 
     def _checked(self, reply: Any, command: Sequence[Arg]) -> Any:
+        """Raises StorageError for an error."""
         if not isinstance(reply, Exception):
             return reply
         if not is_wrong_type(reply):
-            raise reply
+            raise translated(reply, self._address) from reply
         self.notices.warn(str(command[1]), "has another type than Spillgate gave it. Delete it.")
         return None
 
-    async def _run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+    async def _run(
+        self, name: str, keys: Sequence[str], args: Sequence[Arg], *then: Sequence[Arg], more: float = 0.0
+    ) -> list[Any]:
+        """Runs a script, and commands on the same connection. Returns the replies; raises the error of the
+        script."""
         source, sha = script_source(name)
-        try:
-            return await self._client.execute_command("EVALSHA", sha, len(keys), *keys, *args)
-        except NoScriptError:
-            return await self._client.execute_command("EVAL", source, len(keys), *keys, *args)
-
-    async def _waited(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> tuple[Any, Durability]:
-        """Runs the script and WAITAOF on one connection: WAITAOF covers the writes of its own connection."""
-        source, sha = script_source(name)
-        reply, waited = await self._then_wait("EVALSHA", sha, len(keys), *keys, *args)
-        if isinstance(reply, NoScriptError):
-            reply, waited = await self._then_wait("EVAL", source, len(keys), *keys, *args)
-        if isinstance(reply, Exception):
-            raise reply
-        is_on_disk = isinstance(waited, list) and waited[0] >= 1
-        return reply, Durability.AOF if is_on_disk else Durability.MEMORY
-
-    async def _then_wait(self, *command: Arg) -> list[Any]:
-        """Returns the replies to the command and to WAITAOF; an error is returned as a reply."""
-        options: dict[str, Any] = {}
-        if isinstance(self._client, RedisCluster):
-            await self._client.initialize()
-            options = {"target_nodes": self._client.get_node_from_key(str(command[3]))}
-        client: Any = self._client
-        pipe = client.pipeline(transaction=None if options else False)
-        pipe.execute_command(*command, **options)
-        pipe.execute_command("WAITAOF", 1, 0, int(AOF_SECONDS * 1000), **options)
-        return list(await pipe.execute(raise_on_error=False))
+        words = (len(keys), *keys, *args)
+        replies = await self._send([("EVALSHA", sha, *words), *then], more)
+        if isinstance(replies[0], NoScriptError):
+            replies = await self._send([("EVAL", source, *words), *then], more)
+        if isinstance(replies[0], Exception):
+            raise translated(replies[0], self._address) from replies[0]
+        return replies
 
 
-def _seconds_left(now: float) -> float:
-    """Returns what the running request may still wait; below _LEAST_SECONDS is too little."""
-    waited, at = _slow.get()
-    return REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
-
-
-def _note_wait(begun: float, now: float) -> None:
-    if now - begun > _QUICK_SECONDS:
-        waited, at = _slow.get()
-        _slow.set((now - begun + (waited if begun <= at + _FRESH_SECONDS else 0.0), now))
+def _away(answers: Sequence[object]) -> list[StoreUnavailable]:
+    """Returns the failures of those servers of a cluster that are away. Raises the failure if none has
+    answered, or if it is another one."""
+    failures = [one for one in answers if isinstance(one, BaseException)]
+    away = [one for one in failures if isinstance(one, StoreUnavailable)]
+    for other in failures:
+        if len(away) == len(answers) or not isinstance(other, StoreUnavailable):
+            raise other
+    return away
 
 
 @cache

@@ -15,7 +15,6 @@ from redis.exceptions import (
     ClusterError,
     InvalidResponse,
     NoPermissionError,
-    RedisClusterException,
     RedisError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -30,13 +29,13 @@ from storage.redis.keys import SCHEMA_KEY
 _FIRST_WAITAOF = (7, 2)
 _WARNED_FROM = 0.9
 
-_TOPOLOGY_ERRORS = (AttributeError, LookupError)
-"""What redis-py raises for a node of a cluster that has died while the client learned the slots."""
+_NO_REPLY = (ValueError, LookupError, AttributeError, TypeError)
+"""What redis-py raises for bytes that it cannot parse, such as those of a server that is not Redis."""
 
-DRIVER_ERRORS = (RedisError, RedisClusterException, OSError, RuntimeError, *_TOPOLOGY_ERRORS)
+DRIVER_ERRORS = (RedisError, OSError, RuntimeError, *_NO_REPLY)
 """What redis-py raises. TimeoutError is an OSError; uvloop raises RuntimeError for a closed connection."""
 
-_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisTimeout, RedisClusterException)
+_ON_THE_WAY = (OSError, RuntimeError, RedisConnectionError, RedisTimeout)
 # The error of a script has the code of the failed command at its start (Redis 7) or after a dash (older).
 _CODE = re.compile(r"(?:^|-)([A-Z]{3,})\b")
 # Texts of Redis up to 7.0, and from 7.2 on, if a script runs a command that the ACL forbids.
@@ -191,7 +190,7 @@ def _translated(error: BaseException) -> StorageError:
             "The certificate of Redis is not accepted. Check ssl_ca_certs, the host in the URL, and the "
             "dates of the certificate."
         )
-    if isinstance(error, (*_ON_THE_WAY, *_TOPOLOGY_ERRORS, ClusterError, InvalidResponse)):
+    if isinstance(error, (*_ON_THE_WAY, *_NO_REPLY, ClusterError, InvalidResponse)):
         return StoreUnavailable("Redis cannot be reached. Try again.")
     return StorageError(
         "Redis refused a command. Check the database and the kind of server in its URL: it has to be Redis "

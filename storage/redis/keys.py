@@ -84,9 +84,13 @@ def body_key(body: str) -> str:
     return f"spillgate:body:{{{body}}}"
 
 
+def probe_tag(value: str) -> str:
+    return f"{{probe:{value}}}"
+
+
 def probe(value: str, lifetime_ms: int) -> list[tuple[str | int, ...]]:
     """Commands that make every kind of change that a script makes, and read `value`, on keys that expire."""
-    text, *others = (f"spillgate:{{probe:{value}}}:{kind}" for kind in _PROBED)
+    text, *others = (f"spillgate:{probe_tag(value)}:{kind}" for kind in _PROBED)
     changes: tuple[tuple[str | int, ...], ...] = (("f", 1), (1, "m"), ("1-1", "f", 1))
     commands: list[tuple[str | int, ...]] = [("SET", text, value)]
     for command, key, what in zip(("HSET", "ZADD", "XADD"), others, changes, strict=True):

@@ -277,7 +277,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         counts = [("ZCARD", shard.key("live")) for shard in shards]
         states = [shard.key("state") for shard in shards]
         sizes = [("HGET", state, "bytes") for state in states]
-        replies = await self._redis.commands([*counts, *sizes])
+        replies = await self._redis.counts([*counts, *sizes])
         parts = zip(states, replies[: len(shards)], replies[len(shards) :], strict=True)
         return [
             LedgerUsage(count or 0, self._redis.counter(f"{state} bytes", size))
@@ -286,7 +286,7 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def entry_count(self) -> int:
         shards = await self._redis.shards()
-        counts = await self._redis.commands([("XLEN", shard.key("entries")) for shard in shards])
+        counts = await self._redis.counts([("XLEN", shard.key("entries")) for shard in shards])
         return sum(filter(None, counts))
 
     async def check(self) -> None:

@@ -205,7 +205,7 @@ class RedisStore:
     async def _count(self, shards: Sequence[Shard], tenants: Iterable[str]) -> None:
         """Counts the bytes of these tenants, and of those that have these shards."""
         keys = [shard.key("held") for shard in shards]
-        counters = await self.connection.commands([("GET", key) for key in keys])
+        counters = await self.connection.counts([("GET", key) for key in keys])
         counts = Counter(self._drafted)
         for shard, key, one in zip(shards, keys, counters, strict=True):
             counts[shard.tenant] += self.connection.counter(key, one)

@@ -1,4 +1,4 @@
-"""Redis URLs, their options, and the client of redis-py for one.
+"""Redis URLs, their options, and the clients of redis-py for them.
 
 redis://[user:password@]host[:6379][/db]                         one server
 rediss://…                                                       the same over TLS
@@ -11,24 +11,25 @@ sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_
 `ssl_check_hostname`; for sentinel: `sentinel_username` and `sentinel_password`.
 """
 
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
 
 from domain.errors import ConfigError, unknown_key
 
 Kind = Literal["single", "sentinel", "cluster"]
 MAX_CONNECTIONS = 64
 CONNECT_SECONDS = 0.5
-NODE_SECONDS = 0.5
 
 _KINDS: dict[str, Kind] = {
     "redis": "single",
@@ -63,10 +64,13 @@ class RedisUrl:
     @property
     def address(self) -> str:
         """For the log: without user and password."""
+        return self.address_of(self.hosts)
+
+    def address_of(self, hosts: Sequence[tuple[str, int]]) -> str:
         names = {name: scheme for scheme, name in _KINDS.items() if scheme != "rediss"}
         scheme = "rediss" if self.kind == "single" and self.tls is not None else names[self.kind]
-        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
-        return f"{scheme}://{hosts}/{self.service or self.db}"
+        named = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
+        return f"{scheme}://{named}/{self.service or self.db}"
 
 
 def parse_redis_url(url: str) -> RedisUrl:
@@ -99,32 +103,40 @@ def parse_redis_url(url: str) -> RedisUrl:
     )
 
 
-def client_of(url: RedisUrl) -> Redis | RedisCluster:
-    """With RESP2 and without driver info a new connection sends only AUTH and SELECT. A timeout is final."""
+def client_of(url: RedisUrl, address: tuple[str, int] | None = None) -> Redis:
+    """The client of one server, or of the primary that sentinels name. `address`: a server of a cluster. With
+    RESP2 and without driver info a new connection sends only AUTH, SELECT and ECHO. A timeout is final."""
     options: dict[str, Any] = {
         **url.credentials,
         "socket_connect_timeout": CONNECT_SECONDS,
-        # RedisConnection limits a command: the timeout of redis-py would cost a timer for each read.
+        # Server limits a command: the timeout of redis-py would cost a timer for each read.
         "socket_timeout": None,
         "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
         "protocol": 2,
         "driver_info": None,
         "max_connections": url.max_connections,
     }
-    secured = {} if url.tls is None else {"ssl": True, **url.tls}
-    if url.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in url.hosts]
-        # If a node does not answer a query for the slots of the cluster, redis-py asks the next one.
-        return RedisCluster(startup_nodes=nodes, **secured, **{**options, "socket_timeout": NODE_SECONDS})
+    asking = {**options, "username": None, "password": None, **url.sentinel_credentials}
+    options["redis_connect_func"] = _greet
     if url.kind == "sentinel":
-        asking = {**options, "username": None, "password": None, **url.sentinel_credentials, **secured}
-        asking["socket_timeout"] = CONNECT_SECONDS
+        secured = {} if url.tls is None else {"ssl": True, **url.tls}
+        asking |= {**secured, "socket_timeout": CONNECT_SECONDS}
         sentinel = Sentinel(url.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
         primary: Redis = sentinel.master_for(url.service, db=url.db, **secured, **options)
         return primary
-    host, port = url.hosts[0]
+    host, port = address or url.hosts[0]
     connecting = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
     return Redis.from_pool(ConnectionPool(host=host, port=port, db=url.db, **connecting, **options))
+
+
+async def _greet(connection: Any) -> None:
+    """Connects as redis-py does. Raises InvalidResponse for what is no Redis: it may take every command, and
+    keep nothing."""
+    await connection.on_connect()
+    greeting = secrets.token_bytes(4).hex()
+    await connection.send_command("ECHO", greeting)
+    if await connection.read_response() != greeting.encode():
+        raise InvalidResponse("This is no Redis.")
 
 
 def _credentials(user: str, password: str) -> dict[str, str]:

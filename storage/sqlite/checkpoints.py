@@ -1,58 +1,67 @@
 """Copies the -wal file into the database beside the writer, whose commits do not wait for the disk.
 
-A checkpoint syncs both files: in the writer's thread that is 20 ms in which no request is answered. On a
-thread of its own a checkpoint never reaches the end of the file while commits go on, and the file grows. So
-it comes near the end here, and the writer does the rest.
+The next commit begins the -wal file again if all of it was copied. So each pass copies what was written
+during the pass before, until one fits between two commits. On a slow disk none does, and the file grows,
+until the writer copies the rest.
 """
 
 import logging
+import os
 import sqlite3
 from contextlib import suppress
+from pathlib import Path
 from threading import Event, Thread
 
 log = logging.getLogger("spillgate.storage")
 
-ROWS = 5_000
-"""The rows that the writer changes between two checkpoints: they take about 16 MB of the -wal file."""
+ROWS = 2_000
+"""The rows that the writer changes between two checkpoints. They take about 8 MB of the -wal file, and 4 ms
+of a core, which the event loop may share: p99.9 of small results is promised under 6 ms (bench/README.md)."""
 
-MOST_ROWS = 8 * ROWS
-"""With so many the writer waits for the checkpoint, so that the file does not grow without a bound."""
+MOST_FRAMES = 16_000
+"""With so many in the -wal file the writer copies the rest. A frame holds a page of 4 KB."""
 
-NEAR_FRAMES = 128
-"""What the writer may have to copy. A frame holds a page of 4 KB."""
+MOST_ROWS = 20_000
+"""With so many changed during a checkpoint the writer waits for its end, so that the file has a bound."""
 
-_MOST_PASSES = 4
+MOST_PASSES = 10
 _MOST_SECONDS = 1.0
 """A slow disk may keep a checkpoint from its end."""
+_PAUSE_SECONDS = 0.02
+sync_data = getattr(os, "fdatasync", os.fsync)
 _CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class Checkpoints:
-    """Uses `connection` on a thread of its own, and closes it."""
+    """Uses `connection` on a thread of its own, and closes it. `path` is that of the database."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
-        self._starts = Event()
-        self._is_near = Event()
-        self._is_closed = False
-        self._started_at = self._ended_at = 0
+        # Closed after all connections: that ends the locks that SQLite has on the file.
+        self._database = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._starts, self._commits, self._ended = Event(), Event(), Event()
+        self._ended.set()
+        self._is_near = self._is_closed = False
+        self._rows = self._started_at = 0
         self._thread = Thread(target=self._run, name="ledger-checkpoint", daemon=True)
         self._thread.start()
 
-    def finish(self, writer: sqlite3.Connection) -> None:
-        """Starts a checkpoint if it is time, or copies what one has left."""
-        rows = writer.total_changes
-        if rows - self._ended_at >= MOST_ROWS:
-            self._ended_at = rows
-            self._is_near.wait(_MOST_SECONDS)
-        if self._is_near.is_set():
-            self._is_near.clear()
-            self._ended_at = rows
+    def committed(self, writer: sqlite3.Connection) -> None:
+        """Called after each commit. Starts a checkpoint if it is time, or copies what one has left."""
+        self._rows = writer.total_changes
+        self._commits.set()
+        rows = self._rows - self._started_at
+        if rows >= MOST_ROWS:
+            self._started_at = self._rows
+            self._ended.wait(_MOST_SECONDS)
+        if self._is_near:
+            self._is_near = False
             # The commit before has succeeded. The next one meets the fault of a disk.
             with suppress(sqlite3.Error):
                 writer.execute(_CHECKPOINT).fetchall()
-        elif rows - self._started_at >= ROWS:
-            self._started_at = rows
+        elif rows >= ROWS and self._ended.is_set():
+            self._started_at = self._rows
+            self._ended.clear()
             self._starts.set()
 
     def close(self) -> None:
@@ -61,21 +70,28 @@ class Checkpoints:
         self._starts.set()
         self._thread.join()
         self._connection.close()
+        os.close(self._database)
 
     def _run(self) -> None:
         while self._starts.wait() and not self._is_closed:
             self._starts.clear()
             try:
                 self._copy()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 # The writer meets the same fault, and its callers get it. The next checkpoint copies all.
                 log.warning("the -wal file of the ledger cannot be copied: %s", error)
-            self._is_near.set()
+            self._ended.set()
 
     def _copy(self) -> None:
-        done = 0
-        for _ in range(_MOST_PASSES):
-            _, _, copied = self._connection.execute(_CHECKPOINT).fetchone()
-            if copied - done <= NEAR_FRAMES:
+        frames = 0
+        for _ in range(MOST_PASSES):
+            # After a commit a pass has the most time until the next one.
+            self._commits.clear()
+            self._commits.wait(_PAUSE_SECONDS)
+            rows, before = self._rows, frames
+            _, frames, _ = self._connection.execute(_CHECKPOINT).fetchone()
+            if rows == self._rows or frames < before:
                 break
-            done = copied
+            # SQLite syncs it in the pass that reaches the end alone, which would take as long as all passes.
+            sync_data(self._database)
+        self._is_near = frames >= MOST_FRAMES

@@ -76,9 +76,9 @@ class GroupCommit:
     async def close(self) -> None:
         """Commits the waiting changes, then closes the connection."""
         await self._batches.close()
+        await asyncio.to_thread(self._connection.close)
         if self._checkpoints is not None:
             await asyncio.to_thread(self._checkpoints.close)
-        await asyncio.to_thread(self._connection.close)
         self._reserve.close()
 
     def _commit(self, jobs: Sequence[_Job]) -> list[object]:
@@ -133,7 +133,7 @@ class GroupCommit:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         if self._checkpoints is not None:
-            self._checkpoints.finish(connection)
+            self._checkpoints.committed(connection)
         return outcomes
 
 

@@ -159,7 +159,7 @@ def open_database(path: Path) -> DatabaseConnections:
             failed.callback(reserve.close)
             long = _connect(path, "ro")
             failed.callback(long.close)
-            checkpoints = Checkpoints(_connect(path, "rw"))
+            checkpoints = Checkpoints(_connect(path, "rw"), path)
             connections = DatabaseConnections(lock, reserve, checkpoints, writer, by_key, long)
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:

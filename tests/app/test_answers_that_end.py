@@ -274,3 +274,66 @@ async def test_two_things_that_are_asked_for_by_name_are_both_shown(client: http
     body = await asked(client, await keep(client, text), "state of port-7 and port-9")
     assert "port-7 is closed" in body
     assert "port-9 is open" in body
+
+
+CODE = (
+    "import os\n\n\n"
+    + "".join(f"def helper_{n}(value):\n    return value + {n}\n\n\n" for n in range(300))
+    + "class Parser:\n    def read_header(self, line):\n"
+    + "        # nothing to see\n" * 40
+    + "        if line == '%s: %d' % (self.name, 7):\n            self.on->bar()\n"
+    + "            raise TypeError\n\n"
+    + "".join(f"def other_{n}(value):\n    return value - {n}\n\n\n" for n in range(300))
+)
+
+
+async def test_a_quoted_text_with_signs_is_searched_for_as_it_is_written(client: httpx.AsyncClient) -> None:
+    for quoted in ('"self.on->bar()"', '"SELF.ON->bar()"', "`'%s: %d' %`"):
+        handle = await keep(client, CODE)
+        body = await asked(client, handle, f"what calls {quoted}?")
+        assert "self.on->bar()" in body
+        assert body.endswith(f"[The only line with “{quoted[1:-1]}”.]")
+    absent = await asked(client, handle, 'What does "self.on<-bar()" return in Parser?')
+    assert "[“self.on<-bar()” is nowhere in the data.]\n" in absent
+    nothing = await asked(client, handle, 'What does "zeta<-omega()" mean?')
+    assert nothing.startswith("NO RELEVANT DATA FOUND\n[“zeta<-omega()” is nowhere in the data.]\n")
+    many = await asked(client, handle, 'Which functions have "(value):"?')
+    assert re.search(r"“\(value\):” is on 600 lines: 4, 8, 12, .*…\.\]\Z", many)
+
+
+async def test_a_passage_of_code_is_shown_under_the_line_of_its_function(client: httpx.AsyncClient) -> None:
+    body = await asked(client, await keep(client, CODE), "where is TypeError raised")
+    assert re.search(r"\[lines \d+-\d+ under line 1205 ", body)
+    assert "    def read_header(self, line):\n…\n" in body
+    assert "raise TypeError" in body
+
+
+async def test_two_questions_in_one_are_both_answered(client: httpx.AsyncClient) -> None:
+    rows = "".join(f"{WORDS[n % 5]}-{n}   1.{n}.0   wheel\n" for n in range(900))
+    table = f"NAME   VERSION   KIND\n{rows}"
+    for question in (
+        "What version is amber-700 and which kind is birch-801?",
+        "versions of amber-700 and birch-801",
+    ):
+        body = await asked(client, await keep(client, table), question)
+        assert "1.700.0" in body
+        assert "1.801.0" in body
+
+
+async def test_a_name_that_one_passage_alone_holds_is_no_weak_match(client: httpx.AsyncClient) -> None:
+    text = FILLER.replace("00900 amber", "00900 The ferry to Lucca leaves. amber")
+    body = await asked(client, await keep(client, text), "In which timetable of departures is Lucca listed?")
+    assert "The ferry to Lucca leaves" in body
+    assert "Weak match" not in body
+    assert len(body.encode()) < 500
+
+
+async def test_an_answer_from_a_page_is_its_text_unless_its_markup_is_asked_for(
+    client: httpx.AsyncClient,
+) -> None:
+    handle = await keep(client, PAGE)
+    answer = await asked(client, handle, "fare to Pisa and Lucca")
+    assert "Fare to Pisa & Lucca: 12€" in answer
+    assert "var fare" not in answer
+    assert "<" not in answer
+    assert "href='/pisa?fare=1'" in await asked(client, handle, "link of the fare to Pisa")

@@ -85,7 +85,8 @@ async def test_lone_surrogates_are_replaced_wherever_pieces_end() -> None:
     ("body", "error"),
     [
         (b"[" * INLINE_JSON_BYTES * 2, BadRequest),
-        (b'{"a":' * 90_000 + b"1" + b"}" * 90_000, BadRequest),
+        # How deep a parser goes differs between Pythons: what it does not refuse has too many values.
+        (b'{"a":' * 90_000 + b"1" + b"}" * 90_000, (BadRequest, InvalidField)),
         (b"[" + b" " * INLINE_JSON_BYTES, BadRequest),
         (b"", BadRequest),
         (b'{"a":"' + b"\xff" * INLINE_JSON_BYTES + b'"}', InvalidUtf8),
@@ -98,7 +99,9 @@ async def test_lone_surrogates_are_replaced_wherever_pieces_end() -> None:
         (b"[" * 20 + b" " * WHOLE_JSON_BYTES + b"]" * 20, InvalidField),
     ],
 )
-async def test_what_cannot_be_read_is_refused_by_name(body: bytes, error: type[Exception] | None) -> None:
+async def test_what_cannot_be_read_is_refused_by_name(
+    body: bytes, error: type[Exception] | tuple[type[Exception], ...] | None
+) -> None:
     if error is None:
         assert await read(body) == [1, 1]
         return

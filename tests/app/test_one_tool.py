@@ -164,7 +164,7 @@ async def test_an_answer_goes_on_in_the_arguments_that_the_tool_has(client: http
         lines = found[1] if found else ""
     assert shown == [*LOG.splitlines(), ""]
     spread = await text_of(client, "tool_output", handle=handle, pattern="INFO")
-    assert spread.endswith(" matching lines, spread over the result. Better: a narrower pattern.]")
+    assert spread.endswith("\n[For the others: a narrower pattern.]")
     few = await keep(client, "".join(f"{n} {'word ' * 9}\n" for n in range(80)) * 4)
     cut = await text_of(client, "tool_output", handle=few, pattern="^[0-5]. word")
     assert cut.endswith("a narrower pattern.]")
@@ -194,3 +194,15 @@ async def test_a_policy_offers_tools_of_their_own(client: httpx.AsyncClient) -> 
         assert tuple(tool["name"] for tool in told["tools"]) == names
         assert json.dumps(told["tools"]).count('"extract"') >= 1
         assert bool(told["instructions"]) is (offer != ["one"])
+
+
+@pytest.mark.parametrize(
+    ("offer", "is_told"), [(["one"], True), (["ask"], False), (["grep", "query"], False)]
+)
+async def test_the_message_names_arguments_only_of_the_one_tool(
+    client: httpx.AsyncClient, offer: list[str], is_told: bool
+) -> None:
+    sent = {"session_id": "s", "tool_name": "t", "content": TABLE, "policy": {"offer": offer}}
+    message = (await client.post("/results", json=sent)).json()["content"]
+    assert ("query = SELECT city, count(*) FROM data GROUP BY 1" in message) is is_told
+    assert len(message.encode()) <= 650

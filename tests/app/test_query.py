@@ -141,7 +141,7 @@ async def test_what_is_no_data_is_named_and_another_way_is_told(client: httpx.As
         ("some words S3cret\n" * 2000, "plain text"),
         ("<html><body>S3cret</body></html>\n" * 1000, "HTML"),
         ('{"S3cret": 1,\n' + '"a": [1, 2],\n' * 2000, "line 2002, column 1"),
-        ("[" * 20_000, "too deeply"),
+        ("[" * 200_000, "too deeply"),
         ('a,b,c\n1,2,3\n1,"S3cret,3\n' + "1,2,3\n" * 3000, "not closed"),
     ):
         await refused(client, await keep(client, text), "@", "not_queryable", says, "`pattern`")

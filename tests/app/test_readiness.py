@@ -230,8 +230,12 @@ async def test_a_redis_that_is_nearly_full_says_so(serve: Serve, tmp_path: Path)
     with RedisServer(tmp_path / "redis", aof="always", options=options) as redis:
         async with serve(storage_url=redis.url) as client:
             assert (await client.get("/readyz")).json()["warnings"] == []
-            for number in range(58):
-                redis.ask("SET", f"filler-{number}", "x" * 100_000)
+            number = 0
+            while int(redis.ask("INFO", "memory").partition(b"used_memory:")[2].split()[0]) < 0.93 * (
+                8 << 20
+            ):
+                redis.ask("SET", f"filler-{number}", "x" * 50_000)
+                number += 1
             async with asyncio.timeout(30):
                 while not (found := (await client.get("/readyz")).json()["warnings"]):
                     await asyncio.sleep(0.05)

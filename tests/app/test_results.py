@@ -54,7 +54,8 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
         f'Call tool_output(handle = "{told["handle"]}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
-        "\n\nplain text\n“line 0 of the log”"
+        "\n\nplain text\n“line 0 of the log”\n"
+        "Find or count a literal: pattern = …"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG
@@ -320,7 +321,9 @@ async def test_each_statement_about_a_stored_result_is_true(
     client: httpx.AsyncClient, content: str, path: str | None, about: str
 ) -> None:
     answer = await post(client, content, tool_arguments={"file": path or ""}, policy={"max_bytes": 4000})
-    assert answer.json()["content"].partition("\n\n")[2] == about
+    said, _, how = answer.json()["content"].partition("\n\n")[2].rpartition("\n")
+    assert said == about
+    assert "pattern = …" in how
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,22 @@ async def test_a_misspelt_tenant_is_not_found(serve: Serve, keys: Path, tmp_path
                     assert answer.json().get("code") in (None, "session_not_found")
 
 
+async def test_no_route_answers_an_admin_that_misspells_a_tenant(serve: Serve, keys: Path) -> None:
+    misspelt = by("admin", **{"Spillgate-Tenant": "rde"})
+    codes = dict[str, str | None]()
+    async with serve(api_keys_file=keys) as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        for path, operations in paths.items():
+            for method in {"get", "head", "put", "post", "delete"} & operations.keys():
+                sent = path.format(tenant_id="rde", session_id="s", handle="h", client="cursor", hash="h")
+                answer = await client.request(method, sent, headers=misspelt)
+                if answer.status_code != 403 and "security" not in operations[method]:
+                    codes[f"{method} {path}"] = None if answer.is_success else answer.json()["code"]
+    assert {name for name, code in codes.items() if code is None} == {"get /metrics", "get /tenants"}
+    assert {code for code in codes.values() if code} == {"tenant_not_found"}
+    assert {"delete /tenants/{tenant_id}", "get /sessions", "post /policy/what-if"} <= codes.keys()
+
+
 async def test_refusals_are_counted_and_bad_lines_are_warnings_and_a_metric(
     serve: Serve, keys: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,6 +252,9 @@ async def test_a_key_is_a_warning_and_a_metric_before_it_expires(
         file.write(line("red", "5", "ci", 1) + line("red", "6", "ci", 300))
         file.write(line("blue", "7", "batch", 10) + line("blue", "8", "web", 200))
     async with serve(api_keys_file=keys) as client:
+        # Where nothing asks /readyz, a scrape logs it.
+        await client.get("/metrics", headers=by("metrics"))
+        assert [one for one in caplog.records if "expires soon" in one.message]
         for _ in range(2):
             (warning,) = (await client.get("/readyz")).json()["warnings"]
             day = f"{datetime.fromtimestamp(time.time(), UTC) + timedelta(days=10):%Y-%m-%d}"

@@ -59,7 +59,8 @@ def test_systemd_accepts_the_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path.write_text(service.unit([SPILLGATE]))
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
     done = subprocess.run([verify, "--user", "verify", path], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    # It may complain of other units of the user, too.
+    assert (done.returncode, path.name in done.stderr) == (0, False), done.stderr
     path.write_text(service.unit(["/nowhere/spillgate"]))
     done = subprocess.run([verify, "--user", "verify", path], env=environment, capture_output=True, text=True)
     assert "/nowhere/spillgate is not executable" in done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import closing, suppress
 from typing import Any
 
 import httpx
@@ -255,7 +256,6 @@ REFUSED = {
     "WITH x AS (SELECT 1) INSERT INTO data SELECT * FROM data": "can only read",
     "SELECT 1; DROP TABLE data": "can only read",
     "SELECT 1; SELECT 2": "can only read",
-    "SELECT * FROM pragma_table_info('data')": "can only read",
     "SELECT load_extension('/tmp/S3cret.so')": "no such function",
     "SELECT readfile('/etc/passwd')": "no such function",
     "SELECT writefile('/tmp/S3cret', 'x')": "no such function",
@@ -297,6 +297,23 @@ async def test_the_model_is_shown_where_its_query_cannot_be_read(client: httpx.A
     assert text.endswith("It cannot be read near: data WERE level = 'ok'")
 
 
+@pytest.mark.parametrize("depth", [900, 3000, 45_000])
+async def test_deep_data_is_read_or_refused(client: httpx.AsyncClient, depth: int) -> None:
+    """How deep Python's parser and the walk over its value go differs between versions of Python."""
+    handle = await keep(client, "[" * depth + "]" * depth + " " * 20_000)
+    answer = await client.get(f"/results/{handle}/query", params={"expression": "SELECT * FROM data"})
+    assert answer.status_code == 200 or "nested too deeply" in answer.json()["detail"], answer.text
+
+
+async def test_no_table_of_sqlites_own_is_read(client: httpx.AsyncClient) -> None:
+    """Whether the table or the statement is refused differs between versions of SQLite."""
+    handle = await keep(client, NDJSON)
+    for table in ("sqlite_master", "pragma_table_info('data')", "pragma_database_list", "pragma_table_list"):
+        asked = {"expression": f"SELECT * FROM {table}"}
+        answer = (await client.get(f"/results/{handle}/query", params=asked)).json()
+        assert answer.get("code") == "bad_query" or (answer["result"], answer["total"]) == ([], 0), table
+
+
 SYNTAX = """
 SELECT WITH FROM data WHERE GROUP BY ORDER LIMIT OFFSET id level ms host "host" `ms` [id] 'x' "x 'x
 count( * ( ) , ; -- /* */ = < LIKE AND OR NOT NULL 1 -1 1e999 x'00' CAST( AS TEXT json_each(
@@ -315,8 +332,6 @@ WORDS = SYNTAX.split()
 def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: str) -> None:
     value = [{**row, "n": {"a": row["id"], "b": [1]}} for row in ROWS[:5]]
     query = queries.Query(start + " ".join(words), 2000)
-    try:
-        found = Database(value).select(query.expression)
+    with closing(Database(value)) as database, suppress(BadQuery, UnknownName, queries.QueryTooCostly):
+        found = database.select(query.expression)
         msgspec.json.decode(queries.rows_slice(found.columns, found.rows, query).result)
-    except (BadQuery, UnknownName, queries.QueryTooCostly):
-        return

@@ -2,7 +2,9 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from app.edge import access, wrong_keys
@@ -95,10 +97,18 @@ async def test_the_waits_are_by_address_are_forgotten_and_are_bounded(
     await asyncio.gather(*waiting)
 
 
+async def described(client: httpx.AsyncClient, path: str = "/healthz") -> dict[str, Any]:
+    """What the document says of a GET, read with a key."""
+    paths = (await client.get("/openapi.json", headers=by("agent"))).json()["paths"]
+    of_path: dict[str, Any] = paths[path]["get"]
+    return of_path
+
+
 async def test_pages_need_a_key_where_that_is_asked_for(serve: Serve, keys: Path) -> None:
     async with serve(api_keys_file=keys) as client:
         for path in PAGES:
             assert (await client.get(path)).status_code in (200, 307)
+        assert {} in (await described(client))["security"]
     async with serve(api_keys_file=keys, key_for_pages=True) as client:
         for path in PAGES:
             refused = await client.get(path)
@@ -110,6 +120,9 @@ async def test_pages_need_a_key_where_that_is_asked_for(serve: Serve, keys: Path
                 assert (await client.get(path, auth=("me", key))).status_code in (200, 307)
         for path in ("/livez", "/readyz"):
             assert (await client.get(path)).status_code == 200
+            assert (await described(client, path))["security"] == []
+        healthz = await described(client)
+        assert (healthz["security"], "401" in healthz["responses"]) == ([{"bearer": []}, {"basic": []}], True)
         # A login that a browser adds by itself opens no other route.
         api = await client.get("/sessions", auth=("", "agent"))
         assert (api.status_code, api.headers["www-authenticate"]) == (401, "Bearer")

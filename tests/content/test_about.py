@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from content.describe import MAX_BYTES, about
 from content.natural_language import may_be_in
+from content.sql import Database
 from content.text import ABOUT_HEAD_BYTES as HEAD_BYTES
 from content.text import ABOUT_TAIL_BYTES as TAIL_BYTES
+from content.values import read_rows
 
 ROWS = [{"id": n, "name": f"item {n}", "price": n * 3} for n in range(248)]
 LOG = "".join(
@@ -204,3 +207,56 @@ def test_a_question_that_may_be_in_the_datas_language_gets_no_hint(
     question: str, language: str, expected: bool
 ) -> None:
     assert may_be_in(question, language) is expected
+
+
+def how(text: str) -> str:
+    """How to ask, which is the last line."""
+    data = text.encode()
+    said = about(data, data[-TAIL_BYTES:], len(data), text.count("\n") + 1, names_arguments=True)
+    assert len(said.encode()) <= MAX_BYTES
+    assert said.count("\n") < 3
+    return said.split("\n")[-1]
+
+
+def counts(rows: str) -> str:
+    query = f"SELECT {rows} GROUP BY 1"
+    return f"Count, group, compare: query = {query}; a literal: pattern = …"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (json.dumps(ROWS), "name, count(*) FROM data"),
+        (json.dumps([row | {"order state": "open"} for row in ROWS]), '"order state", count(*) FROM data'),
+        (
+            json.dumps({"total": 9, "items": [{"id": n, "type": "a"} for n in range(99)]}),
+            "type, count(*) FROM data",
+        ),
+        ("".join(f'{{"id": {n}, "Category": "a"}}\n' for n in range(99)), "Category, count(*) FROM data"),
+        ("id,name,Status\n" + "1,a,open\n" * 90, "Status, count(*) FROM data"),
+        (repr([(f"city {n}", n) for n in range(90)]), "column_1, count(*) FROM data"),
+        (LOG, "level, count(*) FROM data WHERE matches(text, '…')"),
+    ],
+)
+def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) -> None:
+    assert how(text) == counts(rows)
+
+
+def test_the_query_that_is_said_runs() -> None:
+    for text in (json.dumps(ROWS), LOG, "id,name,Status\n" + "1,a,open\n" * 90):
+        sql = how(text).partition("query = ")[2].partition(";")[0].replace("…", ".")
+        with closing(Database(read_rows(text.encode())[1])) as database:
+            assert list(database.select(sql).rows)
+
+
+@pytest.mark.parametrize(
+    "text", ["A sentence of prose. " * 90, "import os\n" * 90, PAGE, json.dumps({"a": 1})]
+)
+def test_of_what_has_no_rows_a_pattern_is_said(text: str) -> None:
+    assert how(text) == "Find or count a literal: pattern = …"
+
+
+def test_how_to_ask_is_whole_beside_long_names_and_titles() -> None:
+    rows = [{f"a long name of a column {n}": n for n in range(40)}]
+    assert how(json.dumps({"title": "A title of the data " * 9, "rows": rows})).endswith("pattern = …")
+    assert how("性别,城市,名称\n" + "男,青岛市,张三的商店\n" * 90).endswith("pattern = …")

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from contextlib import closing
 from datetime import date, timedelta
 from typing import Any
 
@@ -80,18 +81,25 @@ QUESTIONS: list[tuple[str, str, object]] = [
 
 
 def answered(text: str, sql: str) -> list[tuple[Any, ...]]:
-    return list(Database(read_value(text.encode())[1]).select(sql).rows)
+    with closing(Database(read_value(text.encode())[1])) as database:
+        return list(database.select(sql).rows)
+
+
+def named(text: str, question: str) -> str:
+    suggested = suggested_query(Source(text.encode()), parse(question))
+    assert suggested is not None, question
+    return suggested.sql
 
 
 @pytest.mark.parametrize(
     ("question", "text", "answer"), QUESTIONS, ids=[question for question, *_ in QUESTIONS]
 )
 def test_the_query_that_is_named_answers_the_question(question: str, text: str, answer: object) -> None:
-    rows = answered(text, suggested_query(Source(text.encode()), parse(question)))
+    rows = answered(text, named(text, question))
     if isinstance(answer, dict):
         assert dict(rows) == pytest.approx(answer)
     elif isinstance(answer, float):
-        assert answer in [pytest.approx(cell) for cell in rows[0] if isinstance(cell, float)]
+        assert answer in [pytest.approx(cell, abs=0.006) for cell in rows[0] if isinstance(cell, float)]
     else:
         assert answer in rows[0]
 
@@ -106,20 +114,20 @@ def test_the_query_that_is_named_answers_the_question(question: str, text: str, 
     ],
 )
 def test_a_question_that_no_query_answers_better_names_none(question: str) -> None:
-    assert suggested_query(Source(CSV.encode()), parse(question)) == ""
+    assert suggested_query(Source(CSV.encode()), parse(question)) is None
 
 
 @pytest.mark.parametrize(
     "text", ["word " * 5000, "[" * 5000, '{"a": 1}', "# Title\n\nErrors and levels.\n" * 90, "a,b\n1,2\n"]
 )
 def test_data_without_rows_names_none(text: str) -> None:
-    assert suggested_query(Source(text.encode()), parse("how many errors by level")) == ""
+    assert suggested_query(Source(text.encode()), parse("how many errors by level")) is None
 
 
 def test_of_large_data_the_beginning_names_the_columns() -> None:
     text = '{"rows": [' + ", ".join([json.dumps(row) for row in ORDERS] * 12) + "]}"
     assert len(text) > 1 << 20
-    sql = suggested_query(Source(text.encode()), parse("how many orders by status"))
+    sql = named(text, "how many orders by status")
     assert sql == "SELECT status, count(*) FROM data GROUP BY status ORDER BY 2 DESC LIMIT 10"
     assert dict(answered(text, sql)) == {name: 12 * n for name, n in count_by("status").items()}
 
@@ -128,17 +136,17 @@ def test_numbers_arrays_and_words_of_texts_are_counted() -> None:
     rows = [{"code": 404 if n % 4 else 200, "hits": [1] * (n % 3)} for n in range(80)]
     text = json.dumps(rows)
     for question, first in (("how many answers with code 404 came", (60,)), ("how many hits each", (2,))):
-        assert answered(text, suggested_query(Source(text.encode()), parse(question)))[0] == first
+        assert answered(text, named(text, question))[0] == first
     text = json.dumps([{"note": f"the driver's door {n}" if n % 5 else f"roof {n}"} for n in range(80)])
     for question in ("how many notes tell of driver's trouble", "number of notes with door"):
-        assert answered(text, suggested_query(Source(text.encode()), parse(question))) == [(64,)], question
+        assert answered(text, named(text, question)) == [(64,)], question
 
 
 def test_names_and_values_are_quoted() -> None:
     rows = [{'the "kind"': f"it's {n % 2}", "order": n % 3} for n in range(50)]
     text = json.dumps(rows)
-    sql = suggested_query(Source(text.encode()), parse("how many it's 1 are there?"))
+    sql = named(text, "how many it's 1 are there?")
     assert answered(text, sql) == [(25,)]
-    sql = suggested_query(Source(text.encode()), parse("count per order"))
+    sql = named(text, "count per order")
     assert re.search('"order"', sql)
     assert dict(answered(text, sql)) == {0: 17, 1: 17, 2: 16}

@@ -64,8 +64,9 @@ def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int,
             file = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
             os.dup2(file, number)
             os.close(file)
-    # The server that forks has no stdin, and gives each process /dev/null. Its stdout may be seekable.
+    # The server that forks has no stdin, and gives each process /dev/null. Its outputs may be seekable.
     sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     if command[0] == "-m":
         sys.argv = list(command[1:])
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)

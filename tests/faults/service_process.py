@@ -21,7 +21,7 @@ def service_with(*changes: str) -> tuple[str, ...]:
     return "-m", "tests.faults.service_with", *changes
 
 
-PATIENCE = tuple(f"{name}_SECONDS=60" for name in ("CONNECT", "NODE", "REQUEST", "BUSY"))
+PATIENCE = tuple(f"{name}_SECONDS=60" for name in ("CONNECT", "REQUEST", "BUSY"))
 PATIENT = service_with(*PATIENCE)
 """To which Redis never seems slow."""
 

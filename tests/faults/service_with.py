@@ -19,7 +19,7 @@ from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.store import DiskStore
-from storage.redis import connection, url
+from storage.redis import connection, server, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.draft import RedisDraft
@@ -133,7 +133,7 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            owners = (Protocol, serving, sweeper, connection, url)
+            owners = (Protocol, serving, sweeper, connection, server, url)
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:

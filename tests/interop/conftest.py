@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.started_services import end_services
+
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
@@ -13,3 +15,4 @@ def tmp_path() -> Iterator[Path]:
     path of a socket has at most 107 characters."""
     with tempfile.TemporaryDirectory(prefix="spillgate-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+        end_services(Path(folder))

@@ -79,8 +79,6 @@ def use(mode: str, what: list[str], target: str | list[str], state: Path) -> Got
     ran = subprocess.run(
         [PYTHON, SDK / "sdk_use.py", mode, *arguments], capture_output=True, env=dict(os.environ), timeout=120
     )
-    # The relay has started a service, which would stay for half an hour.
-    subprocess.run([*RELAY[:-1], "service", "stop"], env=os.environ | env, check=True, capture_output=True)
     assert ran.returncode == 0, ran.stderr.decode()
     got: Got = json.loads(ran.stdout)
     return got

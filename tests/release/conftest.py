@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.release import figures
+from tests.started_services import end_services
 
 ROOT = Path(__file__).parents[2]
 EXTRAS: list[str] = list(
@@ -41,6 +43,12 @@ def dists(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="session")
 def dist(dists: tuple[Path, Path]) -> Path:
     return dists[0]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_sep("=", "figures")
+    for line in figures.lines:
+        terminalreporter.write_line(line)
 
 
 class Place:
@@ -77,19 +85,12 @@ class Place:
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def end(self) -> None:
-        """Ends the service that a command has started."""
-        for spillgate in self.home.glob("**/bin/spillgate"):
-            with suppress(AssertionError):
-                self.run(spillgate, "service", "stop")
-            return
-
 
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     empty = Place(tmp_path_factory.mktemp("p"))
     yield empty
-    empty.end()
+    end_services(empty.home)
 
 
 def pytest_report_header() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from domain import __version__
 from tests.release.conftest import EXTRAS, ROOT, TOOLS
+from tests.release.figures import report
 
 NAMES = {
     f"spillgate-{__version__}-py3-none-any.whl",
@@ -33,6 +34,7 @@ def test_two_builds_are_the_same_bytes_and_checksums_name_them(dists: tuple[Path
 def test_the_wheel_has_real_files_of_the_product_alone(dist: Path) -> None:
     path = dist / f"spillgate-{__version__}-py3-none-any.whl"
     assert path.stat().st_size <= 1 << 20
+    report("wheel", path.stat().st_size / (1 << 20), 1, "MiB")
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         http1 = wheel.getinfo("command/http1.py")

@@ -1,6 +1,7 @@
 """Agents that send results through a balancer and repeat what was not answered, and what came of each try."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -12,8 +13,9 @@ from tests.faults.calls import Call, Kept, text_of
 
 SIZES = (2_000, 13_000, 40_000, 200_000, 1_100_000)
 WEIGHTS = (70, 15, 10, 4, 1)
-THINK_SECONDS = 1.0
-RETRY_SECONDS = 0.3
+THINK_SECONDS = 4.0
+"""So that 200 agents are about what two cores bear, with replicas, stores and balancer beside them."""
+RETRY_SECONDS = 0.5
 EXPECTED = frozenset({200, 201, 503})
 
 
@@ -27,6 +29,10 @@ class Tally:
     failures: list[float] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     passed: int = 0
+
+    @property
+    def answered(self) -> int:
+        return self.answers[200] + self.answers[201]
 
     def note(self, answer: int | str) -> None:
         self.answers[answer] += 1
@@ -48,7 +54,7 @@ class Agents:
             limits=httpx.Limits(max_connections=None),
         )
         self._count, self._tally, self._run = count, tally, run
-        self._is_over = False
+        self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -59,7 +65,7 @@ class Agents:
         self._tasks = [asyncio.create_task(self._work(number)) for number in range(self._count)]
 
     async def stop(self) -> None:
-        self._is_over = True
+        self._over.set()
         await asyncio.gather(*self._tasks)
 
     async def close(self) -> None:
@@ -68,13 +74,19 @@ class Agents:
     async def _work(self, agent: int) -> None:
         source = random.Random(f"{self._run}-{agent}")
         number = 0
-        while not self._is_over:
+        # They do not begin all at once.
+        await self._think(source.uniform(0, THINK_SECONDS))
+        while not self._over.is_set():
             name = f"{self._run}-{agent}-{number}"
             size = source.choices(SIZES, WEIGHTS)[0]
             session = f"{self._run}-{agent}-{number // 50}"
             await self._sent(Call(session, text_of(name, size), name, is_streamed=size > 40_000))
             number += 1
-            await asyncio.sleep(source.uniform(0.2, 1.8) * THINK_SECONDS)
+            await self._think(source.uniform(0.2, 1.8) * THINK_SECONDS)
+
+    async def _think(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
 
     async def _sent(self, call: Call) -> None:
         while True:

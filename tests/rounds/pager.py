@@ -56,7 +56,7 @@ class Pager:
         values.append(value)
 
     def said(self) -> list[tuple[str, float, float]]:
-        """Each alert that fired, with the Unix times of its first and last evaluation that did."""
+        """Each time that an alert fired, with the Unix times of its first and last evaluation."""
         times = [step * STEP_SECONDS for step in range(self._scrapes)]
         checks = [
             {
@@ -76,11 +76,14 @@ class Pager:
         return self._spans(ran.stdout + ran.stderr)
 
     def _spans(self, output: str) -> list[tuple[str, float, float]]:
-        spans: dict[str, tuple[float, float]] = {}
+        spans: list[tuple[str, int, int]] = []
         for part in output.split("expr: ")[1:]:
             at = re.search(r"\+ (\d+) \* 1000", part)
             got = part.partition("got:")[2]
             for alert in _GOT.findall(got) if at else ():
-                moment = self._began + float(at[1])  # type: ignore[index]
-                spans[alert] = (min(moment, spans.get(alert, (moment,))[0]), moment)
-        return [(alert, first, last) for alert, (first, last) in sorted(spans.items())]
+                moment = int(at[1])  # type: ignore[index]
+                before = (alert, moment - STEP_SECONDS)
+                first = next((span[1] for span in spans if (span[0], span[2]) == before), moment)
+                spans = [span for span in spans if (span[0], span[2]) != before]
+                spans.append((alert, first, moment))
+        return [(alert, self._began + first, self._began + last) for alert, first, last in sorted(spans)]

@@ -25,11 +25,13 @@ from domain.results import StoredResult, UsageReport
 from storage.base import session_rules
 from storage.memory import MemoryLedger, MemoryStore
 from storage.redis import connection, draft, keys, store
+from storage.redis import server as one_server
 from storage.redis.connection import RedisConnection, script_source
 from storage.redis.facts import ServerFacts
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.ledger import RedisLedger
 from storage.redis.records import decode_kept, unseal
+from storage.redis.server import Server
 from storage.redis.store import GRACE_MS, RedisStore
 from storage.redis.url import parse_redis_url
 from tests.conftest import served
@@ -66,7 +68,7 @@ class Act:
 def one_shard(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> Iterator[None]:
     """Small segments and one shard: no more steps than there are things that may come in between."""
     monkeypatch.setattr(keys, "SHARDS", 1)
-    monkeypatch.setattr(connection, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(one_server, "AWAY_SECONDS", 0.0)
     monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     for module in (draft, store):
         monkeypatch.setattr(module, "SEGMENT", 4)
@@ -86,7 +88,7 @@ def server(redis_server: RedisServer) -> Iterator["Redis"]:
 
 def connected(explorer: Explorer) -> RedisConnection:
     found = RedisConnection(parse_redis_url("redis://127.0.0.1"))
-    found._client = Client(explorer)  # type: ignore[assignment]
+    found._place = Server(Client(explorer), 64)  # type: ignore[arg-type]
     found._facts = ServerFacts(False, None, "noeviction", 0, can_wait=False)
     return found
 
@@ -391,14 +393,14 @@ SERVED = SessionKey(DEFAULT_TENANT, DEFAULT_SESSION)
 async def test_what_two_requests_at_once_leave_in_the_store_is_what_the_session_was_charged_for(
     server: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def facts(connected: RedisConnection) -> ServerFacts:
+    async def facts(connected: RedisConnection, server: Server) -> ServerFacts:
         return ServerFacts(False, None, "noeviction", 0, can_wait=False)
 
     clients: list[Client] = []
     monkeypatch.setattr(
         connection, "client_of", lambda url: clients.append(Client(Explorer(server))) or clients[-1]
     )
-    monkeypatch.setattr(RedisConnection, "_asked", facts)
+    monkeypatch.setattr(RedisConnection, "_facts_of", facts)
     settings: dict[str, Any] = {"storage_url": "redis://127.0.0.1", "storage_max_bytes": 0}
     shard, post, end = shard_of(SERVED), Act(0, "post", ("a",)), Act(0, "remove", ("/sessions/default",))
     server.flushdb()

@@ -85,7 +85,7 @@ async def test_full_memory_leaves_nothing_half_visible_and_reading_goes_on(
     replica: Open, clock: FakeClock, tmp_path: Path
 ) -> None:
     noise = random.Random(1).randbytes(2_500_000)
-    with RedisServer(tmp_path, options=["--maxmemory", "9mb"]) as server:
+    with RedisServer(tmp_path, options=["--maxmemory", "12mb"]) as server:
         store = replica(server.url)
         kept = await filled(store, noise, clock)
         assert len(kept) > 1

@@ -1,8 +1,10 @@
 """The SQLite ledger's file, and what one bad neighbour or a full disk does to the others."""
 
 import asyncio
+import itertools
 import os
 import sqlite3
+import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -249,11 +251,14 @@ async def test_a_database_that_another_program_locks_is_unavailable(tmp_path: Pa
     await ledger.close()
 
 
+@pytest.mark.parametrize("passes", [checkpoints.MOST_PASSES, 1])
 async def test_the_wal_file_is_emptied_beside_commits_that_never_pause(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
-    monkeypatch.setattr(checkpoints, "ROWS", 500)
-    monkeypatch.setattr(checkpoints, "MOST_ROWS", 2000)
+    """One pass: the checkpoint of a slow disk, which leaves the rest to the writer."""
+    monkeypatch.setattr(checkpoints, "MOST_PASSES", passes)
+    monkeypatch.setattr(checkpoints, "MOST_FRAMES", 2000)
+    monkeypatch.setattr(checkpoints, "MOST_ROWS", 5000)
     path = tmp_path / "ledger.db"
     ledger = await open_at(path, clock)
     text = "x" * 2000
@@ -270,3 +275,25 @@ async def test_the_wal_file_is_emptied_beside_commits_that_never_pause(
     await ledger.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (8000,)
+
+
+async def test_commits_do_not_wait_while_a_checkpoint_syncs_the_database(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins, ends = threading.Event(), threading.Event()
+
+    def sync(fd: int) -> None:
+        assert os.path.samestat(os.fstat(fd), (tmp_path / "ledger.db").stat())
+        begins.set()
+        ends.wait(60)
+
+    monkeypatch.setattr(checkpoints, "sync_data", sync)
+    ledger = await open_at(tmp_path / "ledger.db", clock)
+    for number in itertools.count():
+        await asyncio.gather(*[ledger.append(entry(tokens_in=number)) for _ in range(16)])
+        if begins.is_set():
+            break
+    await asyncio.wait_for(ledger.append(entry()), 30)
+    assert not ends.is_set()
+    ends.set()
+    await ledger.close()

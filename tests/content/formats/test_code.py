@@ -98,3 +98,26 @@ def test_prose_that_speaks_of_imports_is_no_source() -> None:
 )
 def test_the_path_decides_where_the_text_is_unclear(text: str, path: str, kind: Kind) -> None:
     assert kind_of(text, path=path) is kind
+
+
+DOCSTRING = (
+    "A library of commands.\n\n    - handles options, and\n    - writes help.\n\nAn example:: \n\n    f(1)\n"
+    * 30
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f'"""{DOCSTRING}"""\n\n{PYTHON}', Kind.CODE),
+        (f"# Copyright of the writers of this file.\nr'''{DOCSTRING}'''\n\n__all__ = ['f']\n", Kind.CODE),
+        (f'"""{DOCSTRING * 9}', Kind.CODE),
+        (f"/*\n{DOCSTRING}*/\n#include <stdio.h>\n#include <time.h>\nint main(void) {{\n}}\n", Kind.CODE),
+        (f"# Commands\n\nWhat they do.\n\n## Use\n\n```python\n{PYTHON}```\n" * 9, Kind.MARKDOWN),
+        (f"{DOCSTRING}\n", Kind.TEXT),
+        ('"""quoted"" word",b,c\n' * 90, Kind.CSV),
+        ("# What the service is told at its start, and why.\nport = 8000\nhost = 'a'\n" * 9, Kind.TEXT),
+    ],
+)
+def test_source_under_a_long_comment_is_source(text: str, kind: Kind) -> None:
+    assert kind_of(text) is kind

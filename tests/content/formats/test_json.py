@@ -128,3 +128,15 @@ def test_documents_are_counted_with_and_without_text_among_them(text: str, kind:
 def test_a_record_that_is_cut_is_named_and_not_left_out() -> None:
     with pytest.raises(NotQueryable, match="line 3"):
         read_value(b'{"a": 1}\n{"a": 2}\n{"a": 3')
+
+
+def test_records_below_a_request_are_records() -> None:
+    request = 'PUT answers\n{\n  "mappings": {\n    "time": "date"\n  }\n}\n\n# The data\nPOST _bulk\n'
+    rows = "".join(f'{{ "index": {{ "_id": "{n}" }} }}\n{{"group": "a", "time": {n}}}\n' for n in range(200))
+    text = request + rows
+    kind, value = read_value(text.encode())
+    assert kind is Kind.NDJSON
+    assert isinstance(value, list)
+    assert len(value) == 400
+    said = about(text.encode(), text.encode()[-4096:], len(text), text.count("\n") + 1)
+    assert said.endswith("records with keys index._id, group, time")

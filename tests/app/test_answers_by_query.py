@@ -1,0 +1,146 @@
+"""A question for a count, a sum, an extreme or groups is answered by the query that it needs, over HTTP."""
+
+import datetime
+import json
+import random
+
+import httpx
+import pytest
+
+from domain.errors import Overloaded
+from extraction.queries import Queries
+from tests.app.test_answers_that_end import asked
+from tests.app.test_tool_calls import keep
+
+pytestmark = pytest.mark.anyio
+
+STATES = ("open", "paid", "failed")
+ORDERS = [
+    {"id": n, "customer": f"customer {n}", "state": STATES[n % 7 % 3], "amount": n * 7919 % 1009}
+    for n in range(900)
+]
+JSON = json.dumps({"orders": ORDERS})
+ACCESS = "".join(
+    f'10.0.0.{n % 9} - - [17/May/2024:10:{n // 60 % 60:02}:{n % 60:02} +0000] "GET /page{n % 13} HTTP/1.1" '
+    f'{404 if n % 10 == 3 else 200} {n * 7919 % 5003} "-" "{"Googlebot/2.1" if n % 4 else "curl/8"}"\n'
+    for n in range(1500)
+)
+LOG = "".join(
+    f"2026-03-01 08:{n // 60:02}:{n % 60:02} {'ERROR' if n % 9 == 1 else 'INFO'} "
+    f"request of user{n % 5} took {n * 37 % 911} ms {'and timed out' if n % 18 == 1 else ''}\n"
+    for n in range(1500)
+)
+PATHS = "".join(f"./src/part{n % 40}/{'x' * (n % 23 + 3)}.{'py' if n % 3 else 'txt'}\n" for n in range(1800))
+RECORDS = "".join(f"{n:05} worker-{n % 7} {'failed' if n % 11 == 2 else 'passed'}\n" for n in range(1500))
+TUPLES = repr(
+    [(f"city {n}", n * 7919 % 10007, datetime.date(2020 + n % 5, n % 12 + 1, 3)) for n in range(900)]
+)
+
+
+def largest(sizes: list[int]) -> str:
+    return str(max(sizes))
+
+
+QUESTIONS = [
+    (JSON, "How many orders are there in each state?", f"paid | {sum(n % 7 % 3 == 1 for n in range(900))}"),
+    (JSON, "Which order has the largest amount?", "| 1008"),
+    (ACCESS, "How many requests returned 404?", "\n150\n"),
+    (ACCESS, "How many requests per status code?", "404 | 150"),
+    (ACCESS, "Which page was requested most often?", "/page0 | 116"),
+    (ACCESS, "How many requests per day?", "17/May/2024 | 1500"),
+    (ACCESS, "What is the largest response size?", largest([n * 7919 % 5003 for n in range(1500)])),
+    (ACCESS, "number of requests from Googlebot that returned 404",
+     f"\n{sum(n % 10 == 3 and n % 4 > 0 for n in range(1500))}\n"),
+    (LOG, "What was the slowest request?", largest([n * 37 % 911 for n in range(1500)])),
+    (LOG, "How many ERROR lines say that a request timed out?",
+     f"\n{sum(n % 18 == 1 for n in range(1500))}\n"),
+    (LOG, "average ms that a request took",
+     f"\n{round(sum(n * 37 % 911 for n in range(1500)) / 1500, 2)}\n"),
+    (ACCESS, "How many different IP addresses made requests?", "\n9\n"),
+    (PATHS, "How many files end in .txt?", "\n600\n"),
+    (PATHS, "Which file has the longest name?", "x" * 25),
+    (RECORDS, "How many workers failed?", f"\n{sum(n % 11 == 2 for n in range(1500))}\n"),
+    ("The ferry leaves at noon.\nIt is late, as ever, and nobody knows why.\n" * 300,
+     "How many lines contain ferry?", "\n300\n"),
+    (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "question", "answer"), QUESTIONS, ids=[one[1] for one in QUESTIONS])
+async def test_the_query_is_run_and_is_the_whole_answer(
+    client: httpx.AsyncClient, text: str, question: str, answer: str
+) -> None:
+    body = await asked(client, await keep(client, text), question)
+    first, _, rest = body.partition("\n")
+    assert first.startswith("[From all rows, query: SELECT ")
+    assert answer in f"\n{rest}"
+    assert "\n[line" not in body
+    assert len(body.encode()) < 1000
+
+
+async def test_a_query_that_leaves_out_a_name_is_no_answer(client: httpx.AsyncClient) -> None:
+    body = await asked(client, await keep(client, JSON), "How many orders of each state came from Reykjavik?")
+    assert "query:" not in body
+
+
+async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: httpx.AsyncClient) -> None:
+    rows = [(f"city {n}", n * 7919 % 100_003) for n in range(900)] + [("Reykjavik", 777_677)]
+    random.Random(7).shuffle(rows)
+    body = await asked(
+        client, await keep(client, repr(rows)), "How many people live in the city of Reykjavik?"
+    )
+    assert "[Not in the query: " in body
+    assert "777677" in body
+
+
+@pytest.mark.parametrize(
+    "question", ["How many orders are not paid?", "How many orders between 2020 and 2021 were paid?"]
+)
+async def test_a_condition_that_no_query_here_tells_names_none(
+    client: httpx.AsyncClient, question: str
+) -> None:
+    assert "query:" not in await asked(client, await keep(client, JSON), question)
+
+
+async def test_a_query_that_cannot_be_run_is_named_alone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(*_: object) -> None:
+        raise Overloaded("Too many queries are running.")
+
+    monkeypatch.setattr(Queries, "run", busy)
+    body = await asked(client, await keep(client, JSON), "How many orders are there in each state?")
+    query = "SELECT state, count(*) FROM data GROUP BY state ORDER BY 2 DESC LIMIT 10"
+    assert body == f"[To answer from all rows, query: {query}]\n"
+
+
+async def test_of_ranges_the_query_is_named_and_not_run(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG)
+    asking = {"handle": handle, "extract": "How many ERROR lines?", "ranges": [{"start": 0, "end": 40_000}]}
+    body = (await client.post("/extract", json=asking)).json()["body"]
+    assert body.startswith(
+        "[To answer from all rows, query: SELECT count(*) FROM data WHERE level = 'ERROR']\n"
+    )
+
+
+async def test_a_word_that_lines_are_to_hold_is_a_condition_also_where_it_is_rare(
+    client: httpx.AsyncClient,
+) -> None:
+    log = LOG * 40 + "2026-03-02 08:00:00 ERROR the zeppelin is gone\n" * 3
+    body = await asked(client, await keep(client, log), "How many ERROR lines mention zeppelin?")
+    assert "matches(text, 'zeppelin')" in body
+    assert body.endswith("\n3\n")
+
+
+async def test_the_headings_below_the_one_that_is_named_are_listed(client: httpx.AsyncClient) -> None:
+    words = "Nothing of note is written here, and few read it.\n\n" * 3
+    steps = "".join(f"### P{n}: Move the {n}th part\n\n{words * 3}#### Why\n\n{words}" for n in range(1, 15))
+    text = f"# Plan\n\n{words}## Work packages\n\n{words}{steps}## Notes\n\n{words}"
+    body = await asked(
+        client, await keep(client, text + words * 90), "Which work packages does the plan have?"
+    )
+    first, *listed = body.splitlines()
+    assert first == "[14 headings below “Work packages” (line 9):]"
+    assert [line.partition(" (line ")[0] for line in listed[:14]] == [
+        f"P{n}: Move the {n}th part" for n in range(1, 15)
+    ]
