@@ -4,7 +4,6 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +14,7 @@ from starlette.types import Scope
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
 from app.edge.request_body import RequestBody
-from app.operations.line_writer import LineWriter, opened
-
-log = logging.getLogger("spillgate.audit")
+from app.operations.line_writer import LineWriter, Losses, opened
 
 SETTING = "SPILLGATE_AUDIT"
 CLOSE_SECONDS = 6.0
@@ -95,8 +92,9 @@ class Audit:
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, None)
+        self._losses = Losses(SETTING, target)
         self._lines = LineWriter[AuditLine](
-            "audit", output, _encoded, MOST_WAITING, _tell_lost, MOST_WAITING, PAUSE_SECONDS
+            "audit", output, _encoded, MOST_WAITING, self._losses.note, MOST_WAITING, PAUSE_SECONDS
         )
 
     @property
@@ -134,11 +132,7 @@ class Audit:
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS."""
         if not self._lines.close(CLOSE_SECONDS):
-            log.warning("The audit does not end.", extra={"fields": {"lost": self._lines.waiting}})
-
-
-def _tell_lost(why: str) -> None:
-    log.warning("Lines of the audit are lost.", extra={"fields": {"why": why}})
+            self._losses.note("they were not written before the end", self._lines.waiting)
 
 
 def _encoded(line: AuditLine) -> bytes:

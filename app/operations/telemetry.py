@@ -245,9 +245,7 @@ class Metrics:
             "1 while the policy file is not valid and the one before stays in force.",
         )
         self.refusals = Refusals()
-        self._refusing = gauge(
-            "spillgate_refusing", "1 while requests are refused with this error.", ["code"]
-        )
+        self._refusing = gauge("spillgate_refusing", "1 while results are refused with this error.", ["code"])
         self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
             "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
             "export_lost": ("Accounting entries that could not be exported.", int),
@@ -383,9 +381,11 @@ class Metrics:
         for kind, count in (counts or {}).items():
             self._redacted.labels(kind).inc(count)
 
-    def refused(self, code: str) -> None:
+    def refused(self, code: str, *, carries_result: bool = False) -> None:
+        """`carries_result`: an agent holds the only copy of what the request brought."""
         self._errors.labels(code).inc()
-        self.refusals.note(code)
+        if carries_result:
+            self.refusals.note(code)
 
     def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
         """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""

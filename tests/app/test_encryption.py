@@ -371,6 +371,8 @@ async def test_keys_rotate_without_a_restart_and_an_old_one_is_needed_until_its_
         assert (await client.get(f"/results/{new}/content")).text == text
         gone = await client.get(f"/results/{old}/content")
         assert (gone.status_code, gone.json()["code"]) == (503, "store_unavailable")
+        refused = next(record.fields for record in caplog.records if record.getMessage() == "refused")  # type: ignore[attr-defined]
+        assert refused["why"].endswith("Cause: key id one.")
         assert (await client.get("/config")).json()["storage_keys"]["missing"] == 1
         assert "spillgate_storage_keys_missing 1.0" in (await client.get("/metrics")).text
         assert "SPILLGATE_STORAGE_KEY_FILE does not have" in gone.json()["detail"]
