@@ -8,7 +8,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class SpillgateError(Exception):
-    """`detail` tells the caller what to do and repeats no value that the caller sent.
+    """`detail` tells the caller what to do and repeats no value that the caller sent. `cause` is for the log
+    alone: what failed (the name of an errno, the code of a driver) and where (a path, an address). It never
+    has content or a secret.
 
     `status` is the HTTP status, `title` names the error, `advice` says what to do about any error of this
     class. Responses, the OpenAPI document and the page of errors are made from these.
@@ -23,10 +25,16 @@ class SpillgateError(Exception):
     retry_after: int | None = None
     """Seconds after which a retry may succeed; None if that is not known."""
 
-    def __init__(self, detail: str = "") -> None:
+    def __init__(self, detail: str = "", *, cause: str = "") -> None:
         """Without `detail`, `advice` is used."""
         self.detail = detail or self.advice
+        self.cause = cause
         super().__init__(self.detail)
+
+    @property
+    def why(self) -> str:
+        """`detail` and `cause`, for the log."""
+        return f"{self.detail} Cause: {self.cause}." if self.cause else self.detail
 
 
 class BadRequest(SpillgateError):
@@ -359,7 +367,11 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The model refuses every call: key, quota, unknown model."""
+    """The model refuses every call: key, quota, unknown model. `status` is the backend's, for the log."""
+
+    def __init__(self, detail: str, status: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
 class PromptRefused(ModelError):

@@ -27,7 +27,7 @@ OWN_TOOL = re.compile(
 _OWN_COMMAND = re.compile(
     r"\s*(?:env\s+SPILLGATE_URL=\S+\s+)?(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*"
 )
-_ASKS_BY_SHELL = re.compile(r"(?<![\w/.-])spillgate(?= (?:ask|grep|lines|query|cat) session-)")
+_ASKS_BY_SHELL = re.compile(r"(?<![\w/.-])spillgate(?= (?:ask|grep|lines|query|cat) (?:session-|HANDLE ))")
 
 _SAVED_BY_COPILOT = re.compile(
     r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"

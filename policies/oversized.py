@@ -148,7 +148,7 @@ def has_means(policy: Policy, door: Door | None) -> bool:
     return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))
 
 
-def asking_by_shell(handle: Handle) -> str:
+def asking_by_shell(handle: Handle | str) -> str:
     return f'spillgate ask {handle} "what to extract"'
 
 

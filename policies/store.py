@@ -64,7 +64,7 @@ def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door 
         return _BARE_MESSAGE.format(*size, call=call)
     is_told = has_tools(policy, door)
     if door is not None:
-        more = _search(door, policy) + _pass_on(door) + _shell(handle, door, is_told)
+        more = _search(door, policy) + _pass_on(door) + _shell(door, is_told)
     where = " in `extract`" if is_told or door is None else ""
     how = _INSTRUCTIONS.format(where) if takes_extract(policy) or not is_told else ""
     return _MESSAGE.format(*size, call=call) + how + more
@@ -80,8 +80,8 @@ def _pass_on(door: Door) -> str:
     return _PASS_ON.format(_OF[door.passes_on]) if door.passes_on else ""
 
 
-def _shell(handle: Handle, door: Door, is_told: bool) -> str:
+def _shell(door: Door, is_told: bool) -> str:
     """`is_told`: the message names a tool; else it names the command that asks."""
     if not door.has_shell:
         return ""
-    return (f"\nIn a shell: {asking_by_shell(handle)}" if is_told else "") + _CAT
+    return (f"\nIn a shell: {asking_by_shell('HANDLE')}" if is_told else "") + _CAT

@@ -1,5 +1,6 @@
-"""The protocols that other programs bring: hooks, MCP, and the guardrails of model gateways.
+"""The protocols that other programs bring: MCP, and the guardrails of model gateways.
 
 A door translates a request of its protocol into calls of the governor or of the model's tools, and the
 outcome back. No door decides anything about a result.
+What coding agents send to hooks is read and written by `domain/hooks.py`, which `command` shares.
 """

@@ -10,20 +10,19 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from time import perf_counter
 
-from msgspec import structs
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import Refused, problem, stored_of
 from app.api.routing import RouteTable, Traits
-from app.edge.api_keys import OF_ONE_TENANT, SHOWN_DIGITS, ApiKey, KeyRole
+from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
+from app.edge.body_caps import PLAIN_CAP, BodyCap
 from app.edge.credentials import Credentials
-from app.edge.request_body import PLAIN_CAP, BodyCap, BodyGate, ClientDisconnected, RequestBody
+from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_media_type, check_page
 from app.edge.wrong_keys import WrongKeys
-from app.operations.audit import NOT_ANSWERED, Audit, AuditLine, Touched, begin_touched
+from app.operations.audit import Audit, Touched, begin_touched
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
 from app.proxies import caller_address
 from app.settings import Settings
@@ -222,32 +221,12 @@ class Access:
         return caller_address(client[0] if client else None, forwarded, self._proxies)
 
     def _write_audit(self, audit: Audit, scope: Scope, body: RequestBody, touched: Touched) -> None:
-        """A line for each result that the request made or read, else one."""
-        path, status = scope["path"], body.status or NOT_ANSWERED
-        if status < BadRequest.status and (path in METRICS_PATHS or self._routes.is_open(path)):
+        path = scope["path"]
+        is_plain = path in METRICS_PATHS or self._routes.is_open(path)
+        if is_plain and 0 < body.status < BadRequest.status:
             return
-        key: ApiKey | None = scope.get("key")
-        logged = scope["logged"]
-        line = AuditLine(
-            time=datetime.now(UTC),
-            key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
-            key_tenant=key.tenant if key else None,
-            role=key.role.value if key else None,
-            tenant=touched.tenant or logged.get("tenant"),
-            session_id=logged.get("session_id"),
-            route=f"{scope['method']} {self._routes.template(path)}".strip(),
-            handle=None,
-            bytes=body.sent,
-            bytes_received=body.received,
-            status=status,
-            code=touched.code,
-            address=self._address(scope),
-            request_id=body.request_id.decode(),
-        )
-        for handle in touched.handles:
-            audit.write(structs.replace(line, handle=handle))
-        if not touched.handles:
-            audit.write(line)
+        route = f"{scope['method']} {self._routes.template(path)}".strip()
+        audit.write_request(scope, body, touched, route, self._address(scope))
 
     def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from msgspec import Struct
@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from app.settings import Settings
+from app.edge.body_caps import BodyCap
 from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded, ResultExpired
 
 T = TypeVar("T")
@@ -23,12 +23,6 @@ JOINED_BYTES = 2 << 20
 """Pieces of a body are joined at its end up to this size: a body that grows is copied several times."""
 
 LEAST_POOL_BYTES = 256 << 20
-
-PLAIN_BODY_BYTES = 1 << 20
-"""The largest body of a route that carries no results."""
-
-PLAIN_BODY_VALUES = 20_000
-"""The most commas and opening brackets in such a body: it is parsed on the event loop."""
 
 READ_AHEAD_BYTES = 16 << 20
 MOST_CHUNK_BYTES = 1 << 19
@@ -43,34 +37,6 @@ _CLOSE = (b"connection", b"close")
 
 class ClientDisconnected(ClientDisconnect):
     """The client disconnected. No answer can be sent: only `Access` catches this."""
-
-
-class BodyCap(NamedTuple):
-    """The most bytes of a body, and of its JSON values if they are bounded. `advice` follows "The body is
-    larger than"."""
-
-    size: int
-    advice: str
-    values: int | None = None
-
-    @classmethod
-    def of_text(cls, settings: Settings) -> "BodyCap":
-        size = settings.max_body_bytes
-        return cls(size, f"{size} bytes (SPILLGATE_MAX_BODY_BYTES). Send it in parts, or less of it.")
-
-    @classmethod
-    def of_json(cls, settings: Settings) -> "BodyCap":
-        size = settings.max_json_bytes
-        if size >= settings.max_body_bytes:
-            return cls.of_text(settings)
-        return cls(
-            size,
-            f"{size} bytes, the most of JSON (SPILLGATE_MAX_JSON_BYTES). Send the result itself to POST "
-            "/results as text/plain, which is streamed, with the other fields in the query.",
-        )
-
-
-PLAIN_CAP = BodyCap(PLAIN_BODY_BYTES, "1 MiB, the most that this route takes. Send less.", PLAIN_BODY_VALUES)
 
 
 class BodyGate:

@@ -4,16 +4,17 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
+from msgspec import structs
+from starlette.types import Scope
 
-from app.operations.line_writer import LineWriter, opened
-
-log = logging.getLogger("spillgate.audit")
+from app.edge.api_keys import SHOWN_DIGITS, ApiKey
+from app.edge.request_body import RequestBody
+from app.operations.line_writer import LineWriter, Losses, opened
 
 SETTING = "SPILLGATE_AUDIT"
 CLOSE_SECONDS = 6.0
@@ -91,25 +92,47 @@ class Audit:
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, None)
+        self._losses = Losses(SETTING, target)
         self._lines = LineWriter[AuditLine](
-            "audit", output, _encoded, MOST_WAITING, _tell_lost, MOST_WAITING, PAUSE_SECONDS
+            "audit", output, _encoded, MOST_WAITING, self._losses.note, MOST_WAITING, PAUSE_SECONDS
         )
 
     @property
     def dropped(self) -> int:
         return self._lines.dropped
 
-    def write(self, line: AuditLine) -> None:
-        self._lines.put_nowait(line)
+    def write_request(
+        self, scope: Scope, body: RequestBody, touched: Touched, route: str, address: str
+    ) -> None:
+        """A line for each result that the request made or read, else one. `route` is its method and the
+        template of its path."""
+        key: ApiKey | None = scope.get("key")
+        logged = scope["logged"]
+        line = AuditLine(
+            time=datetime.now(UTC),
+            key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
+            key_tenant=key.tenant if key else None,
+            role=key.role.value if key else None,
+            tenant=touched.tenant or logged.get("tenant"),
+            session_id=logged.get("session_id"),
+            route=route,
+            handle=None,
+            bytes=body.sent,
+            bytes_received=body.received,
+            status=body.status or NOT_ANSWERED,
+            code=touched.code,
+            address=address,
+            request_id=logged["request_id"],
+        )
+        for handle in touched.handles:
+            self._lines.put_nowait(structs.replace(line, handle=handle))
+        if not touched.handles:
+            self._lines.put_nowait(line)
 
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS."""
         if not self._lines.close(CLOSE_SECONDS):
-            log.warning("The audit does not end.", extra={"fields": {"lost": self._lines.waiting}})
-
-
-def _tell_lost(why: str) -> None:
-    log.warning("Lines of the audit are lost.", extra={"fields": {"why": why}})
+            self._losses.note("they were not written before the end", self._lines.waiting)
 
 
 def _encoded(line: AuditLine) -> bytes:

@@ -1,15 +1,11 @@
 """Exports the accounting: each entry that the ledger accepts, as a line of JSON in a file or on stdout."""
 
-import logging
-
 import msgspec
 
-from app.operations.line_writer import LineWriter, opened
+from app.operations.line_writer import LineWriter, Losses, opened
 from domain.accounting import AccountingEntry
 from domain.ports import Charge, Ledger, Receipt
 from domain.wrappers import LedgerAround
-
-log = logging.getLogger("spillgate.export")
 
 SETTING = "SPILLGATE_ACCOUNTING_EXPORT"
 CLOSE_SECONDS = 6.0
@@ -23,8 +19,9 @@ class Export:
     def __init__(self, target: str, max_bytes: int) -> None:
         """Raises ConfigError if the file cannot be opened."""
         output = opened(target, SETTING, max_bytes)
+        self._losses = Losses(SETTING, target)
         self._lines = LineWriter[AccountingEntry](
-            "accounting export", output, _line, MOST_WAITING, _tell_lost
+            "accounting export", output, _line, MOST_WAITING, self._losses.note
         )
 
     @property
@@ -37,12 +34,7 @@ class Export:
     def close(self) -> None:
         """Returns when all entries are written, or after CLOSE_SECONDS."""
         if not self._lines.close(CLOSE_SECONDS):
-            fields = {"lost": self._lines.waiting}
-            log.warning("The accounting export does not end.", extra={"fields": fields})
-
-
-def _tell_lost(why: str) -> None:
-    log.warning("Entries of the accounting export are lost.", extra={"fields": {"why": why}})
+            self._losses.note("they were not written before the end", self._lines.waiting)
 
 
 def _line(entry: AccountingEntry) -> bytes:

@@ -1,6 +1,8 @@
 """Writes lines in a thread of its own: the log, the accounting export and the audit delay no request."""
 
 import errno
+import logging
+import math
 import os
 import queue
 import stat
@@ -8,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from app.files import write_all
@@ -15,6 +18,7 @@ from domain.errors import ConfigError
 
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
+TOLD_SECONDS = 60.0
 MOST_AT_ONCE = 32
 """Fewer than the lines of the smallest file that is rotated."""
 PAUSE_SECONDS = 0.01
@@ -25,6 +29,8 @@ _OWNER_ONLY = 0o600
 _LINK = "it is a symbolic link. Name the file itself, or write `-` for standard output."
 
 T = TypeVar("T")
+
+log = logging.getLogger("spillgate.lines")
 
 
 class LineOutput(Protocol):
@@ -38,8 +44,8 @@ class LineOutput(Protocol):
 class LineWriter(Generic[T]):
     """Writes items in the order in which they were put, up to `most_at_once` together; then waits for
     `pause_seconds`, because a thread that wakes for each line takes the interpreter from the event loop.
-    Items past `most_waiting`, and those of a write that fails, are dropped and counted. `tell` is called with
-    the reason when that begins, and again only after half of the queue was free and a line was written.
+    Items past `most_waiting`, and those of a write that fails, are dropped and counted. `tell` is
+    called with the reason and their number, on any thread.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
@@ -50,7 +56,7 @@ class LineWriter(Generic[T]):
         output: LineOutput,
         encode: Callable[[T], bytes],
         most_waiting: int,
-        tell: Callable[[str], None] = lambda why: None,
+        tell: Callable[[str, int], None] = lambda why, lines: None,
         most_at_once: int = MOST_AT_ONCE,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
@@ -65,7 +71,6 @@ class LineWriter(Generic[T]):
         self._overflowed = 0
         self._failed = 0
         self._tell = tell
-        self._is_told = False
         self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
         self._thread.start()
 
@@ -84,9 +89,7 @@ class LineWriter(Generic[T]):
             self._waiting.put(item)
         else:
             self._overflowed += 1
-            self._dropped(
-                f"{self._most_waiting} lines wait to be written: its reader or its disk is too slow."
-            )
+            self._tell(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
 
     def flush(self, seconds: float) -> None:
         """Returns when all items are written, or after so many seconds."""
@@ -106,11 +109,6 @@ class LineWriter(Generic[T]):
         self.end()
         self._thread.join(seconds)
         return not self._thread.is_alive()
-
-    def _dropped(self, why: str) -> None:
-        if not self._is_told:
-            self._is_told = True
-            self._tell(why)
 
     def _write_waiting(self) -> None:
         is_ended = False
@@ -137,9 +135,23 @@ class LineWriter(Generic[T]):
             self._output.write(b"".join(lines))
         except OSError as error:
             self._failed += len(lines)
-            self._dropped(f"it cannot be written: {os.strerror(error.errno or 0)}.")
-        else:
-            self._is_told &= self._waiting.qsize() > self._most_waiting // 2
+            self._tell(errno.errorcode.get(error.errno or 0, type(error).__name__), len(lines))
+
+
+class Losses:
+    """Logs that lines of `target`, which `setting` names, are lost: once a minute for each reason."""
+
+    def __init__(self, setting: str, target: str) -> None:
+        self._setting, self._target = setting, target
+        self._lost: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+
+    def note(self, why: str, lines: int) -> None:
+        self._lost[why] = self._lost.get(why, 0) + lines
+        if monotonic() >= self._told_at.get(why, -math.inf) + TOLD_SECONDS:
+            self._told_at[why] = monotonic()
+            fields = {"target": self._target, "lost": self._lost.pop(why), "why": why}
+            log.warning("Lines of %s are lost.", self._setting, extra={"fields": fields})
 
 
 class _Stdout:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from http import HTTPStatus
 from logging.handlers import QueueHandler
 from typing import Any, Literal, TextIO
 
@@ -16,9 +17,10 @@ import msgspec
 
 from app.files import write_all
 from app.operations.line_writer import LineOutput, LineWriter
+from app.operations.refusals import Repeats
 from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
-from domain.errors import SpillgateError, StorageError
+from domain.errors import SpillgateError
 from domain.extraction import Answer, Mode
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
@@ -292,13 +294,16 @@ def log_answered(level: int, method: str, route: str, status: int, seconds: floa
     access_log.log(level, "request", extra={"fields": fields})
 
 
-def log_refused(error: SpillgateError, method: str, route: str) -> None:
-    """A request was refused. `route` is a path template, and "" where no route was found."""
-    level = logging.WARNING if error.status >= 500 else logging.INFO
-    fields = {"route": f"{method} {route}".strip() or None, "status": error.status, "code": error.code}
-    if isinstance(error, StorageError):
-        fields["why"] = error.detail
-    log.log(level, "refused", extra={"fields": fields})
+def log_refused(error: SpillgateError, method: str, route: str, repeats: Repeats) -> None:
+    """A request was refused. `route` is a path template, and "" where no route was found. A failure of the
+    service is logged with its `why`, once a minute for each tenant, and with how many were left out."""
+    named = f"{method} {route}".strip() or None
+    fields: dict[str, Any] = {"route": named, "status": error.status, "code": error.code}
+    if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.info("refused", extra={"fields": fields})
+    elif (count := repeats.note(described("tenant") or "", error)) is not None:
+        fields |= {"why": error.why} | ({"repeats": count} if count else {})
+        log.warning("refused", extra={"fields": fields})
 
 
 def log_deleted_tenant(deleted: str, results: int, sessions: int, entries: int, is_complete: bool) -> None:

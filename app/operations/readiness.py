@@ -151,7 +151,7 @@ class Readiness:
                 log.warning(warning)
         for warning in self._logged:
             if warning not in standing:
-                log.info("No longer: %s", warning)
+                log.info("This warning has ended: %s", warning)
         self._logged = standing
 
     async def _why_full(self, began: float) -> list[str]:
@@ -170,9 +170,9 @@ class Readiness:
         if failed is not None:
             self._down_since = self._down_since or began
             # Each reason once: two may take turns for as long as it lasts.
-            if failed.detail not in self._why_down:
-                self._why_down.add(failed.detail)
-                log.warning("Not ready.", extra={"fields": {"why": failed.detail}})
+            if failed.why not in self._why_down:
+                self._why_down.add(failed.why)
+                log.warning("Not ready.", extra={"fields": {"why": failed.why}})
             raise failed
         if self._down_since is not None:
             log.info("Ready again.")

@@ -34,8 +34,10 @@ def _told(rt: Runtime) -> Iterator[None]:
         yield
     except StorageError as error:
         rt.readiness.invalidate()
-        fields = {"code": error.code, "why": error.detail}
-        log.warning("sweep failed, tried again later", extra={"fields": fields})
+        if all(rt.readiness.is_up.values()):
+            # Else "Not ready." says it.
+            fields = {"code": error.code, "why": error.why}
+            log.warning("A sweep failed and is tried again.", extra={"fields": fields})
 
 
 async def sweep(rt: Runtime, left_behind: bool) -> int:

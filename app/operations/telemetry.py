@@ -180,7 +180,19 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
+        self._uses: Sequence[TenantUse] | None = None
+        self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
+        self._count_results()
+        self._count_models()
+        self._count_faults()
+        self._watch_bytes()
+        self._watch_keys()
+        self._watch_load()
+        self._watch_health()
+
+    def _count_results(self) -> None:
+        counter = partial(Counter, registry=self._registry)
         self._results = counter(
             "spillgate_results", "Results governed; a retry counts once.", ["outcome", "trigger"]
         )
@@ -188,37 +200,8 @@ class Metrics:
             "spillgate_results_unrecorded", "Results that passed without an entry: the ledger had no room."
         )
         self._bytes = counter("spillgate_result_bytes", "Bytes of results.", ["outcome"])
-        self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
-        self._calls = counter("spillgate_llm_calls", "Calls of models for extraction.", ["model", "status"])
-        self._call_tokens = counter("spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"])
-        self._call_cost = counter("spillgate_llm_cost_usd", "US dollars for model calls.", ["model"])
-        self._errors = counter(
-            "spillgate_errors", "Requests refused, by the code of their problem.", ["code"]
-        )
-        self._reloads = counter(
-            "spillgate_policy_reloads", "Changes of the policy file, ok or failed.", ["status"]
-        )
         self._redacted = counter(
             "spillgate_redacted", "Secrets that were masked in what models are shown.", ["kind"]
-        )
-        self._faults = counter(
-            "spillgate_task_faults", "Background tasks that failed and started again.", ["task"]
-        )
-        self.refusals = Refusals()
-        self._refusing = gauge(
-            "spillgate_refusing", "1 while requests are refused with this error.", ["code"]
-        )
-        self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
-            "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
-            "export_lost": ("Accounting entries that could not be exported.", int),
-            "audit_dropped": ("Lines of the audit that were not written.", int),
-        }
-        registry.register(_Dropped(self._dropped))
-        self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
-        self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
-        self._policy_stale = gauge(
-            "spillgate_policy_stale",
-            "1 while the policy file is not valid and the one before stays in force.",
         )
         self._seconds = Durations(
             "spillgate_govern_seconds",
@@ -226,18 +209,7 @@ class Metrics:
             ["outcome"],
             _GOVERN_SECONDS,
         )
-        registry.register(self._seconds)
-        self.watch_bodies = gauge(
-            "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
-        ).set_function
-        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes stored, of all tenants.")
-        self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
-        self._uses: Sequence[TenantUse] | None = None
-        Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
-        self._watch_keys()
-        self._watch_load()
-        self._watch_health()
-        self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
+        self._registry.register(self._seconds)
         tokens = counter(
             "spillgate_tokens",
             "Tokens: in = of results; out = given to models; saved = in not given; "
@@ -247,6 +219,50 @@ class Metrics:
         self._in, self._out, self._saved = (tokens.labels(way) for way in ("in", "out", "saved"))
         self.spent = tokens.labels("spent").inc
         """Called with the tokens that extraction or reading back cost: net savings are saved minus spent."""
+
+    def _count_models(self) -> None:
+        counter = partial(Counter, registry=self._registry)
+        self._extractions = counter("spillgate_extractions", "Extractions.", ["strategy", "status"])
+        self._calls = counter("spillgate_llm_calls", "Calls of models for extraction.", ["model", "status"])
+        self._call_tokens = counter("spillgate_llm_tokens", "Tokens of model calls.", ["model", "direction"])
+        self._call_cost = counter("spillgate_llm_cost_usd", "US dollars for model calls.", ["model"])
+        self.spans = counter("spillgate_spans", "Spans of requests and of model calls.")
+        self.spans_exported = counter("spillgate_spans_exported", "Spans that the collector accepted.")
+
+    def _count_faults(self) -> None:
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        self._errors = counter(
+            "spillgate_errors", "Requests refused, by the code of their problem.", ["code"]
+        )
+        self._faults = counter(
+            "spillgate_task_faults", "Background tasks that failed and started again.", ["task"]
+        )
+        self._reloads = counter(
+            "spillgate_policy_reloads", "Changes of the policy file, ok or failed.", ["status"]
+        )
+        self._policy_stale = gauge(
+            "spillgate_policy_stale",
+            "1 while the policy file is not valid and the one before stays in force.",
+        )
+        self.refusals = Refusals()
+        self._refusing = gauge("spillgate_refusing", "1 while results are refused with this error.", ["code"])
+        self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
+            "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
+            "export_lost": ("Accounting entries that could not be exported.", int),
+            "audit_dropped": ("Lines of the audit that were not written.", int),
+        }
+        self._registry.register(_Dropped(self._dropped))
+
+    def _watch_bytes(self) -> None:
+        gauge = partial(Gauge, registry=self._registry)
+        self.watch_bodies = gauge(
+            "spillgate_body_bytes_in_flight", "Body bytes held of the common pool."
+        ).set_function
+        self.stored_bytes = gauge("spillgate_stored_bytes", "Bytes stored, of all tenants.")
+        self.stored_bytes_cap = gauge("spillgate_stored_bytes_cap", "SPILLGATE_STORAGE_MAX_BYTES; 0 = none.")
+        gauge(
+            "spillgate_memory_limit_bytes", "The smallest memory limit of the control groups; 0 = none."
+        ).set(memory_limit())
 
     def _watch_keys(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
@@ -296,9 +312,6 @@ class Metrics:
         self._registry.register(self._operations)
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
-        gauge(
-            "spillgate_memory_limit_bytes", "The smallest memory limit of the control groups; 0 = none."
-        ).set(memory_limit())
 
     def _watch_health(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
@@ -368,9 +381,11 @@ class Metrics:
         for kind, count in (counts or {}).items():
             self._redacted.labels(kind).inc(count)
 
-    def refused(self, code: str) -> None:
+    def refused(self, code: str, *, carries_result: bool = False) -> None:
+        """`carries_result`: an agent holds the only copy of what the request brought."""
         self._errors.labels(code).inc()
-        self.refusals.note(code)
+        if carries_result:
+            self.refusals.note(code)
 
     def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
         """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""

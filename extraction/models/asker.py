@@ -269,6 +269,7 @@ class Asker:
         match failure:
             case ModelRefused():
                 self._refusals[lane] = failure.detail
+                lane.health.refused(failure)
             case PromptRefused() | PromptDeclined() | _Silence():
                 call.tries[lane] = TRIES
             case _:

@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 
 from content.tokens import count_in_slices
+from domain.errors import ModelRefused
 from domain.ports import Model, Tokenizer
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -34,6 +35,7 @@ class ModelHealth:
         self._name = name
         self._pause = FIRST_PAUSE_SECONDS
         self._failed_at: float | None = None
+        self._refuses = ""
 
     def is_available(self, now: float) -> bool:
         return now >= self.retry_at
@@ -41,10 +43,19 @@ class ModelHealth:
     def succeeded(self, began: float) -> None:
         """A call that began at `began` was answered. A call that began before the last failure proves
         nothing."""
+        self._refuses = ""
         if self._failed_at is None or began < self._failed_at:
             return
         self.retry_at, self._pause, self._failed_at = 0.0, FIRST_PAUSE_SECONDS, None
         log.warning("Model '%s' answers again.", self._name, extra={"fields": {"model": self._name}})
+
+    def refused(self, failure: ModelRefused) -> None:
+        """The model refuses every call. It is asked again: a pause does not give it a key. Logged once for
+        each reason until a call is answered."""
+        if failure.detail != self._refuses:
+            self._refuses = failure.detail
+            fields = {"model": self._name, "reason": failure.detail, "status": failure.status}
+            log.warning("Model '%s' refuses every call.", self._name, extra={"fields": fields})
 
     def failed(self, now: float, reason: str, retry_after: float | None = None) -> None:
         """A call failed, and is no longer counted in `in_flight`. The pause is `retry_after` if the backend

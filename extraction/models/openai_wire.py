@@ -352,7 +352,7 @@ def _word(value: object) -> str:
 def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> ModelError:
     """`headers` by names in lower case."""
     if status == 402 or (status == 429 and _QUOTA_CODES.search(complaint.codes)):
-        return ModelRefused("quota exhausted")
+        return ModelRefused("quota exhausted", status)
     if _is_too_long(status, complaint):
         return ContextExceeded("the prompt is longer than the model's window")
     if _FILTER_CODES.search(complaint.codes):
@@ -363,7 +363,7 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
         return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
     if status in _ABOUT_A_FIELD and not (complaint.about_model or complaint.about_key):
         return PromptRefused(f"the backend refused the request ({status})")
-    return ModelRefused(_refusal(status, complaint))
+    return ModelRefused(_refusal(status, complaint), status)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -67,7 +67,8 @@ class WatchedPath:
         if _identity(self._path) != self._opened:
             raise StoreUnavailable(
                 f"{self._name} was deleted or replaced while the service was using it. Nothing is written "
-                "until it is back in its place, or the service has restarted."
+                "until it is back in its place, or the service has restarted.",
+                cause=self._path,
             )
 
 

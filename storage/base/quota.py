@@ -24,7 +24,7 @@ class Quota:
         with self._lock:
             used = self._used.get(tenant, 0)
             if self.max_bytes and self.used + size > self.max_bytes:
-                raise _full()
+                raise self._full(size)
             if most and used + size > most:
                 raise reached(TenantFull, "storage_max_bytes", most)
             self._used[tenant] = used + size
@@ -59,11 +59,12 @@ class Quota:
     def check(self) -> None:
         """Raises StoreFull if no tenant can write."""
         if self.max_bytes and self.used >= self.max_bytes:
-            raise _full()
+            raise self._full()
 
-
-def _full() -> StoreFull:
-    return StoreFull(
-        "The store holds all that SPILLGATE_STORAGE_MAX_BYTES allows. Delete results or end sessions that "
-        "are done with, or raise it, and try again."
-    )
+    def _full(self, size: int = 0) -> StoreFull:
+        more = f", and {size:,} more were asked for" if size else ""
+        return StoreFull(
+            "The store holds all that SPILLGATE_STORAGE_MAX_BYTES allows. Delete results or end sessions "
+            "that are done with, or raise it, and try again.",
+            cause=f"{self.used:,} of {self.max_bytes:,} bytes are used{more}",
+        )

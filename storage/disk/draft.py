@@ -205,7 +205,7 @@ class DiskDraft:
             try:
                 self._is_done = await self._group.run(body)
             except OSError as error:
-                raise translated(error) from error
+                raise translated(error, self._published.root) from error
             if self._is_done:
                 return Durability.DISK
             # A file has the name of the body: it is to be replaced.
@@ -219,7 +219,7 @@ class DiskDraft:
         try:
             await self._threads.run(self._one_at_a_time, job, args)
         except OSError as error:
-            raise translated(error) from error
+            raise translated(error, self._published.root) from error
         self._in_thread = False
 
     def _one_at_a_time(self, job: Callable[[*Ts], None], args: tuple[*Ts]) -> None:

@@ -5,6 +5,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from domain.errors import InvalidField
@@ -34,15 +35,19 @@ Name = tuple[str, Handle]
 
 class PublishedBodies:
     """`top` is the open `tool_output` directory, `path` watches it; `drafts` is the open `drafts`
-    directory. A result whose last use is at or before `expired_ns` (Unix ns) has expired."""
+    directory, `root` the path of both. A result whose last use is at or before `expired_ns` (Unix ns) has
+    expired."""
 
-    def __init__(self, files: Files, top: int, path: WatchedPath, drafts: int, quota: Quota) -> None:
+    def __init__(
+        self, files: Files, top: int, path: WatchedPath, drafts: int, quota: Quota, root: Path
+    ) -> None:
         self.files = files
         self.drafts = drafts
         self.quota = quota
         self.notices = Notices()
         self.dirs = SessionDirs(files, top, self.notices)
         self._path = path
+        self.root = root
         # Held while the two names of a result change, so that no reader finds one without the other.
         self._names = threading.Condition()
         self._in_flight: set[Name] = set()

@@ -64,7 +64,7 @@ class Root:
             inner = {name: WatchedPath(path / name, f"{name} in the storage directory") for name in _NAMES}
             self._watched = [outer, *inner.values()]
             quota = Quota(max_bytes, quota_of)
-            self.published = PublishedBodies(files, top, inner["tool_output"], drafts, quota)
+            self.published = PublishedBodies(files, top, inner["tool_output"], drafts, quota, path)
             self._tidy()
         except OSError as error:
             self.close()
@@ -254,7 +254,7 @@ class DiskStore:
         try:
             return await self._threads.run(job, *args)
         except OSError as error:
-            raise translated(error) from error
+            raise translated(error, self._root.path) from error
 
 
 class _Body:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import stat
+from pathlib import Path
 
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 
@@ -111,9 +112,12 @@ def write_all(files: Files, fd: int, data: bytes) -> None:
         view = view[files.write(fd, view) :]
 
 
-def translated(error: OSError) -> StorageError:
+def translated(error: OSError, path: Path) -> StorageError:
+    cause = f"{errno.errorcode.get(error.errno or 0, type(error).__name__)}, {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull("The store's disk is full. Free space on it, or delete results, and try again.")
+        return StoreFull(
+            "The store's disk is full. Free space on it, or delete results, and try again.", cause=cause
+        )
     return StoreUnavailable(
-        "The store's disk refused. Try again; if it lasts, look at the disk and its mount."
+        "The store's disk refused. Try again; if it lasts, look at the disk and its mount.", cause=cause
     )

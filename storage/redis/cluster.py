@@ -43,7 +43,7 @@ class Cluster:
         self._learn_at = float("-inf")
         self._learning: asyncio.Task[None] | None = None
         self._asked = set[asyncio.Task[list[SlotRange] | StorageError]]()
-        self._why_unknown = "No server of the Redis cluster can be reached. Try again."
+        self._why_unknown = StorageError("No server of the Redis cluster can be reached. Try again.")
         for address in url.hosts:
             self._at(address)
 
@@ -73,7 +73,9 @@ class Cluster:
         target = (await self._known())[slot]
         if target is None:
             self._is_stale = True
-            raise StoreUnavailable("No server of the Redis cluster has the slot of a key. Try again.")
+            raise StoreUnavailable(
+                "No server of the Redis cluster has the slot of a key. Try again.", cause=self._url.address
+            )
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 replies = await target.send(commands, is_asking=is_asking, more=more)
@@ -103,7 +105,9 @@ class Cluster:
     def _at(self, address: Address) -> Server:
         if address not in self._servers:
             most = self._url.max_connections
-            self._servers[address] = Server(client_of(self._url, address), most, *address)
+            self._servers[address] = Server(
+                client_of(self._url, address), most, self._url.address_of([address]), *address
+            )
         return self._servers[address]
 
     async def _known(self) -> list[Server | None]:
@@ -113,7 +117,7 @@ class Cluster:
         if not self._owners and self._learning is not None:
             await asyncio.wait([self._learning], timeout=server.REQUEST_SECONDS)
         if not self._owners:
-            raise StoreUnavailable(self._why_unknown)
+            raise StoreUnavailable(self._why_unknown.detail, cause=self._why_unknown.cause)
         return self._owners
 
     def _start_learning(self) -> None:
@@ -135,7 +139,7 @@ class Cluster:
         for answer in asyncio.as_completed(asked):
             ranges = await answer
             if isinstance(ranges, StorageError):
-                self._why_unknown = ranges.detail
+                self._why_unknown = ranges
                 continue
             covered = sum(last - first + 1 for first, last, _ in ranges)
             if covered > most:
@@ -171,7 +175,7 @@ async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
     try:
         (reply,) = await asked.send([("CLUSTER", "SLOTS")])
         if isinstance(reply, Exception):
-            return translated(reply)
+            return translated(reply, asked.named)
         return [
             (int(first), int(last), [_address(node, asked) for node in nodes])
             for first, last, *nodes in reply
@@ -180,7 +184,9 @@ async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
     except StorageError as error:
         return error
     except (TypeError, ValueError, LookupError, AttributeError):
-        return StoreUnavailable("A server of the Redis cluster answers with nonsense. Is it a Redis?")
+        return StoreUnavailable(
+            "A server of the Redis cluster answers with nonsense. Is it a Redis?", cause=asked.named
+        )
 
 
 def _address(node: list[Any], asked: Server) -> Address:

@@ -58,7 +58,12 @@ class RedisConnection:
     again: every script may run twice. All methods raise StoreUnavailable, StoreFull or StorageError."""
 
     def __init__(self, url: RedisUrl) -> None:
-        self._place = Cluster(url) if url.kind == "cluster" else Server(client_of(url), url.max_connections)
+        self._address = url.address
+        self._place = (
+            Cluster(url)
+            if url.kind == "cluster"
+            else Server(client_of(url), url.max_connections, url.address)
+        )
         self._max_connections = url.max_connections
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
@@ -253,7 +258,7 @@ class RedisConnection:
         if not isinstance(reply, Exception):
             return reply
         if not is_wrong_type(reply):
-            raise translated(reply) from reply
+            raise translated(reply, self._address) from reply
         self.notices.warn(str(command[1]), "has another type than Spillgate gave it. Delete it.")
         return None
 
@@ -268,7 +273,7 @@ class RedisConnection:
         if isinstance(replies[0], NoScriptError):
             replies = await self._send([("EVAL", source, *words), *then], more)
         if isinstance(replies[0], Exception):
-            raise translated(replies[0]) from replies[0]
+            raise translated(replies[0], self._address) from replies[0]
         return replies
 
 

@@ -1,6 +1,10 @@
 """What a Redis server reports: errors (out of memory: 507), durability, eviction, the schema of its keys."""
 
+import errno
+import os
 import re
+import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +52,8 @@ _FOR_NOW = {
     "MOVED": "its cluster has changed",
     "ASK": "its cluster is moving keys",
 }
+
+_CODES = {*_FOR_NOW, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "CROSSSLOT", "ERR"}
 
 SCHEMA = 2
 """The schema of the keys and of their values."""
@@ -136,8 +142,32 @@ def is_wrong_type(error: Exception) -> bool:
     return "WRONGTYPE" in _CODE.findall(str(error))
 
 
-def translated(error: BaseException) -> StorageError:
-    """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys and addresses."""
+def translated(error: BaseException, address: str) -> StorageError:
+    """`error` is one of DRIVER_ERRORS. Never carries its text: that may hold keys."""
+    failure = _translated(error)
+    failure.cause = f"{_fact(error)}, {address}"
+    return failure
+
+
+def _fact(error: BaseException) -> str:
+    """What failed below the driver: it raises its own errors from those of the system."""
+    names: list[str] = []
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, socket.gaierror):
+            return "name resolution failed"
+        if isinstance(below, OSError) and (number := below.errno or 0) in errno.errorcode:
+            return f"{errno.errorcode[number]} ({os.strerror(number)})"
+        if isinstance(below, ssl.SSLError):
+            return below.reason or "TLS failed"
+        if isinstance(below, RedisTimeout | TimeoutError):
+            names.append("timed out")
+        names += [code for code in _CODE.findall(str(below)) if code in _CODES]
+        below = below.__cause__ or below.__context__
+    return names[0] if names else type(error).__name__
+
+
+def _translated(error: BaseException) -> StorageError:
     denied = any(words in str(error) for words in _DENIED_IN_SCRIPT)
     if denied or isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError):
         return StoreUnavailable(

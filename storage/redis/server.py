@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ResponseError
 
-from domain.errors import StoreBusy, StoreUnavailable
+from domain.errors import StorageError, StoreBusy, StoreUnavailable
 from storage.redis.facts import DRIVER_ERRORS, is_unreachable, translated
 
 T = TypeVar("T")
@@ -39,13 +39,17 @@ it got the last of them."""
 class Server:
     """A server, or the primary that sentinels name. All methods raise StoreUnavailable or StorageError."""
 
-    def __init__(self, client: Redis, max_connections: int, host: str = "", port: int = 0) -> None:
+    def __init__(
+        self, client: Redis, max_connections: int, named: str, host: str = "", port: int = 0
+    ) -> None:
+        """`named` is its address in the log."""
         self.client = client
+        self.named = named
         self.host, self.port = host, port
         self.running = self.waiting = 0
         self._gate = asyncio.Semaphore(max_connections)
         self._is_away = False
-        self._why_away = ""
+        self._why_away = StorageError()
         self._try_at = 0.0
 
     async def send(
@@ -90,12 +94,15 @@ class Server:
 
     async def _within(self, act: Callable[[], Awaitable[T]], more: float) -> T:
         begun = time.monotonic()
-        ends = begun + _seconds_left(begun) + more
+        left = _seconds_left(begun)
         if self._is_away:
-            if begun < self._try_at:
-                raise StoreUnavailable(self._why_away)
+            if begun < self._try_at or left < _LEAST_SECONDS:
+                raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
+        if left < _LEAST_SECONDS:
+            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.", cause=self.named)
+        ends = begun + left + more
         await self._wait_for_connection()
         self.running += 1
         try:
@@ -106,10 +113,10 @@ class Server:
                     # uvloop raises it for a connection that Redis has closed. redis-py does not retry it.
                     done = await act()
         except DRIVER_ERRORS as error:
-            failure = translated(error)
+            failure = translated(error, self.named)
             if is_unreachable(error):
                 self._is_away, self._try_at = True, time.monotonic() + AWAY_SECONDS
-                self._why_away = failure.detail
+                self._why_away = failure
             raise failure from error
         finally:
             self.running -= 1
@@ -129,18 +136,15 @@ class Server:
             async with asyncio.timeout(BUSY_SECONDS):
                 await self._gate.acquire()
         except TimeoutError:
-            raise StoreBusy("Every connection to Redis is busy. Try again.") from None
+            raise StoreBusy("Every connection to Redis is busy. Try again.", cause=self.named) from None
         finally:
             self.waiting -= 1
 
 
 def _seconds_left(now: float) -> float:
-    """Returns what the running request may still wait. Raises StoreUnavailable if that is too little."""
+    """Returns what the running request may still wait; below _LEAST_SECONDS is too little."""
     waited, at = _slow.get()
-    left = REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
-    if left < _LEAST_SECONDS:
-        raise StoreUnavailable("Redis answers too slowly. Try again in a moment.")
-    return left
+    return REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
 
 
 def _note_wait(begun: float, now: float) -> None:

@@ -12,6 +12,7 @@ sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -59,6 +60,17 @@ class RedisUrl:
     max_connections: int = MAX_CONNECTIONS
     allow_eviction: bool = False
     wait_aof: bool = True
+
+    @property
+    def address(self) -> str:
+        """For the log: without user and password."""
+        return self.address_of(self.hosts)
+
+    def address_of(self, hosts: Sequence[tuple[str, int]]) -> str:
+        names = {name: scheme for scheme, name in _KINDS.items() if scheme != "rediss"}
+        scheme = "rediss" if self.kind == "single" and self.tls is not None else names[self.kind]
+        named = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
+        return f"{scheme}://{named}/{self.service or self.db}"
 
 
 def parse_redis_url(url: str) -> RedisUrl:

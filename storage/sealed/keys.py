@@ -33,10 +33,11 @@ _SEALED = re.compile(rf"{PREFIX}{_ID}:[A-Za-z0-9+/]+=*")
 class UnknownKey(StoreUnavailable):
     """Sealed with a key that the key file does not have."""
 
-    def __init__(self) -> None:
+    def __init__(self, key_id: str) -> None:
         super().__init__(
             "This was encrypted with a key that SPILLGATE_STORAGE_KEY_FILE does not have. The operator can "
-            "put the line of that key back into the file."
+            "put the line of that key back into the file.",
+            cause=f"key id {key_id if re.fullmatch(_ID, key_id) else 'unreadable'}",
         )
 
 
@@ -83,6 +84,11 @@ class KeyUses(NamedTuple):
 
 def is_sealed(text: str | None) -> bool:
     return text is not None and text.startswith(PREFIX)
+
+
+def key_id_of(text: str) -> str:
+    """The id in a sealed text."""
+    return text.removeprefix(PREFIX).partition(":")[0]
 
 
 def parse_keys(text: str) -> KeyLines:
@@ -146,7 +152,7 @@ class KeylessStore(StoreAround):
         text = "" if stored is None else stored.tool_arguments or ""
         # Arguments may begin with PREFIX, too. The SHA-256 of a sealed info is that of its sealed text.
         if stored and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == stored.sha256:
-            raise UnknownKey
+            raise UnknownKey(key_id_of(text))
         return stored
 
 
@@ -179,5 +185,5 @@ class KeylessLedger(LedgerAround):
 def _readable(text: str | None) -> str | None:
     # A text may begin with a result that begins with PREFIX.
     if text is not None and _SEALED.fullmatch(text):
-        raise UnknownKey
+        raise UnknownKey(key_id_of(text))
     return text

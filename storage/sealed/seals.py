@@ -52,7 +52,7 @@ class Seals:
         """Raises UnknownKey."""
         key = self.ring.in_force.get(key_id)
         if key is None:
-            raise UnknownKey
+            raise UnknownKey(key_id)
         return key
 
     def seal(self, data: bytes, *about: str, key: StorageKey) -> str:
@@ -74,10 +74,6 @@ def about_info(stored: StoredResult) -> tuple[str, ...]:
     UnicodeEncodeError."""
     shown = replace(stored, tool_arguments=None, sha256="", expires_at=0)
     return "info", msgspec.json.encode(shown).decode()
-
-
-def key_id_of(text: str) -> str:
-    return text.removeprefix(PREFIX).partition(":")[0]
 
 
 def wrap(key: StorageKey, data: bytes, *about: str) -> bytes:

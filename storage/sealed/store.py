@@ -28,8 +28,8 @@ from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultSt
 from domain.results import Durability, StoredResult
 from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
-from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed
-from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, key_id_of, unwrap, wrap
+from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed, key_id_of
+from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, unwrap, wrap
 
 CHUNK = 1 << 16
 NONCE = 12

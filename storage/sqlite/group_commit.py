@@ -55,6 +55,7 @@ class GroupCommit:
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._connection = connection
+        (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
         self._state = state
         self._guard = guard
         self._reserve = reserve
@@ -94,7 +95,7 @@ class GroupCommit:
         while _is_full(outcomes) and self._reserve.spend():
             outcomes = self._committed(deleting)
         deleted = iter(outcomes)
-        return [next(deleted) if job.deletes else _full() for job in jobs]
+        return [next(deleted) if job.deletes else _full(f"ENOSPC, {self._path}") for job in jobs]
 
     def _make_room(self) -> None:
         """Empties the -wal file, whose pages may need the reserve in the database's file."""
@@ -114,9 +115,9 @@ class GroupCommit:
                 return [outcome for change in changes for outcome in self._committed([change])]
             return [unkeepable()]
         except sqlite3.Error as error:
-            return [translated(error) for _ in changes]
+            return [translated(error, self._path) for _ in changes]
         except StorageError as error:
-            return [StoreUnavailable(error.detail) for _ in changes]
+            return [StoreUnavailable(error.detail, cause=error.cause) for _ in changes]
 
     def _transaction(self, changes: Sequence[Change]) -> list[object]:
         connection = self._connection
@@ -148,22 +149,27 @@ def _is_full(outcomes: Sequence[object]) -> bool:
     return bool(outcomes) and all(type(one) is StoreFull for one in outcomes)
 
 
-def _full() -> StoreFull:
-    return StoreFull("The ledger's disk is full. Free space on it and try again.")
+def _full(cause: str) -> StoreFull:
+    return StoreFull("The ledger's disk is full. Free space on it and try again.", cause=cause)
 
 
 def unkeepable() -> InvalidField:
     return InvalidField("A number or a text in it cannot be kept. Use numbers below 2^63 and valid Unicode.")
 
 
-def translated(error: sqlite3.Error) -> StorageError:
+def translated(error: sqlite3.Error, path: str) -> StorageError:
     failure: StorageError
     code = getattr(error, "sqlite_errorcode", 0)
+    cause = f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {path}"
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE):
-        failure = _full()
+        failure = _full(cause)
     elif code & 0xFF == sqlite3.SQLITE_CORRUPT:
-        failure = StoreUnavailable("The ledger's file is damaged. The operator can restore it from a backup.")
+        failure = StoreUnavailable(
+            "The ledger's file is damaged. The operator can restore it from a backup.", cause=cause
+        )
     else:
-        failure = StoreUnavailable("The ledger's database refused. Try again; if it lasts, look at its disk.")
+        failure = StoreUnavailable(
+            "The ledger's database refused. Try again; if it lasts, look at its disk.", cause=cause
+        )
     failure.__cause__ = error
     return failure

@@ -283,7 +283,7 @@ class SqliteLedger(LedgerBase):
         except UNKEEPABLE:
             raise unkeepable() from None
         except sqlite3.Error as error:
-            raise translated(error) from error
+            raise translated(error, str(self._path)) from error
 
     async def _later(self, query: str, values: list[object]) -> list[tuple[Any, ...]]:
         return await self._on_thread(lambda: self._long.execute(query, values).fetchall())
@@ -292,7 +292,7 @@ class SqliteLedger(LedgerBase):
         try:
             return await self._threads.run(read)
         except sqlite3.Error as error:
-            raise translated(error) from error
+            raise translated(error, str(self._path)) from error
 
 
 def _look(connection: sqlite3.Connection, session: Session | None, call: Call, now: int) -> Entered:

@@ -20,7 +20,8 @@ async def test_the_message_names_the_tools_as_the_client_shows_them(client: http
         shell = f'spillgate ask {handle} "what to extract"'
         call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
         assert f"\nCall {call if door.has_tools else shell}.\n" in message, name
-        assert (f"\nIn a shell: {shell}\n" in message) == (door.has_shell and door.has_tools), name
+        told = '\nIn a shell: spillgate ask HANDLE "what to extract"\n'
+        assert (told in message) == (door.has_shell and door.has_tools), name
         assert message.endswith("\ncat in place of ask writes all of it.") == door.has_shell, name
         assert (HANDING_ON in message) == (door.passes_on == "any"), name
         assert (door.needs_search in message.split()) == bool(door.needs_search), name

@@ -375,7 +375,7 @@ async def test_keys_rotate_without_a_restart_and_an_old_one_is_needed_until_its_
         assert "spillgate_storage_keys_missing 1.0" in (await client.get("/metrics")).text
         assert "SPILLGATE_STORAGE_KEY_FILE does not have" in gone.json()["detail"]
         (why,) = [getattr(one, "fields", {})["why"] for one in caplog.records if one.message == "refused"]
-        assert why == gone.json()["detail"]
+        assert why == f"{gone.json()['detail']} Cause: key id one."
         alone = key_lines(two=KEYS["two"])
         for lines, is_told in ((both, False), (alone, True), (both, False), (alone, True)):
             keys.write_text(lines)

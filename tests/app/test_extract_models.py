@@ -318,6 +318,8 @@ async def test_nothing_of_key_or_document_is_logged_or_answered(
         assert (told.status_code, told.json()["status"]) == (200, "fallback")
         assert "s3cr3t" not in told.text + caplog.text
         assert "tulipan" not in caplog.text
+    refuses = [one.fields for one in caplog.records if "refuses every call" in one.getMessage()]  # type: ignore[attr-defined]
+    assert refuses == [{"model": "m", "reason": "the backend refused the key", "status": 401}]
 
 
 async def test_an_extraction_that_is_refused_is_booked_as_failed(serve: Serve, tmp_path: Path) -> None:

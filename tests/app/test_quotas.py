@@ -275,7 +275,7 @@ async def test_who_is_nearly_full_is_named_to_operators_and_to_the_tenant_itself
         await client.delete("/sessions/s-16", headers=by("full"))
         assert await warnings("ops") == []
     said = [record.getMessage() for record in caplog.records if text in record.getMessage()]
-    assert [one.startswith("No longer: ") for one in said] == [False, True]
+    assert [one.startswith("This warning has ended: ") for one in said] == [False, True]
 
 
 async def test_operators_see_what_each_tenant_uses(opened: Callable[..., Any]) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from domain.errors import StoreUnavailable
 from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
 from tests.counts import count
-from tests.redis_server import RedisServer
+from tests.redis_server import RedisServer, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -57,9 +59,54 @@ async def test_a_failed_write_takes_it_back_at_once_and_it_returns(
                     await asyncio.sleep(0.05)
             assert (await store(client)).status_code == 201
             said = [record for record in caplog.records if record.name == "spillgate.readiness"]
-            assert [record.getMessage() for record in said] == ["Not ready.", "Ready again."]
-            assert "Redis" in said[0].fields["why"]  # type: ignore[attr-defined]
+            *down, up = [record.getMessage() for record in said]
+            assert (set(down), up) == ({"Not ready."}, "Ready again.")
+            whys = [record.fields["why"] for record in said[:-1]]  # type: ignore[attr-defined]
+            assert len(set(whys)) == len(whys)
+            assert all(why.endswith(f", {redis.url}.") for why in whys)
             caplog.clear()
+
+
+async def test_the_log_names_the_fact_and_the_address_and_the_caller_is_not_told_them(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = f"127.0.0.1:{free_port()}/0"
+    async with serve(storage_url=f"redis://user:secret@{where}") as client:
+        answers = [await store(client) for _ in range(5)]
+        answers += [await client.get(path) for path in ("/readyz", "/healthz")]
+        assert {one.status_code for one in answers} == {503}
+    assert not any("ECONNREFUSED" in one.text or where in one.text for one in answers)
+    told = [record.fields for record in caplog.records if hasattr(record, "fields")]
+    whys = [fields["why"] for fields in told if "why" in fields]
+    assert set(whys) == {
+        f"Redis cannot be reached. Try again. Cause: ECONNREFUSED (Connection refused), redis://{where}."
+    }
+    assert [fields["code"] for fields in told if "route" in fields] == ["store_unavailable"]
+    assert "secret" not in str(told)
+
+
+async def test_a_locked_ledger_is_told_from_one_that_is_read_only(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve() as client:
+        path = tmp_path / "state" / "ledger.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/readyz")).status_code == 200
+        ledger = client._transport.app.state.runtime.ledger  # type: ignore[attr-defined]
+        while hasattr(ledger, "_inner"):
+            ledger = ledger._inner
+        ledger._writer._connection.execute("PRAGMA query_only = 1")
+        assert (await store(client)).status_code == 503
+        assert (await client.get("/readyz")).status_code == 503
+    whys = [
+        record.fields["why"]  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.getMessage() == "Not ready."
+    ]
+    ends = [why.partition(" Cause: ")[2] for why in whys]
+    assert ends == [f"SQLITE_BUSY, {path}.", f"SQLITE_READONLY, {path}."]
 
 
 class Slow(MemoryStore):
@@ -175,7 +222,7 @@ async def test_what_is_nearly_full_is_said_from_its_beginning_to_its_end(
             sessions -= 1
         assert sessions == 8
     said = [record.getMessage() for record in caplog.records if name in record.getMessage()]
-    assert [one.startswith("No longer: ") for one in said] == [False, True]
+    assert [one.startswith("This warning has ended: ") for one in said] == [False, True]
 
 
 async def test_a_redis_that_is_nearly_full_says_so(serve: Serve, tmp_path: Path) -> None:

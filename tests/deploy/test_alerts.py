@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -24,7 +25,10 @@ EXPRESSIONS = [rule["expr"] for rule in RULES] + [
 METRIC = re.compile(r"\b(?:spillgate|process)_[a-z_]+")
 
 FIRING = {
-    "SpillgateDown": ['up{job="spillgate"} 0x60'],
+    "SpillgateDown": [
+        'up{job="spillgate",instance="a"} 0x60',
+        'up{job="spillgate",instance="b"} 1x60',
+    ],
     "SpillgateNotReady": ["spillgate_ready 0x60"],
     "SpillgateNotKept": ['spillgate_refusing{code="store_full"} 1x60'],
     "SpillgateAllGone": ['up{job="spillgate"} 1 0x60'],
@@ -199,6 +203,58 @@ async def test_the_pager_speaks_within_two_minutes_and_never_after_the_end(
     check_rules(promtool, tmp_path, [{"interval": "15s", "input_series": given, "promql_expr_test": checks}])
 
 
+ONE_PAGE = {
+    "SpillgateNotReady": (
+        'spillgate_ready{instance="a"} 0x40',
+        'spillgate_refusing{instance="a",code="store_unavailable"} 1x40',
+    ),
+    "SpillgateAllGone": ('up{job="spillgate",instance="a"} 0x40', 'up{job="spillgate",instance="b"} 0x40'),
+    "SpillgateStoreNearlyFull": (
+        "spillgate_stored_bytes 85+1x15 100x40",
+        "spillgate_stored_bytes_cap 100x60",
+        'spillgate_refusing{code="store_full"} 0x14 1x40',
+    ),
+}
+"""Series, a value every 15 s, and the alert that names their cause."""
+
+
+@pytest.mark.parametrize("cause", ONE_PAGE)
+async def test_a_cause_pages_once_and_what_fills_pages_before_it_refuses(
+    cause: str, promtool: str, tmp_path: Path
+) -> None:
+    series = [dict(zip(("series", "values"), one.split(" ", 1), strict=True)) for one in ONE_PAGE[cause]]
+    also = {"series": 'up{job="spillgate",instance="c"}', "values": "1x60"}
+    firing = 'group by (alertname) (ALERTS{alertstate="firing"})'
+    alone = [{"labels": f'{{alertname="{cause}"}}', "value": 1}]
+    checks = [{"expr": firing, "eval_time": f"{at}s", "exp_samples": alone} for at in (180, 210, 225)]
+    given = series if cause == "SpillgateAllGone" else [*series, also]
+    check_rules(promtool, tmp_path, [{"interval": "15s", "input_series": given, "promql_expr_test": checks}])
+
+
+async def test_only_results_that_are_refused_page(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the reading of what was encrypted with a key that the file does not have."""
+    monkeypatch.setattr("app.files.LOOK_SECONDS", 0.0)
+    keys = tmp_path / "keys"
+    keys.write_text(f"one:{'1' * 64}\n")
+    keys.chmod(0o600)
+
+    async def refusing(client: httpx.AsyncClient) -> bool:
+        text = (await client.get("/metrics")).text
+        return 'spillgate_refusing{code="store_unavailable"} 1.0' in text
+
+    async with serve(storage_key_file=keys) as client:
+        result = {"tool_name": "t", "content": "a line\n" * 3000}
+        handle = (await client.post("/results", json=result)).json()["handle"]
+        keys.write_text(f"two:{'2' * 64}\n")
+        assert (await client.get(f"/results/{handle}/content")).status_code == 503
+        assert not await refusing(client)
+        shutil.rmtree(tmp_path / "state" / "tool_output")
+        assert (await client.post("/results", json=result)).status_code == 503
+        assert await refusing(client)
+
+
 async def test_what_is_nearly_full_does_not_page_again_for_a_percent(promtool: str, tmp_path: Path) -> None:
     alert = "SpillgateStoreNearlyFull"
     given = [
@@ -206,17 +262,19 @@ async def test_what_is_nearly_full_does_not_page_again_for_a_percent(promtool: s
         {"series": "spillgate_stored_bytes_cap", "values": "100x60"},
     ]
     labels = f'{{alertname="{alert}"}}'
-    checks = [firing_at(alert, 60 * at, labels) for at in range(6, 33)]
-    checks += [firing_at(alert, 60 * at, None) for at in (*range(5), *range(34, 55))]
+    checks = [firing_at(alert, 60 * at, labels) for at in range(1, 33)]
+    checks += [firing_at(alert, 60 * at, None) for at in (0, *range(34, 55))]
     check_rules(promtool, tmp_path, [{"interval": "1m", "input_series": given, "promql_expr_test": checks}])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_each_alert_names_a_section_of_the_documentation(rule: dict[str, Any]) -> None:
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
-    slugs = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    assert not anchor or anchor in slugs
+def test_each_alert_has_a_row_in_the_runbook() -> None:
+    assert {rule["annotations"]["runbook"] for rule in RULES} == {"docs/operations.md#alerts"}
+    page = (ROOT / "docs/operations.md").read_text()
+    section = page.partition("\n### Alerts\n")[2].partition("\n## ")[0]
+    named = [
+        name for row in re.findall(r"^\| (`Spill[^|]+)\|", section, re.MULTILINE) for name in row.split(", ")
+    ]
+    assert sorted(one.strip(" `") for one in named) == sorted(rule["alert"] for rule in RULES)
 
 
 def test_the_ports_that_are_scraped_are_those_of_the_pods() -> None:

@@ -343,7 +343,9 @@ async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
         hook, input=sent, env={**environ, "SPILLGATE_URL": shell.url}, capture_output=True
     )
     message = json.loads(hooked.stdout)["reason"]
-    line = message.partition("In a shell: ")[2].partition("\n")[0].replace("what to extract", "number 777")
+    handle = message.partition('(handle = "')[2].partition('"')[0]
+    line = message.partition("In a shell: ")[2].partition("\n")[0].replace("HANDLE", handle)
+    line = line.replace("what to extract", "number 777")
     assert (str(folder) in line) is not is_on_path
     asked = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (0, "")

@@ -412,6 +412,6 @@ async def test_a_message_calls_the_command_as_the_shell_of_the_agent_does(client
     program = "env SPILLGATE_URL=http://127.0.0.1:9000 /opt/x/bin/spillgate"
     answer = await client.post("/hooks/claude-code", params={"shell": program}, json=sent)
     text = answer.json()["hookSpecificOutput"]["updatedToolOutput"]["content"]
-    assert f"In a shell: {program} ask session-" in text
+    assert f'In a shell: {program} ask HANDLE "what' in text
     refused = await client.post("/hooks/claude-code", params={"shell": "a\nb"}, json=sent)
     assert refused.status_code == 422

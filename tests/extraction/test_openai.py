@@ -117,6 +117,8 @@ async def test_a_failure_has_its_class_and_a_reason_of_ours(
             await model_of(backend, connections).complete(PROMPT)
         assert (type(caught.value), caught.value.detail) == (kind, detail)
         assert KEY not in repr(caught.value)
+        if name == "bad_key":
+            assert vars(caught.value)["status"] == 401
         await connections.aclose()
         assert await backend.idle()
 

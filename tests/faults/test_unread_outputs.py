@@ -119,7 +119,7 @@ async def test_an_export_that_is_not_read_delays_no_stop(tmp_path: Path, target:
             for _ in range(5):
                 assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).is_success
             assert await ended(process) == 0
-    assert "The accounting export does not end." in log.read_text()
+    assert "Lines of SPILLGATE_ACCOUNTING_EXPORT are lost." in log.read_text()
 
 
 async def test_a_fifo_gets_the_entries_once_it_has_a_reader(tmp_path: Path) -> None:

@@ -275,7 +275,8 @@ async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
     shell = SHELLS[case.client]
 
     def asks(asked: Asked) -> Call:
-        line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0]
+        handle = asked.results[-1].partition('(handle = "')[2].partition('"')[0]
+        line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0].replace("HANDLE", handle)
         return shell(line.replace("what to extract", "Where is the tulip kept?"))
 
     with ScriptedModel() as model:

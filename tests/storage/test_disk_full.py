@@ -47,8 +47,9 @@ async def test_a_short_write_and_then_no_space_is_full(
     store = open_at(tmp_path, clock, files)
     files.room = room
     if room < size + 400:
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFull) as full:
             await put(store, b"x" * size, clock())
+        assert full.value.cause == f"ENOSPC, {tmp_path}"
         assert left_in(tmp_path) == []
         assert await store.stored_bytes() == 0
     files.room = 1 << 40
