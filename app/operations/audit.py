@@ -4,16 +4,16 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import structs
-from starlette.types import Scope
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
-from app.edge.request_body import RequestBody
 from app.operations.line_writer import LineWriter, Losses, opened
 
 SETTING = "SPILLGATE_AUDIT"
@@ -36,6 +36,14 @@ class Touched:
     handles: tuple[str, ...] = ()
     tenant: str | None = None
     code: str | None = None
+
+
+class Exchanged(Protocol):
+    """What went over the wire: the bytes of both bodies; `status` 0: nothing was answered."""
+
+    received: int
+    sent: int
+    status: int
 
 
 class AuditLine(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +110,7 @@ class Audit:
         return self._lines.dropped
 
     def write_request(
-        self, scope: Scope, body: RequestBody, touched: Touched, route: str, address: str
+        self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str
     ) -> None:
         """A line for each result that the request made or read, else one. `route` is its method and the
         template of its path."""
@@ -117,9 +125,9 @@ class Audit:
             session_id=logged.get("session_id"),
             route=route,
             handle=None,
-            bytes=body.sent,
-            bytes_received=body.received,
-            status=body.status or NOT_ANSWERED,
+            bytes=exchanged.sent,
+            bytes_received=exchanged.received,
+            status=exchanged.status or NOT_ANSWERED,
             code=touched.code,
             address=address,
             request_id=logged["request_id"],

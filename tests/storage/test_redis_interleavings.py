@@ -88,7 +88,7 @@ def server(redis_server: RedisServer) -> Iterator["Redis"]:
 
 def connected(explorer: Explorer) -> RedisConnection:
     found = RedisConnection(parse_redis_url("redis://127.0.0.1"))
-    found._place = Server(Client(explorer), 64)  # type: ignore[arg-type]
+    found._place = Server(Client(explorer), 64, "redis")  # type: ignore[arg-type]
     found._facts = ServerFacts(False, None, "noeviction", 0, can_wait=False)
     return found
 
