@@ -81,7 +81,7 @@ async def test_bypassed_tools_are_never_truncated(serve: Any) -> None:
 
 
 async def test_a_head_that_is_all_of_it_gives_way_to_the_handle_message(client: httpx.AsyncClient) -> None:
-    text = "few words " * 100
+    text = "few words " * 150
     told = await post(client, text, policy={"on_oversize": "truncate", "max_chars": 500})
     assert (told["outcome"], told["trigger"]) == ("store", "size_cap")
     assert told["content"].startswith("Tool output is too large (")

@@ -153,7 +153,7 @@ async def test_data_beyond_the_cap_is_not_queried(
 ) -> None:
     assert queries.MAX_DATA_BYTES == 33_554_432
     monkeypatch.setattr(queries, "MAX_DATA_BYTES", 20_000)
-    await refused(client, await keep(client, " " * 19_999 + "[]"), "@", "not_queryable", "up to 20,000 can")
+    await refused(client, await keep(client, f"[{'1,' * 10_000}1]"), "@", "not_queryable", "up to 20,000 can")
 
 
 @pytest.fixture

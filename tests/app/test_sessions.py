@@ -208,7 +208,7 @@ async def test_at_its_bound_the_ledger_sums_up_its_oldest_entries_and_takes_ever
             assert (await store(client, f"s-{number // 5}")).status_code == 201
             clock.pass_seconds(300)
         kept = (await client.get("/accounting/entries")).json()["entries"]
-        assert 1 < len(kept) < 30
+        assert 1 <= len(kept) < 30
         summary = (await client.get("/accounting/summary?group_by=tool_name")).json()
         assert summary["total"]["entries"] == 60
         assert summary["total"]["tokens_saved"] > 59 * kept[0]["tokens_saved"]
