@@ -54,15 +54,13 @@ async def govern(
     if result.policy is not None:
         rt.policies.check_request(result.policy)
     model, entered = await _entered(result, rt)
-    session = entered.session
-    policy = rt.policies.policy(result.tool_name, session.policy, result.policy, result.door)
-    budget = session.budget(model.window, model.enforce)
+    policy = rt.policies.policy(result.tool_name, entered.session.policy, result.policy, result.door)
+    budget = entered.session.budget(model.window, model.enforce)
     body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, detector_of(rt, policy))
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
-        measured = MeasuredResult(result, session, model, policy, body, measure, None, budget)
-        is_viewed = body.is_viewed
-        if is_viewed or body.has_secrets:
+        measured = MeasuredResult(result, entered.session, model, policy, body, measure, None, budget)
+        if (is_viewed := body.is_viewed) or body.has_secrets:
             measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
             policy = measured.policy
         call = _Governing(measured, rt, started, entered.warning, hold)

@@ -206,12 +206,9 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
         excerpts.add(shown[0])
     if excerpts.is_empty:
         return _too_little_room(data, chosen.first[0], total, max_bytes)
-    if has_literal:
-        tail = _literals_tail(quoted, index, shown)
-    else:
-        tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
-    body = head + excerpts.text(_note(ranked, shown[0])) + tail
-    return _complete(body, total, max_bytes)
+    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
+    tail = _literals_tail(quoted, index, shown) if has_literal else tail
+    return _complete(head + excerpts.text(_note(ranked, shown[0])) + tail, total, max_bytes)
 
 
 def _note(ranked: Ranked, first: Passage) -> str:

@@ -60,7 +60,7 @@ QUESTIONS = [
     (PATHS, "How many files end in .txt?", "\n600\n"),
     (PATHS, "Which file has the longest name?", "x" * 25),
     (RECORDS, "How many workers failed?", f"\n{sum(n % 11 == 2 for n in range(1500))}\n"),
-    ("The ferry leaves at noon.\nIt is late, as ever, and nobody knows why.\n" * 300,
+    ("The ferry leaves at noon.\nIt is late, as ever, for a reason that is not known.\n" * 300,
      "How many lines contain ferry?", "\n300\n"),
     (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
 ]  # fmt: skip
