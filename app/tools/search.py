@@ -273,7 +273,7 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
 
 def _near(index: "PassageIndex", word: str) -> str:
     # With the other strategies, a twentieth of the start (bench/README.md, start).
-    from extraction.retrieve.ranking import similar_words
+    from extraction.retrieve.words import similar_words
 
     if count := index.count(word):
         return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."

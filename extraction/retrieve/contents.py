@@ -7,7 +7,7 @@ from content.kind import Kind
 from content.source import Source
 from content.text import count_of
 from extraction.retrieve.instruction import ParsedInstruction
-from extraction.retrieve.ranking import stem
+from extraction.retrieve.words import stem
 
 _ASKS = re.compile(
     r"\b(?:which|what|list|how many|all|name|welche|was|qué|cuáles|quels|quelles|quali|quais)\b|哪些|什么",

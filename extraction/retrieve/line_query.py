@@ -12,7 +12,7 @@ from content.relation import text_of
 from content.source import Source
 from extraction.retrieve.asking import EXTENT, is_of_asking, words_of
 from extraction.retrieve.instruction import ParsedInstruction
-from extraction.retrieve.ranking import stem
+from extraction.retrieve.words import stem
 
 _KINDS = (Kind.LOG, Kind.LISTING, Kind.GREP)
 _READ_BYTES = 1 << 20

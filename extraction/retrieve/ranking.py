@@ -3,19 +3,17 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
-from itertools import islice
 
 from content.formats.format import Passage
 from content.formats.markup import TAG
 from content.formats.unseen import is_seen
 from content.kind import Kind
-from extraction.retrieve.asking import is_of_asking
-from extraction.retrieve.index import Likeness, PassageIndex, is_pair
+from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
-from extraction.retrieve.pinyin import spellings
+from extraction.retrieve.words import SHORT, Vocabulary, as_spelled, stem
 
 # Weights, measured on questions about recorded results: see the table in `bench/measured.md`. Half or twice a
 # weight changes one answer in a hundred.
@@ -43,10 +41,8 @@ _OF_ROWS = (Kind.CSV, Kind.LISTING)
 _POOL = 600
 _LOOKED_AT = 200
 _LINE_BYTES = 200
-_SHORT = 4
 _FEW_WORDS = 20
 
-_SUFFIX = re.compile(r"(?:ing|ed|ies|es|s|ly|y|ions?|ments?)\Z")
 _Form = tuple[str, re.Pattern[str], re.Pattern[str], float]
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalpha())
 
@@ -57,7 +53,7 @@ class Hit:
 
     passage: Passage
     score: float
-    held: frozenset[str]
+    words: frozenset[str]
     """The words of the instruction that it holds, one for all forms and synonyms of a word."""
     exact: frozenset[str] = frozenset()
     """The quoted texts, identifiers and numbers of the instruction that it holds as they are written."""
@@ -66,10 +62,6 @@ class Hit:
     is_short: bool = False
     """It has few words besides markup."""
 
-    @property
-    def words(self) -> int:
-        return len(self.held)
-
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
@@ -77,7 +69,7 @@ class Ranked:
 
     hits: list[Hit]
     absent: tuple[str, ...]
-    words: int
+    word_count: int
     """The number of different words of the instruction."""
     is_by_meaning: bool = False
     """The best passage was found by its meaning, which stands out from that of all others."""
@@ -91,14 +83,18 @@ class Ranked:
         about."""
         if len(self.hits) < 2 or self.hits[1].score <= _LEAD * self.hits[0].score:
             return True
-        return bool(self.hits[0].held & self.alone)
+        return bool(self.hits[0].words & self.alone)
 
     @property
     def is_weak(self) -> bool:
         """True if the best passage holds at most half of the words, does not lead, and was not found by its
         meaning."""
-        few_words = self.words > 1 and 2 * self.hits[0].words <= self.words if self.hits else False
-        return few_words and not self.is_by_meaning and not self.leads
+        has_few = bool(self.hits) and self.word_count > 1 and not self.has_most(self.hits[0])
+        return has_few and not self.is_by_meaning and not self.leads
+
+    def has_most(self, hit: Hit) -> bool:
+        """True if the passage holds more than half of the words."""
+        return 2 * len(hit.words) > self.word_count
 
     @property
     def worth_showing(self) -> list[Hit]:
@@ -107,54 +103,54 @@ class Ranked:
             return []
         best, *others = self.hits
         least = (_NEAR_WEAK if self.is_weak else _NEAR_BEST) * best.score
-        is_sure = 2 * best.words > self.words
+        is_sure = self.has_most(best)
         worth = [
             hit
             for hit in others
-            if hit.score >= (_NEAR_FEWER * best.score if is_sure and hit.held < best.held else least)
+            if hit.score >= (_NEAR_FEWER * best.score if is_sure and hit.words < best.words else least)
         ]
-        if 2 * best.words <= self.words and not best.is_labelled:
+        if not is_sure and not best.is_labelled:
             worth = [*(hit for hit in others if hit.is_labelled)][:1] + worth
         return [best, *worth, *self._others_exact(worth)]
 
     def _others_exact(self, worth: list[Hit]) -> list[Hit]:
         """For each exact text that neither the best passage nor these hold the best that holds it."""
-        held = self.hits[0].exact.union(*(hit.exact for hit in worth))
-        found = []
+        shown = self.hits[0].exact.union(*(hit.exact for hit in worth))
+        others = []
         for hit in self.hits:
-            if not hit.exact <= held:
-                found.append(hit)
-                held |= hit.exact
-        return found
+            if not hit.exact <= shown:
+                others.append(hit)
+                shown |= hit.exact
+        return others
 
     def for_each(self, words: Iterable[str]) -> list[Hit]:
         """For each exact text, and for each of these words, that the best passage does not hold the best that
         holds it."""
         if not self.hits:
             return []
-        held = self.hits[0].held
-        found = self._others_exact([])
+        shown = self.hits[0].words
+        others = self._others_exact([])
         for word in words:
-            hit = next((hit for hit in self.hits if word in hit.held), None)
-            if hit is not None and word not in held:
-                found.append(hit)
-                held |= hit.held
-        return found
+            hit = next((hit for hit in self.hits if word in hit.words), None)
+            if hit is not None and word not in shown:
+                others.append(hit)
+                shown |= hit.words
+        return others
 
     def beside(self, passages: Sequence[Passage]) -> list[Passage]:
         """The nearest of `passages`, around the best one, for each word that it does not hold."""
         best = self.hits[0]
-        held = best.held
+        shown = best.words
         near = sorted(
             (hit for hit in self.hits if hit.passage in passages),
             key=lambda hit: abs(hit.passage.start - best.passage.start),
         )
-        found = []
+        beside = []
         for hit in near:
-            if not hit.held <= held:
-                found.append(hit.passage)
-                held |= hit.held
-        return found
+            if not hit.words <= shown:
+                beside.append(hit.passage)
+                shown |= hit.words
+        return beside
 
 
 def rank(
@@ -162,68 +158,18 @@ def rank(
 ) -> Ranked:
     """`data` is what the index was built from. Reads at most a few hundred passages of it; patterns are
     matched against all of it. `likeness` is that of an embedding model, None to rank by words alone."""
-    spelled = {word: _spelled(index, word) for word in (*instruction.words, *instruction.exact)}
-    words = [one for word in instruction.words for one in spelled[word]]
-    exact = [
-        one for word in instruction.exact for one in spelled[word] if not one.isalnum() or index.count(one)
-    ]
-    instruction = replace(instruction, words=tuple(words), exact=tuple(exact))
-    counts = {word: count for word in instruction.words if (count := index.count(word))}
-    needed = [
-        word
-        for word in instruction.words
-        if instruction.needs(word.lower()) and (word in counts or not is_of_asking(word))
-    ]
-    absent = [word for word in needed if word not in counts]
-    near = {word: similar_words(index, word) for word in absent}
-    counts |= {found: max(1, index.count(found)) for founds in near.values() for found in founds}
-    scores: defaultdict[int, float] = defaultdict(float)
-    for phrases, weight in (
-        ([word for word in instruction.words if word in counts], 1.0),
-        (instruction.phrases, _PHRASE),
-        (instruction.exact, _EXACT),
-        (instruction.alternatives, _ALTERNATIVE),
-        ([other for other in synonyms(absent) if index.count(other)], _INSTEAD),
-        ([found for founds in near.values() for found in founds], _SIMILAR),
-    ):
-        for number, score in index.rank(phrases, _POOL).items():
-            scores[number] += weight * score
-    for number, score in _matching(index, instruction, data):
-        scores[number] += score
-    _spread(scores, len(index.passages))
-    # The names of a table's columns are shown above its rows.
+    instruction = as_spelled(index, instruction)
     header = data[: index.header_end].decode("utf-8", "replace").lower()
-    asked = _concepts(word for word in needed if stem(word) not in header)
-    for word in _across_words(instruction.words, counts):
-        asked.pop(word, None)
-        near.pop(word, None)
-    stands_for = asked | {found: asked[word] for word, founds in near.items() for found in founds}
-    instead = set()
-    for word in [word for word in instruction.words if word not in counts]:
-        for other in synonyms([word]):
-            if count := index.count(other):
-                instead.add(word)
-                counts[other] = count
-                if word in asked:
-                    stands_for.setdefault(other, asked[word])
-    look = _look(index, data, instruction, counts, stands_for)
-    if instruction.about_whole and 0 in scores:
-        scores[0] *= 1 + _HEAD
-    for number in [one for one in scores if index.passages[one].end <= index.header_end]:
-        # The header of a table is shown above its rows.
-        del scores[number]
+    vocabulary = Vocabulary.of(index, instruction, header)
+    scores = _scores(index, instruction, vocabulary, data)
+    look = _look(index, data, instruction, vocabulary)
     hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
-    known = {word.lower() for word in counts} | {word.lower() for word, found in near.items() if found}
-    missing = (word.lower() for word in absent if near.get(word) == () and word not in instead)
-    names = (
-        {word.lower() for word in instruction.names} if index.kind not in _OF_ROWS else set(asked.values())
-    )
     ranked = Ranked(
         _varied(hits, data),
-        tuple(dict.fromkeys(word for word in missing if word not in known)),
-        max(len(set(asked.values())), 1),
-        alone=frozenset(asked[word] for word in asked if asked[word] in names and counts.get(word) == 1),
+        vocabulary.missing,
+        vocabulary.size,
+        alone=_alone(index, instruction, vocabulary),
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked
@@ -231,38 +177,39 @@ def rank(
     return _fused(ranked, like, likeness, lambda hits: _with_exact(hits, instruction, data), index)
 
 
-def _concepts(words: Iterable[str]) -> dict[str, str]:
-    """For each word the first of the words that mean the same: its forms and its synonyms."""
-    concepts: dict[str, str] = {}
-    first_of: dict[str, str] = {}
-    for word in words:
-        same = next((concepts[other] for other in synonyms([word]) if other in concepts), word.lower())
-        concepts[word] = first_of.setdefault(stem(word), same)
-    return concepts
+def _scores(
+    index: PassageIndex, instruction: ParsedInstruction, vocabulary: Vocabulary, data: bytes
+) -> dict[int, float]:
+    """The scores of passages, by their numbers: of words, of patterns, of neighbours."""
+    scores: defaultdict[int, float] = defaultdict(float)
+    for phrases, weight in (
+        ([word for word in instruction.words if word in vocabulary.counts], 1.0),
+        (instruction.phrases, _PHRASE),
+        (instruction.exact, _EXACT),
+        (instruction.alternatives, _ALTERNATIVE),
+        ([other for other in synonyms(vocabulary.absent) if index.count(other)], _INSTEAD),
+        ([other for others in vocabulary.similar.values() for other in others], _SIMILAR),
+    ):
+        for number, score in index.rank(phrases, _POOL).items():
+            scores[number] += weight * score
+    for number, score in _matching(index, instruction, data):
+        scores[number] += score
+    _spread(scores, len(index.passages))
+    if instruction.about_whole and 0 in scores:
+        scores[0] *= 1 + _HEAD
+    # The header of a table is shown above its rows.
+    return {
+        number: score for number, score in scores.items() if index.passages[number].end > index.header_end
+    }
 
 
-def _across_words(words: Sequence[str], present: Collection[str]) -> list[str]:
-    """The pairs of characters that the data does not hold beside one that it holds, in a script without
-    spaces: they are the end of one word and the beginning of the next."""
-    ends = {word[-1] for word in present if is_pair(word)}
-    begins = {word[0] for word in present if is_pair(word)}
-    return [
-        word
-        for word in words
-        if is_pair(word) and word not in present and (word[0] in ends or word[1] in begins)
-    ]
-
-
-def _spelled(index: PassageIndex, word: str) -> list[str]:
-    """A number as the data writes it, with commas between thousands or without. One with commas that the data
-    has in neither way is several numbers; those of one or two digits say little. Any other word as it is."""
-    digits = word.replace(",", "")
-    if not digits.isdecimal():
-        return [word]
-    other = digits if "," in word else f"{int(digits):,}"
-    if other == word or index.count(word):
-        return [word]
-    return [other] if index.count(other) else [part for part in word.split(",") if len(part) > 2]
+def _alone(index: PassageIndex, instruction: ParsedInstruction, vocabulary: Vocabulary) -> frozenset[str]:
+    concepts = vocabulary.concepts
+    is_of_rows = index.kind in _OF_ROWS
+    names = set(concepts.values()) if is_of_rows else {name.lower() for name in instruction.names}
+    return frozenset(
+        concept for word, concept in concepts.items() if concept in names and vocabulary.counts.get(word) == 1
+    )
 
 
 def _matching(
@@ -275,9 +222,9 @@ def _matching(
         at = 0
         while at < len(data):
             end = min(at + _SEARCHED, len(data))
-            found = pattern.find(data, at, end)
-            if found >= 0:
-                numbers.append(index.at(found))
+            match = pattern.find(data, at, end)
+            if match >= 0:
+                numbers.append(index.at(match))
                 at = index.passages[numbers[-1]].end
             else:
                 at = end if end == len(data) else end - _LONGEST_MATCH
@@ -298,57 +245,47 @@ def _spread(scores: defaultdict[int, float], count: int) -> None:
 
 
 def _look(
-    index: PassageIndex,
-    data: bytes,
-    instruction: ParsedInstruction,
-    counts: dict[str, int],
-    stands_for: dict[str, str],
+    index: PassageIndex, data: bytes, instruction: ParsedInstruction, vocabulary: Vocabulary
 ) -> Callable[[int, float], Hit]:
     """Returns what scores a passage: by the words that share a line, by a word that labels the value behind
-    it, and by a value of the kind that the instruction asks for. `stands_for` names the word of the
-    instruction that a counted word stands for, if it needs one."""
+    it, and by a value of the kind that the instruction asks for."""
     total, value, is_page = len(index.passages), instruction.value, index.kind is Kind.HTML
     is_text = index.kind is Kind.TEXT
+    concept_of = vocabulary.concept_of
     words: list[tuple[_Form, str]] = [
-        ((*_forms(word), math.log(1 + total / count)), stands_for.get(word, ""))
-        for word, count in counts.items()
+        ((*_forms(word), math.log(1 + total / count)), concept_of.get(word, ""))
+        for word, count in vocabulary.counts.items()
     ]
 
     def hit(number: int, score: float) -> Hit:
         passage = index.passages[number]
         piece = data[max(passage.start, index.header_end) : passage.end]
         text = (TAG.sub(b" ", piece) if is_page else piece).decode("utf-8", "replace").lower()
-        held = [(word, asked) for word, asked in words if word[0] in text]
-        present = [word for word, _ in held]
-        score += _ONE_LINE * max(_worth(line, present) for line in text.split("\n"))
+        present = [(word, concept) for word, concept in words if word[0] in text]
+        forms = [word for word, _ in present]
+        score += _ONE_LINE * max(_worth(line, forms) for line in text.split("\n"))
         if value is not None and value.search(text):
             score *= 1 + _VALUE
-        asked_words = frozenset(asked for word, asked in held if asked and word[1].search(text))
-        is_labelled = is_text and _is_labelled(text, held)
-        return Hit(passage, score, asked_words, frozenset(), is_labelled, len(text.split()) < _FEW_WORDS)
+        concepts = frozenset(concept for word, concept in present if concept and word[1].search(text))
+        is_labelled = is_text and _is_labelled(text, present)
+        return Hit(passage, score, concepts, frozenset(), is_labelled, len(text.split()) < _FEW_WORDS)
 
     return hit
 
 
 def _worth(line: str, words: list[_Form]) -> float:
     """Sums the weights of the words in a line. A word that labels the value behind it counts twice."""
-    found = sum(
+    weights = sum(
         weight * (2 if label.search(line) else 1)
         for bare, form, label, weight in words
         if bare in line and form.search(line)
     )
-    return found / (1 + len(line) / _LINE_BYTES)
+    return weights / (1 + len(line) / _LINE_BYTES)
 
 
-def _is_labelled(text: str, held: list[tuple[_Form, str]]) -> bool:
-    labels = [word[2] for word, asked in held if asked]
+def _is_labelled(text: str, words: list[tuple[_Form, str]]) -> bool:
+    labels = [word[2] for word, concept in words if concept]
     return any(label.match(line.lstrip()) for line in text.split("\n") for label in labels)
-
-
-def stem(word: str) -> str:
-    """The word in lower case without an English ending."""
-    bare = _SUFFIX.sub("", word.lower())
-    return bare if len(bare) >= _SHORT else word.lower()
 
 
 def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
@@ -356,7 +293,7 @@ def _forms(word: str) -> tuple[str, re.Pattern[str], re.Pattern[str]]:
     `"stem" = 3`. All three are for text in lower case."""
     bare = stem(word)
     form = re.escape(bare)
-    if len(bare) < _SHORT and bare.isascii():
+    if len(bare) < SHORT and bare.isascii():
         form = rf"(?<![^\W_]){form}(?![^\W_])"
     return bare, re.compile(form), re.compile(rf"{form}\w{{0,4}}[\"'\]]{{0,2}}\s{{0,3}}[:={{]")
 
@@ -383,14 +320,14 @@ def _with_exact(hits: list[Hit], instruction: ParsedInstruction, data: bytes) ->
     every = frozenset[str]().union(*(hit.exact for hit in hits))
     least = len(every) if any(hit.exact == every for hit in hits) else 1
     holding = [hit for hit in hits if len(hit.exact) >= least]
-    words = max(hit.words for hit in holding)
+    words = max(len(hit.words) for hit in holding)
     best = max(holding, key=lambda hit: hit.score)
-    kept = [hit for hit in hits if len(hit.exact) >= least or hit.words > words]
+    narrowed = [hit for hit in hits if len(hit.exact) >= least or len(hit.words) > words]
     beside = (
         hit for hit in hits if best.passage.start == hit.passage.end or hit.passage.start == best.passage.end
     )
     share = _NEIGHBOURS[0][1] * best.score
-    return [*kept, *(replace(hit, score=max(hit.score, share)) for hit in beside if hit not in kept)]
+    return [*narrowed, *(replace(hit, score=max(hit.score, share)) for hit in beside if hit not in narrowed)]
 
 
 def _as_written(text: str) -> re.Pattern[str]:
@@ -402,12 +339,12 @@ def _as_written(text: str) -> re.Pattern[str]:
 def _varied(hits: list[Hit], data: bytes) -> list[Hit]:
     """Best first. A passage that differs from better ones only in digits and signs loses score each time.
     Passages with less than 0.15 of the best score are left out."""
-    seen: Counter[bytes] = Counter()
+    times: Counter[bytes] = Counter()
     varied = []
     for hit in sorted(hits, key=lambda hit: -hit.score):
         letters = data[hit.passage.start : hit.passage.end].translate(None, _NO_LETTERS)
-        varied.append(replace(hit, score=hit.score * _SAME_AGAIN ** seen[letters]))
-        seen[letters] += 1
+        varied.append(replace(hit, score=hit.score * _SAME_AGAIN ** times[letters]))
+        times[letters] += 1
     least = _LEAST_SHARE * max((hit.score for hit in varied), default=0.0)
     return sorted((hit for hit in varied if hit.score >= least), key=lambda hit: -hit.score)
 
@@ -422,60 +359,16 @@ def _fused(
     """Reciprocal rank fusion of the order by words and the order by meaning, `like`. Each order weighs as
     much as its best is worth: the share of the words that it holds, and whether it stands out."""
     by_words = {hit.passage: number for number, hit in enumerate(ranked.hits)}
-    share = ranked.hits[0].words / ranked.words if ranked.hits else 0.0
+    share = len(ranked.hits[0].words) / ranked.word_count if ranked.hits else 0.0
     weight = _OUTSTANDING if likeness.stands_out else _ORDINARY
 
     def score(passage: Passage) -> float:
         in_words, in_meaning = by_words.get(passage), likeness.places.get(index.at(passage.start))
-        found = 0.0 if in_words is None else share / (_FUSION + in_words)
-        return found if in_meaning is None else found + weight / (_FUSION + in_meaning)
+        by_word = 0.0 if in_words is None else share / (_FUSION + in_words)
+        return by_word if in_meaning is None else by_word + weight / (_FUSION + in_meaning)
 
     every = narrowed([*ranked.hits, *(hit for hit in like if hit.passage not in by_words)])
     hits = sorted((replace(hit, score=score(hit.passage)) for hit in every), key=lambda hit: -hit.score)
     hits = [hit for hit in hits if hit.score >= _LEAST_SHARE * hits[0].score]
     best = likeness.places.get(index.at(hits[0].passage.start))
     return replace(ranked, hits=hits, is_by_meaning=likeness.stands_out and best == 0)
-
-
-_SHORTEST = 4
-_SHORTEST_PART = 3
-_MOST = 8
-_NEAR_WORDS = 2000
-_LAST = "\U0010ffff"
-
-
-def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
-    """At most eight words or phrases that the data holds: of a name in Chinese data its characters."""
-    if word[:1].isupper() and word.isascii() and index.is_chinese:
-        return tuple(islice((one for one in spellings(word) if index.count(one)), _MOST))
-    word = word.lower()
-    if len(word) < _SHORTEST or not word.isalpha():
-        return ()
-    cuts = range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1)
-    found = [two for at in cuts if index.count(two := f"{word[:at]} {word[at:]}")]
-    if len(word) > _SHORTEST:
-        found += [other for other in sorted(_mistyped(word)) if index.count(other)]
-        near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _NEAR_WORDS)
-        bare = _SUFFIX.sub("", word)
-        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(bare, other)]
-    found += index.words_from(word, word + _LAST, _MOST)
-    return tuple(dict.fromkeys(found))[:_MOST]
-
-
-def _mistyped(word: str) -> set[str]:
-    """The word without one letter, or with two adjacent letters swapped."""
-    dropped = {word[:at] + word[at + 1 :] for at in range(len(word))}
-    return dropped | {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)} - {
-        word
-    }
-
-
-def _is_one_edit(one: str, other: str) -> bool:
-    """True if the words differ by one inserted, deleted or replaced letter."""
-    short, long = sorted((one, other), key=len)
-    if len(long) - len(short) > 1:
-        return False
-    same = 0
-    while same < len(short) and short[same] == long[same]:
-        same += 1
-    return short[same:] == long[same + 1 :] or short[same + 1 :] == long[same + 1 :]

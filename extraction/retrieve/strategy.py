@@ -25,8 +25,9 @@ from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.literals import Literal, literals
-from extraction.retrieve.ranking import Ranked, rank, stem
+from extraction.retrieve.ranking import Hit, Ranked, rank
 from extraction.retrieve.suggested_query import Suggested, asks_for_rows, suggested_query
+from extraction.retrieve.words import stem
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -213,7 +214,7 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
 
 def _note(ranked: Ranked, first: Passage) -> str:
     hit = next((hit for hit in ranked.hits if hit.passage == first), None)
-    note = f"{hit.words} of {ranked.words} words" if hit else ""
+    note = _words_held(ranked, hit) if hit else ""
     return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
 
 
@@ -232,7 +233,7 @@ def _chosen(
     after any other."""
     if end is not None:
         best = ranked.hits[0] if ranked.hits else None
-        more = [best.passage] if best and best.words > max(len(end.words), 1) else []
+        more = [best.passage] if best and len(best.words) > max(len(end.words), 1) else []
         return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
     if ranked.absent and not (ranked.hits and (ranked.hits[0].words or kind not in _OF_RECORDS)):
         return _Chosen([])
@@ -267,7 +268,7 @@ def _with_parts(chosen: _Chosen, search: _Search) -> _Chosen:
     first = list(chosen.first)
     for part in map(parse, search.instruction.parts):
         ranked = rank(search.index, part, search.text.data)
-        if part.words and ranked.hits and not ranked.is_weak and 2 * ranked.hits[0].words > ranked.words:
+        if part.words and ranked.hits and not ranked.is_weak and ranked.has_most(ranked.hits[0]):
             first.append(ranked.hits[0].passage)
     first = list(dict.fromkeys(first))
     return _Chosen(first, [one for one in chosen.others if one not in first])
@@ -316,32 +317,40 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
         words = [word for word in words if stem(word) not in header]
     if not words:
         return _End(len(index.passages) - 1 if is_last else 0, ())
-    best = {hit.held for hit in ranked.hits if hit.words == ranked.hits[0].words}
-    for wanted in ([words], [sorted(held) for held in best]):
-        ends = [(index.at_end(held, is_last=is_last), held) for held in wanted]
-        found = [_End(number, held) for number, held in ends if number is not None]
-        if found:
-            return max(found) if is_last else min(found)
+    for wanted in ([words], [sorted(one) for one in {hit.words for hit in _best(ranked)}]):
+        numbers = [(index.at_end(one, is_last=is_last), one) for one in wanted]
+        ends = [_End(number, one) for number, one in numbers if number is not None]
+        if ends:
+            return max(ends) if is_last else min(ends)
     return None
 
 
 def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> _End | None:
     """The passage with the latest or earliest date of those that hold as many words as the best one."""
-    best = [hit for hit in ranked.hits if hit.words == ranked.hits[0].words]
+    best = _best(ranked)
     dated = [
-        (max(dates) if is_newest else min(dates), hit.passage.start, sorted(hit.held))
+        (max(dates) if is_newest else min(dates), hit.passage.start, sorted(hit.words))
         for hit in best
         if (dates := _DATE.findall(text.data[hit.passage.start : hit.passage.end]))
     ]
     if len(dated) < 2 or 2 * len(dated) < len(best):
         return None
-    _, start, held = max(dated) if is_newest else min(dated)
-    return _End(index.at(start), held)
+    _, start, words = max(dated) if is_newest else min(dated)
+    return _End(index.at(start), words)
+
+
+def _best(ranked: Ranked) -> list[Hit]:
+    """The hits that hold as many words as the best one."""
+    return [hit for hit in ranked.hits if len(hit.words) == len(ranked.hits[0].words)]
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
-    said = f"Weak match: {ranked.hits[0].words} of {ranked.words} words."
+    said = f"Weak match: {_words_held(ranked, ranked.hits[0])}."
     return f"{said} {other}" if (other := _other_language(instruction, data)) else said
+
+
+def _words_held(ranked: Ranked, hit: Hit) -> str:
+    return f"{len(hit.words)} of {ranked.word_count} words"
 
 
 def _ask_in(instruction: ParsedInstruction, ranked: Ranked, data: bytes) -> str:
@@ -378,16 +387,17 @@ def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
 def _tail(index: PassageIndex, ranked: Ranked, shown: list[Passage]) -> str:
     """How many of the passages with the words of the first one are shown, and which words are in none."""
     total = f"out of {len(index.passages):,}"
-    held = next((hit.held for hit in ranked.hits if hit.passage == shown[0]), frozenset[str]())
-    is_sure = ranked.leads or 2 * len(held) > ranked.words
-    having = index.count(*held) if held and is_sure else 0
-    together = sum(hit.passage in shown and hit.held >= held for hit in ranked.hits)
+    first = next((hit for hit in ranked.hits if hit.passage == shown[0]), None)
+    words = first.words if first else frozenset[str]()
+    is_sure = ranked.leads or (first is not None and ranked.has_most(first))
+    having = index.count(*words) if words and is_sure else 0
+    together = sum(hit.passage in shown and hit.words >= words for hit in ranked.hits)
     is_all = 0 < having <= together
     if is_all:
         which = "The only passage" if having == 1 else f"All {having} passages"
-        said = [f"{which} with {_listed(sorted(held))}, {total}."]
+        said = [f"{which} with {_listed(sorted(words))}, {total}."]
     elif having:
-        said = [f"{together:,} of {having:,} passages with {_listed(sorted(held))}, {total}."]
+        said = [f"{together:,} of {having:,} passages with {_listed(sorted(words))}, {total}."]
     else:
         said = [f"Best first, {total}."]
     if ranked.absent:

@@ -29,7 +29,7 @@ from extraction.retrieve.asking import (
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery
-from extraction.retrieve.ranking import stem
+from extraction.retrieve.words import stem
 
 _READ_BYTES = 1 << 20
 _LEAST_ROWS = 3

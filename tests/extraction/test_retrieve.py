@@ -487,3 +487,9 @@ async def test_the_name_of_a_column_in_another_form_asks_for_the_newest_row_all_
     assert "299.75" in body
     assert body.endswith("\n[The newest of all.]")
     assert body.count("\n[lines ") == 1
+
+
+async def test_a_question_with_a_misspelled_column_is_answered() -> None:
+    rows = "".join(f"{number},Rome{number},{number * 9}\n" for number in range(1000))
+    answer = await asked(f"amount,city,population\n{rows}", "the amoun of Rome7")
+    assert "7,Rome7,63\n" in answer.body
