@@ -13,7 +13,7 @@ from content.formats.json import parsed_head
 from content.formats.log import gravity
 from content.formats.markup import TAG
 from content.formats.table import dialect_of
-from content.formats.unseen import unseen_spans
+from content.formats.unseen import unseen_spans, without
 from content.kind import Kind
 from content.source import Source
 from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, cut_head
@@ -137,10 +137,6 @@ def _split_ends(lines: Sequence[str], header: str = "") -> Ends:
 _DIGITS = re.compile(r"\d+")
 
 
-def _texts(data: bytes) -> list[str]:
-    return [clip(line, _LINE_CHARS) for line in data[:_SCANNED].split(b"\n") if line.strip()]
-
-
 def _tail_lines(source: Source) -> list[bytes]:
     """The last whole lines behind the beginning."""
     if source.is_whole or not source.is_verbatim:
@@ -238,9 +234,7 @@ _CELLS = re.compile(rb"</t[hd]\s*>\s*(?=<t[hd])", re.IGNORECASE)
 def _page(source: Source) -> Ends:
     """The text of a page from its first heading on, without what no reader sees."""
     data = source.data[:_SCANNED]
-    spans = unseen_spans(data)
-    for start, end in reversed(spans):
-        data = data[:start] + data[end:]
+    data = without(unseen_spans(data), data, 0, len(data))
     begin = _BEGINS.search(data) or _BODY.search(data)
     data = data[begin.start() if begin else 0 :]
     return Ends(list(islice(_texts_of(data), _FIRST)), is_all=source.is_whole and len(data) < _SCANNED)

@@ -17,6 +17,9 @@ FOOTER_BYTES = 400
 LINE_ROOM = FOOTER_BYTES + 64
 """What a text of lines takes beside one line: the last line, the line's number and a mark that it is cut."""
 
+NUMBERED = re.compile(r"(\d+)[:-] (.*)")
+"""A line as the texts here show it, with its number."""
+
 LONG_CHARS = 400
 """A longer line is shown as its matches with `_SIDE` characters on each side."""
 

@@ -132,6 +132,14 @@ def matcher(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
     return spans
 
 
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+def escaped(text: str) -> str:
+    """The pattern that finds the text as it is."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
 def _for_line(part: re.Match[str]) -> str:
     """Turns anchors of the whole text into anchors of a line, since a pattern sees many lines."""
     if part["class"]:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from content.formats import sheets
+from content.formats.table import unique
 
 Row = dict[str, Any]
 
@@ -170,6 +172,14 @@ class Column(NamedTuple):
     keys: tuple[str, ...]
     types: frozenset[type]
 
+    @property
+    def read(self) -> Callable[[Row], Any]:
+        """Takes the cell of the column from a row, None if there is none."""
+        if len(self.keys) == 1:
+            return methodcaller("get", self.keys[0])
+        outer, inner = self.keys
+        return lambda row: item.get(inner) if (item := row.get(outer)) else None
+
 
 def columns_of(rows: list[Row]) -> list[Column]:
     """A column for each key. A small object in a row, such as `{"billing": {"email": …}}`, is the columns
@@ -211,16 +221,9 @@ def _note_types(types: dict[str, set[type]], row: Row) -> None:
         held.add(type(item))
 
 
-def _unique(names: Iterable[str]) -> list[str]:
-    taken: set[str] = set()
-    unique = []
-    for number, name in enumerate(names, 1):
-        name = plain_name(name) or f"column_{number}"
-        while name.lower() in taken:
-            name = f"{name}_{number}"
-        taken.add(name.lower())
-        unique.append(name)
-    return unique
+def _unique(keys: Iterable[str]) -> list[str]:
+    names = (plain_name(key) or f"column_{number}" for number, key in enumerate(keys, 1))
+    return unique(names, fold=str.lower)
 
 
 def plain_name(key: str) -> str:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
-from operator import methodcaller
 from typing import Any, NamedTuple
 
 import msgspec
 
 from content import MAX_EXPRESSION_CHARS
+from content.formats.table import MORE, unique
 from content.relation import (
     RESERVED,
     Cells,
@@ -33,9 +33,6 @@ from domain.errors import BadPattern, BadQuery
 
 MOST_COLUMNS = 2000
 """SQLite's limit."""
-
-MORE = "_more"
-"""The column of an object with the members that have no column of their own."""
 
 _BEFORE = r"(?>(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*)"
 _SELECT = re.compile(_BEFORE + r"(?:select|with)\b(?![.\[])", re.IGNORECASE | re.DOTALL)
@@ -208,7 +205,7 @@ class Database:
             else:
                 names = (name for name, *_ in cursor.description)
                 shown = [name if name in self.names else name.replace("`", '"') for name in names]
-                return Selected(_apart(shown), self._fetched(sql, cursor))
+                return Selected(unique(shown), self._fetched(sql, cursor))
         raise BadQuery("The query cannot be read.")
 
     def _matches(self, text: object, pattern: object) -> int | None:
@@ -417,7 +414,7 @@ def _field(column: Column, rows: list[Row]) -> _Field:
     """Numbers are compared as numbers also where they are texts, such as "12.50": in all cells of a column,
     and so that no two of them become one."""
     types = column.types - {type(None)}
-    read = _reader(column.keys)
+    read = column.read
     if types <= {int, float, bool}:
         is_large = int in types and any(
             type(cell) is int and cell not in _INTEGERS for cell in map(read, rows)
@@ -434,17 +431,6 @@ def _field(column: Column, rows: list[Row]) -> _Field:
             return _Field(column.name, "TEXT", read)
         return _Field(column.name, "TEXT", lambda row: without_surrogates(read(row)))
     return _Field(column.name, "", lambda row: without_surrogates(_bounded(read(row))))
-
-
-def _reader(keys: tuple[str, ...]) -> Callable[[Row], Any]:
-    return methodcaller("get", keys[0]) if len(keys) == 1 else lambda row: _cell(row, keys)
-
-
-def _cell(row: Row, keys: tuple[str, ...]) -> Any:
-    item: Any = row
-    for key in keys:
-        item = item.get(key) if item else None
-    return item
 
 
 def _others(row: Row, names: dict[tuple[str, ...], str]) -> Row | None:
@@ -544,15 +530,3 @@ def _replaced(sql: str, parts: list[str], new: str) -> str | None:
         at, done = text.end(), done or bool(count)
     piece, count = dotted.subn(lambda _: new, sql[at:])
     return "".join((*found, piece)) if done or count else None
-
-
-def _apart(names: list[str]) -> list[str]:
-    """The names of the columns of an answer, each once."""
-    taken: set[str] = set()
-    unique = []
-    for number, name in enumerate(names, 1):
-        while name in taken:
-            name = f"{name}_{number}"
-        taken.add(name)
-        unique.append(name)
-    return unique

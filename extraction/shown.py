@@ -5,11 +5,12 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from content.model_text import NUMBERED
+
 _MOST_RESULTS = 200
 _MOST_LINES = 500
 _MOST_CALLS = 50
 
-_NUMBERED = re.compile(r"(\d+)[:-] (.*)")
 _PLACE = re.compile(r"lines? (\d+)(?:-(\d+))?(?: under line \d+)?(?:, bytes (\d+)-\d+)?(?: · .*)?")
 _LEAST_CHARS, _MOST_OF_IT = 200, 0.6
 
@@ -73,7 +74,7 @@ def _lines_in(text: str) -> Iterator[tuple[int, str]]:
             place, passage = line[1:-1], []
         elif _PLACE.fullmatch(place):
             passage.append(line)
-        elif numbered := _NUMBERED.fullmatch(line):
+        elif numbered := NUMBERED.fullmatch(line):
             yield int(numbered[1]), numbered[2]
 
 

@@ -20,6 +20,7 @@ from content.formats.format import (
     group_of,
     lines_around,
 )
+from content.formats.log import times_ascend
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -318,8 +319,6 @@ class Table(Format):
         return read_table(source.take_text(), dialect)
 
     def is_ascending(self, source: Source) -> bool | None:
-        from content.formats.log import times_ascend
-
         return times_ascend(source)
 
 
@@ -404,7 +403,7 @@ Quoting = Literal[0, 3]
 Row = dict[str, Cell | list[str]]
 
 MORE = "_more"
-"""The key of the cells that a row has beyond the header."""
+"""The key of what a row has besides the columns: cells beyond the header, members that are no columns."""
 
 _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
@@ -555,16 +554,21 @@ def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[
 
 
 def unique_names(header: Sequence[str]) -> list[str]:
-    """A unique name for each column. A repeated name gets the number of its column."""
-    names: list[str] = []
-    taken = {MORE}
-    for number, cell in enumerate(header, 1):
-        name = " ".join(cell.split()) or f"column_{number}"
-        while name in taken:
+    """A unique name for each column."""
+    names = (" ".join(cell.split()) or f"column_{number}" for number, cell in enumerate(header, 1))
+    return unique(names, {MORE})
+
+
+def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str], str] = str) -> list[str]:
+    """The names; a repeated one gets the number of its column. Names are equal if `fold` makes them equal."""
+    folded = set(taken)
+    unique_names = []
+    for number, name in enumerate(names, 1):
+        while fold(name) in folded:
             name = f"{name}_{number}"
-        taken.add(name)
-        names.append(name)
-    return names
+        folded.add(fold(name))
+        unique_names.append(name)
+    return unique_names
 
 
 def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:

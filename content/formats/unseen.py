@@ -4,6 +4,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice, takewhile
+from operator import itemgetter
 
 from content.formats.cuts import found_in_slices
 from content.formats.format import Passage
@@ -54,10 +55,12 @@ def unseen_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
     return [*spans, (begin, len(data))] if begin >= 0 and is_page else spans
 
 
-def without(spans: list[tuple[int, int]], ends: list[int], data: bytes, start: int, end: int) -> bytes:
-    """A piece of the data without what these spans cover; `ends` are their ends."""
+def without(spans: list[tuple[int, int]], data: bytes, start: int, end: int) -> bytes:
+    """A piece of the data without what these spans cover."""
     text = data[start:end]
-    covered = takewhile(lambda span: span[0] < end, islice(spans, bisect_right(ends, start), None))
+    covered = takewhile(
+        lambda span: span[0] < end, islice(spans, bisect_right(spans, start, key=itemgetter(1)), None)
+    )
     for first, last in reversed([*covered]):
         text = text[: max(0, first - start)] + text[last - start :]
     return text
@@ -69,11 +72,10 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     is_page = kind is Kind.HTML
     has_scripts = is_page or (kind in _TEXTS and any(tag in data[:_HEAD] for tag in _OPENING))
     spans = unseen_spans(data, is_page) if has_scripts else []
-    ends = [end for _, end in spans]
     has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
 
     def test(passage: Passage) -> bool:
-        text = without(spans, ends, data, passage.start, passage.end)
+        text = without(spans, data, passage.start, passage.end)
         if 2 * len(text) < passage.end - passage.start and not is_page:
             return False
         if is_page and len(TAG.sub(b"", text).split()) < _LEAST_WORDS:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
+from content.model_text import NUMBERED
+from content.patterns import escaped
 from content.text import cut_head
 from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
@@ -23,8 +25,6 @@ _FEW_LINES = 10
 _MORE_BYTES = 40
 
 _ENDING = re.compile(r"(?<=\w{4})(?:ing|ed|es|s)\Z")
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
-_NUMBERED = re.compile(r"(\d+)[:-] (.*)")
 _BETWEEN_RECORDS = re.compile(r"(?<=[}\]]),\s*")
 _NONCE = re.compile(re.escape(opening("NONCE")).replace("NONCE", "([0-9A-Za-z]+)"))
 _MOST_BYTES = re.compile(r"at most ([\d,]+) bytes")
@@ -99,7 +99,7 @@ def _tool_call(prompt: Prompt) -> ToolCall | None:
     terms = _read(prompt).terms
     turn = sum(1 for message in prompt.messages if message.tool_calls)
     if turn == 0 and terms:
-        pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", term) for term in terms)
+        pattern = "|".join(map(escaped, terms))
         return _call(turn, GREP_TOOL.name, pattern=pattern, context=0, ignore_case=True)
     if turn == (1 if terms else 0):
         hits = _shown(prompt.messages)
@@ -128,9 +128,7 @@ def _shown(messages: Sequence[Message]) -> list[Line]:
     """The lines that the tools returned, without duplicates."""
     answers = [message.content for message in messages if message.role is Role.TOOL]
     texts = [text for answer in answers for text in inside("data", answer) or [answer]]
-    rows = [
-        row_match for text in texts for row in text.split("\n") if (row_match := _NUMBERED.fullmatch(row))
-    ]
+    rows = [row_match for text in texts for row in text.split("\n") if (row_match := NUMBERED.fullmatch(row))]
     return sorted({int(row[1]): row[2] for row in rows}.items())
 
 

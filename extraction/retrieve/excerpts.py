@@ -141,8 +141,7 @@ class Excerpts:
         data, before = self._data, max(0, start - _TAG_BYTES)
         if data.rfind(b"<", before, start) > data.rfind(b">", before, start):
             start = data.find(b">", start, end) + 1 or start
-        spans = self._unseen
-        piece = _OPEN_TAG.sub(b"", without(spans, [last for _, last in spans], data, start, end))
+        piece = _OPEN_TAG.sub(b"", without(self._unseen, data, start, end))
         piece = _BETWEEN_CELLS.sub(rb"\1", piece)
         lines = (" ".join(line.split()) for line in decode_part(page_text(piece)).split("\n"))
         return "".join(f"{line}\n" for line in lines if line)

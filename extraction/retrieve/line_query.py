@@ -8,6 +8,7 @@ from functools import cached_property
 
 from content.formats.log import GRAVEST, levels
 from content.kind import Kind
+from content.patterns import escaped
 from content.relation import text_of
 from content.source import Source
 from extraction.retrieve.asking import EXTENT, is_of_asking, words_of
@@ -154,10 +155,10 @@ class LineQuery:
     def count(self) -> str:
         """The number of the lines, "" where no word of the question is in the lines, nor a level."""
         if (where := self._where) and not self._asks_by_level:
-            return f"SELECT count(*) FROM data{where}"  # noqa: S608
+            return select("count(*)", where)
         if not self._levels or EXTENT.search(self._instruction.text):
             return ""
-        return "SELECT level, count(*) FROM data GROUP BY level ORDER BY 2 DESC"
+        return select("level, count(*)", rest="GROUP BY level ORDER BY 2 DESC")
 
     def of_level(self) -> str:
         """The lines of the levels that the question names, as in `which errors were logged`."""
@@ -165,7 +166,7 @@ class LineQuery:
         if not (where and "level" in self._conditions[0].sql and ALL_OF_LEVEL.search(self._instruction.text)):
             return ""
         text = f"substr(text, 1, {_TEXT_CHARS}) AS text"
-        return f"SELECT line, {text} FROM data{where} LIMIT {_SHOWN}"  # noqa: S608
+        return select(f"line, {text}", where, f"LIMIT {_SHOWN}")
 
     def groups(self, *, descending: bool) -> str:
         """The number of the lines by what the question groups by, "" where that is not known."""
@@ -173,30 +174,26 @@ class LineQuery:
         if not key:
             return ""
         where = _where(self._conditions, "found IS NOT NULL")
-        return (
-            f"SELECT {key} AS found, count(*) FROM data{where} "  # noqa: S608
-            f"GROUP BY found ORDER BY 2 {'DESC' if descending else 'ASC'} LIMIT {_SHOWN}"
-        )
+        order = "DESC" if descending else "ASC"
+        return select(f"{key} AS found, count(*)", where, f"GROUP BY found ORDER BY 2 {order} LIMIT {_SHOWN}")
 
     def distinct(self) -> str:
         """The number of different parts by which the question groups."""
         key, where = self._key(), self._where
-        return f"SELECT count(DISTINCT {key}) FROM data{where}" if key else ""  # noqa: S608
+        return select(f"count(DISTINCT {key})", where) if key else ""
 
     def extreme(self, *, descending: bool) -> str:
         """The lines with the largest or smallest number that the question compares."""
-        found = self._measure()
-        if not found:
+        measure = self._measure()
+        if not measure:
             return ""
         where = _where(self._conditions, "found IS NOT NULL")
-        return (
-            f"SELECT line, {found} AS found, substr(text, 1, {_TEXT_CHARS}) AS text FROM data{where} "  # noqa: S608
-            f"ORDER BY found {'DESC' if descending else 'ASC'} LIMIT {_EXTREMES}"
-        )
+        columns = f"line, {measure} AS found, substr(text, 1, {_TEXT_CHARS}) AS text"
+        return select(columns, where, f"ORDER BY found {'DESC' if descending else 'ASC'} LIMIT {_EXTREMES}")
 
     def aggregate(self, function: str) -> str:
-        found = self._measure()
-        return f"SELECT round({function}({found}), 2) FROM data{self._where}" if found else ""  # noqa: S608
+        measure = self._measure()
+        return select(f"round({function}({measure}), 2)", self._where) if measure else ""
 
     @property
     def _where(self) -> str:
@@ -255,7 +252,7 @@ class LineQuery:
         asked = self._instruction
         for pattern, form in ((_ENDING, "{}$"), (_EXTENSION, "{}$"), (_BEGINNING, "^{}")):
             for found in pattern.finditer(asked.text):
-                yield _matching(form.format(_literal(found[1])), found[1].lower())
+                yield _matching(form.format(escaped(found[1])), found[1].lower())
         for text in (*asked.quoted, *self._verbatim(), *asked.exact):
             if not self._is_idle(text):
                 yield self._holding(text, is_whole=True)
@@ -293,7 +290,7 @@ class LineQuery:
         at = self._lowered.find(bare)
         spelled = self._head[at : at + len(bare)] if at >= 0 else text
         case = "" if self._head.count(spelled) == self._lowered.count(bare) else "(?i)"
-        return _matching(case + _literal(spelled), bare)
+        return _matching(case + escaped(spelled), bare)
 
     @property
     def _held(self) -> list[str]:
@@ -308,7 +305,7 @@ class LineQuery:
         lines = self._held
         known = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
         behind = [
-            rf"\b{_literal(bare)}[=: ]+(\S+)"
+            rf"\b{escaped(bare)}[=: ]+(\S+)"
             for word in self._instruction.words
             if len(bare := stem(word.lower())) >= _LEAST_CHARS
             and bare not in self._of_where
@@ -328,7 +325,7 @@ class LineQuery:
             is_name = length[1] and self._kind is Kind.LISTING
             return "length(part(text, '[^/]+$'))" if is_name else "length(text)"
         labelled = [
-            rf"\b{_literal(stem(word.lower()))}\w*[\"']?[=: ]+\"?{_NUMBER}\b"
+            rf"\b{escaped(stem(word.lower()))}\w*[\"']?[=: ]+\"?{_NUMBER}\b"
             for word in self._instruction.words
             if word.isalpha() and len(word) >= _LEAST_CHARS and not is_of_asking(word)
         ]
@@ -352,8 +349,9 @@ def _matching(pattern: str, words: str) -> tuple[str, re.Pattern[str], str]:
 
 def _where(conditions: Iterable[Condition], *more: str) -> str:
     every = [*(one.sql for one in conditions), *more]
-    return f" WHERE {' AND '.join(every)}" if every else ""
+    return f"WHERE {' AND '.join(every)}" if every else ""
 
 
-def _literal(text: str) -> str:
-    return re.sub(r"[\\.+*?()|\[\]{}^$]", r"\\\g<0>", text)
+def select(columns: str, where: str = "", rest: str = "") -> str:
+    """The query over the table `data`."""
+    return " ".join(filter(None, ("SELECT", columns, "FROM data", where, rest)))

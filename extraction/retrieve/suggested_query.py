@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from content.formats.json import Literal, parsed_head
 from content.kind import Kind
@@ -28,7 +28,7 @@ from extraction.retrieve.asking import (
 )
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
-from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery
+from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery, select
 from extraction.retrieve.words import stem
 
 _READ_BYTES = 1 << 20
@@ -291,7 +291,7 @@ class _Table:
         ):
             return self._extreme(measure, where)
         if asked.distinct and group:
-            return _select(f"count(DISTINCT {spelled(group.name)})", where)
+            return select(f"count(DISTINCT {spelled(group.name)})", where)
         if group and (asked.groups or asked.descending is not None or not where):
             order = "ASC" if asked.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
@@ -301,7 +301,7 @@ class _Table:
         if asked.count and not where:
             where = self._mentions()
         if where or asked.count:
-            return _select("count(*)", where) if where else self._by_usual_group()
+            return select("count(*)", where) if where else self._by_usual_group()
         return ""
 
     def _mentions(self) -> str:
@@ -327,16 +327,16 @@ class _Table:
 
     def _by_usual_group(self) -> str:
         usual = [column for column in self._groups if _A_GROUP.search(column.name)]
-        return self._grouped(usual[0], "count(*)", "", "DESC") if usual else _select("count(*)")
+        return self._grouped(usual[0], "count(*)", "", "DESC") if usual else select("count(*)")
 
     def _lengths(self, array: Column, where: str) -> str:
         length = f"json_array_length({spelled(array.name)})"
         shown = [*(spelled(column.name) for column in self._labels), length]
-        return _select(", ".join(shown), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
+        return select(", ".join(shown), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
 
     def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
         name = spelled(group.name)
-        return _select(f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {_SHOWN}")
+        return select(f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {_SHOWN}")
 
     def _aggregate(self, where: str) -> str:
         measure = self._measure(may_be_unnamed=True)
@@ -346,7 +346,7 @@ class _Table:
         group = self._group(set()) if self._asked.groups or self._asked.descending is not None else None
         if group and group != measure:
             return self._grouped(group, value, where, "ASC" if self._asked.descending is False else "DESC")
-        return _select(value, where)
+        return select(value, where)
 
     def _extreme(self, measure: Column, where: str) -> str:
         self._is_by_number = True
@@ -356,7 +356,7 @@ class _Table:
         name = spelled(measure.name)
         if order == "ASC":
             where = f"{where} AND {name} IS NOT NULL" if where else f"WHERE {name} IS NOT NULL"
-        return _select(shown, where, f"ORDER BY {name} {order} LIMIT 5")
+        return select(shown, where, f"ORDER BY {name} {order} LIMIT 5")
 
     def _newest(self, where: str) -> str:
         times = [
@@ -369,7 +369,7 @@ class _Table:
         columns = (*self._labels, *([named] if named else []), time)
         shown = ", ".join(map(spelled, dict.fromkeys(column.name for column in columns)))
         order = "DESC" if self._asked.latest else "ASC"
-        return _select(shown, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
+        return select(shown, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
 
     # What the question names.
 
@@ -430,12 +430,8 @@ class _Table:
         found = found or [column for column in self._columns if str in column.types][:1]
         return [*found, *([named] if named and named not in found else [])]
 
-    def _cells(self, column: Column) -> Iterator[object]:
-        for row in self._rows:
-            cell: object = row
-            for key in column.keys:
-                cell = cell.get(key) if isinstance(cell, dict) else None
-            yield cell
+    def _cells(self, column: Column) -> Iterator[Any]:
+        return map(column.read, self._rows)
 
     def _is_number(self, column: Column) -> bool:
         types = column.types - {type(None)}
@@ -543,10 +539,6 @@ class _Table:
             return parts[0] in self._words or stem(parts[0]) in self._stems
         pattern = r"\W+".join(map(re.escape, parts))
         return re.search(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", self._text.lower()) is not None
-
-
-def _select(shown: str, where: str = "", rest: str = "") -> str:
-    return " ".join(filter(None, ("SELECT", shown, "FROM data", where, rest)))
 
 
 def _begin_alike(one: str, other: str) -> bool:
