@@ -144,7 +144,7 @@ def _tail_lines(source: Source) -> list[bytes]:
     return source.tail.split(b"\n")[1:]
 
 
-_CELL = re.compile(rb"[\s*-]*\$?[A-Z]{1,3}\$?(\d{1,7})\s*[:=|\t]\s*(.*)")
+_CELL = re.compile(rb"[\s*-]*%b\s*[:=|\t]\s*(.*)" % sheets.CELL)
 _CELLS_SHARE = 0.8
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from content.formats.format import Passage
 from content.formats.json import Json
 from content.formats.markup import END_OF_CELL, TAGS_BETWEEN
+from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
 from content.formats.unseen import unseen_spans
 from content.kind import Kind
 from content.source import Source
@@ -27,13 +28,9 @@ _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
 _SPACES = re.compile(rb"[ \t]{2,}")
 
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
-_CELL_LINES = 20
 _WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
-_CELL_OBJECT = re.compile(
-    rb"""["'](?:address|cell|coordinate|ref)["']\s*:\s*["'](?:[^!"']{1,80}!)?\$?[A-Z]{1,3}\$?(\d{1,7})["']"""
-)
-_CELL_KEY = re.compile(rb"""\s*["']\$?[A-Z]{1,3}\$?(\d{1,7})["']\s*:""")
-_CELL_LINE = re.compile(rb"[ \t\"'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?\d{1,7}[\"'\])*]{0,3}[ \t]*[:=|\t]")
+
+Span = tuple[int, int]
 
 
 def page_text(page: bytes) -> bytes:
@@ -96,7 +93,7 @@ def _rows(source: Source, lines: Iterable[int]) -> Iterator[tuple[int, Surroundi
         first = number - data.count(b"\n", whole.start, start)
         last = first + data.count(b"\n", whole.start, whole.end - 1)
         text = ""
-        if last > first and last - first < _MOST_LINES and _CELL_LINE.match(data, start):
+        if last > first and last - first < _MOST_LINES and CELL_LINE.match(data, start):
             text = " | ".join(data[whole.start : whole.end].decode("utf-8", "replace").split("\n")).strip(
                 " |"
             )
@@ -135,7 +132,7 @@ def _indent(data: bytes, start: int) -> int:
     return len(line) - len(line.lstrip(b" \t"))
 
 
-def _record(data: bytes, start: int) -> tuple[int, int] | None:
+def _record(data: bytes, start: int) -> Span | None:
     """The largest object or list around a line that is short enough: up to an element of a list."""
     found = None
     around = _opened(data, start) or _around(data, start)
@@ -148,13 +145,13 @@ def _record(data: bytes, start: int) -> tuple[int, int] | None:
     return found
 
 
-def _opened(data: bytes, start: int) -> tuple[int, int] | None:
+def _opened(data: bytes, start: int) -> Span | None:
     """From a line that opens brackets to the end of the one that closes them."""
     end = _end(data, start)
     if not data[start:end].rstrip().endswith(_OPENS):
         return None
     indent = _indent(data, start)
-    for _ in range(_MOST_LINES):
+    for _ in range(2 * _MOST_LINES):
         if end >= len(data):
             return None
         following, end = end + 1, _end(data, end + 1)
@@ -163,32 +160,25 @@ def _opened(data: bytes, start: int) -> tuple[int, int] | None:
     return None
 
 
-def _around(data: bytes, start: int) -> tuple[int, int] | None:
+def _around(data: bytes, start: int) -> Span | None:
     """From the line that opens the brackets around a line to the end of the one that closes them."""
-    indent, begin = _indent(data, start), start
+    opening = _above(data, start, _indent(data, start) - 1)
+    return None if opening is None else _opened(data, opening)
+
+
+def _above(data: bytes, start: int, indent: int) -> int | None:
+    """The nearest of 60 lines above that has at most this indent."""
     for _ in range(_MOST_LINES):
-        if begin == 0:
+        if start == 0:
             return None
-        begin = data.rfind(b"\n", 0, begin - 1) + 1
-        if _indent(data, begin) < indent:
-            break
-    if not data[begin : _end(data, begin)].rstrip().endswith(_OPENS):
-        return None
-    end = _end(data, start)
-    for _ in range(_MOST_LINES):
-        if end >= len(data):
-            return None
-        following, end = end + 1, _end(data, end + 1)
-        if _indent(data, following) < indent:
-            return begin, end
+        start = data.rfind(b"\n", 0, start - 1) + 1
+        if _indent(data, start) <= indent:
+            return start
     return None
 
 
-def _is_short(data: bytes, span: tuple[int, int], most: int) -> bool:
+def _is_short(data: bytes, span: Span, most: int) -> bool:
     return span[1] - span[0] <= 8 * most and len(_on_one_line(data[slice(*span)])) <= most
-
-
-Span = tuple[int, int]
 
 
 def _row_of_cells(data: bytes, start: int) -> Span | None:
@@ -203,9 +193,9 @@ def _row_of_cells(data: bytes, start: int) -> Span | None:
 
 def _row_of(data: bytes, cell: Span) -> bytes:
     """The number of the row in the address of a cell, b"" for anything else."""
-    found = _CELL_KEY.match(data, *cell)
+    found = CELL_KEY.match(data, *cell)
     if found is None and cell[1] - cell[0] <= RECORD_CHARS:
-        found = _CELL_OBJECT.search(data, *cell)
+        found = CELL_OBJECT.search(data, *cell)
     return found[1] if found else b""
 
 
@@ -225,27 +215,16 @@ def _cell_before(data: bytes, begin: int) -> Span | None:
     start = data.rfind(b"\n", 0, begin - 1) + 1
     if not data[start:begin].strip().startswith(_CLOSES):
         return start, begin - 1
-    indent, at = _indent(data, start), start
-    for _ in range(_CELL_LINES):
-        at = data.rfind(b"\n", 0, max(0, at - 1)) + 1
-        if _indent(data, at) <= indent:
-            return at, begin - 1
-    return None
+    opening = _above(data, start, _indent(data, start))
+    return None if opening is None else (opening, begin - 1)
 
 
 def _cell_after(data: bytes, end: int) -> Span | None:
+    """The line below, or the lines of the brackets that it opens."""
     start = end + 1
     if start >= len(data):
         return None
-    last = _end(data, start)
-    if not data[start:last].rstrip().endswith(_OPENS):
-        return start, last
-    indent = _indent(data, start)
-    for _ in range(_CELL_LINES):
-        following, last = last + 1, _end(data, last + 1)
-        if _indent(data, following) <= indent:
-            return start, last
-    return None
+    return _opened(data, start) or (start, _end(data, start))
 
 
 def _on_one_line(lines: bytes) -> str:

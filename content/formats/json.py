@@ -266,7 +266,6 @@ class _Passages:
 
 
 _STEP = re.compile(r'(?:\.[\w$-]+|\["[^"]*"\]|\[\d+\])\Z')
-_ADDRESS = re.compile(rb'"(?:address|cell|coordinate|ref)"\s*+:\s*+"\$?[A-Z]{1,3}\$?(\d{1,7})"')
 _GRID = re.compile(rb'\[\s*+\[((?:\s*+"[^"\\]{1,100}"\s*+,){1,60}\s*+"[^"\\]{1,100}"\s*+)\]')
 _GRID_BYTES = 4096
 _LEAD = 32
@@ -333,7 +332,8 @@ def _row_of_cells(data: bytes, start: int, end: int, found: list[_Bracketed]) ->
     cells = {
         (one.start, one.end): address[1]
         for one in sorted(found)
-        if not one.is_list and (address := _ADDRESS.search(data, one.start, min(one.end, one.start + MOST)))
+        if not one.is_list
+        and (address := sheets.CELL_OBJECT.search(data, one.start, min(one.end, one.start + MOST)))
     }
     shown = [row for (at, until), row in cells.items() if start <= at and until <= end]
     if not shown:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
+from content.formats.cuts import PARAGRAPH, REACH, UNINDENTED, at_ends, found_in_slices
 from content.formats.format import (
     Format,
     Mark,
@@ -18,6 +18,7 @@ from content.formats.format import (
     within,
 )
 from content.formats.log import EVENT, times_ascend
+from content.formats.sheets import CELL_LINE
 from content.formats.table import RULE, is_over
 from content.kind import Kind
 from content.source import Source
@@ -139,25 +140,23 @@ def paragraphs(data: bytes) -> Iterator[tuple[int, str]]:
 
 # Lines of single cells, such as `B7: 12`, and tables within text.
 
-_CELL = re.compile(rb'[ \t"\'\[(|*-]{0,12}\$?[A-Z]{1,3}\$?(\d{1,7})["\'\])*]{0,3}[ \t]*[:=|\t]')
 _TABLE_BEFORE = 4 << 20
 _ABOVE = 6
 _ROWS = 4
-_REACH = 1200
 
 
 def _cells(data: bytes, start: int, end: int) -> tuple[int, int]:
     """Lines of single cells are completed to the cells of their rows."""
-    first = _CELL.match(data, start, end)
+    first = CELL_LINE.match(data, start, end)
     while first and start > 0:
         before = line_start(data, start - 1)
-        cell = _CELL.match(data, before, start)
+        cell = CELL_LINE.match(data, before, start)
         if before == start or cell is None or cell[1] != first[1]:
             break
         start = before
-    last = _CELL.match(data, line_start(data, end - 1), end)
+    last = CELL_LINE.match(data, line_start(data, end - 1), end)
     while last and end < len(data):
-        cell = _CELL.match(data, end)
+        cell = CELL_LINE.match(data, end)
         if cell is None or cell[1] != last[1]:
             break
         end = line_end(data, end)
@@ -167,13 +166,13 @@ def _cells(data: bytes, start: int, end: int) -> tuple[int, int]:
 def header_above(data: bytes, start: int) -> tuple[int, int] | None:
     """The header of the table whose rows are from `start` on: the line above a rule, or the first line after
     an empty one if its words stand over the cells."""
-    rows = data[start : start + _REACH].partition(b"\n\n")[0].split(b"\n")[:_ROWS]
+    rows = data[start : start + REACH].partition(b"\n\n")[0].split(b"\n")[:_ROWS]
     block = max(data.rfind(b"\n\n", max(0, start - _TABLE_BEFORE), start) + 2, 0)
     if block < 2:
         block = 0 if start <= _TABLE_BEFORE else start
     at, above = block, b""
     for _ in range(_ABOVE):
-        until = data.find(b"\n", at, min(start, at + _REACH)) + 1
+        until = data.find(b"\n", at, min(start, at + REACH)) + 1
         if not until:
             return None
         line = data[at : until - 1]

@@ -13,13 +13,22 @@ _VALUES = ("value", "v", "text", "content")
 _ROW_LISTS = ("cells", "values", "data", "rows")
 _NAME_LISTS = ("columns", "headers", "fields", "header")
 _ADDRESS = re.compile(r"(?:[^!]{1,80}!)?\$?([A-Z]{1,3})\$?([1-9]\d{0,6})")
+
+CELL = rb"\$?[A-Z]{1,3}\$?(\d{1,7})"
+"""The address of a cell. The group of the patterns here is the number of its row."""
+
+_MEMBER = "|".join(_ADDRESSES).encode()
+CELL_OBJECT = re.compile(rb"""["'](?:%b)["']\s*+:\s*+["'](?:[^!"']{1,80}!)?%b["']""" % (_MEMBER, CELL))
+CELL_KEY = re.compile(rb"""\s*["']%b["']\s*:""" % CELL)
+CELL_LINE = re.compile(rb"""[ \t"'\[(|*-]{0,12}%b["'\])*]{0,3}[ \t]*[:=|\t]""" % CELL)
+"""An address as a member of an object, as a key, at the beginning of a line."""
+
 # A list of lists, or an object of lists.
 _BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"\s*+:\s*+\[(?!\s*+[{\[]))')
 # Addresses as keys or as members of cells; lists under one of the names of rows.
 _HOLDS = re.compile(
-    rb'"(?:(?:address|cell|coordinate|ref)"\s*+:\s*+"(?:[^!"]{1,80}!)?\$?[A-Z]{1,3}\$?\d'
-    rb'|(?:[^!"]{1,80}!)?\$?[A-Z]{1,3}\$?\d{1,7}"\s*+:'
-    rb'|(?:cells|values|data|rows)"\s*+:\s*+\[\s*+\[)'
+    rb'"(?:(?:%b)"\s*+:\s*+"(?:[^!"]{1,80}!)?%b|(?:[^!"]{1,80}!)?%b"\s*+:|(?:%b)"\s*+:\s*+\[\s*+\[)'
+    % (_MEMBER, CELL, CELL, "|".join(_ROW_LISTS).encode())
 )
 _HEAD = 4 << 10
 _MOST_COLUMNS = 2000
