@@ -66,26 +66,26 @@ def digest(
     source = Source(
         head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
     )
-    said = about_of(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
-    room = min(MAX_BYTES, max_bytes - len(said.encode()) - 2)
+    about = about_of(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
+    room = min(MAX_BYTES, max_bytes - len(about.encode()) - 2)
     if room < _LEAST_BYTES:
-        return said
+        return about
     ends = _OF_KIND.get(source.format.kind, _lines)(source)
-    shown = _fitted(ends, room, said)
-    return f"{said}\n\n{shown}" if shown else said
+    below = _fitted(ends, room, about)
+    return f"{about}\n\n{below}" if below else about
 
 
 _MARKS = re.compile(r"\s*[|,;\t]\s*")
 
 
-def _fitted(ends: Ends, room: int, said: str) -> str:
+def _fitted(ends: Ends, room: int, about: str) -> str:
     """The lines that fit, those of the end in about a third of the room."""
     first, last = list(map(_clean, ends.first)), list(map(_clean, ends.last))
     if first:
-        first[:1] = _untitled(first[0], said)
+        first[:1] = _untitled(first[0], about)
     top: list[str] = []
     # The columns may stand in `about` already.
-    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", said):
+    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", about):
         room = _take(top, [_clean(ends.header)], room)
     size = sum(len(line.encode()) + 1 for line in (*first, *last))
     if size <= room:
@@ -98,25 +98,25 @@ def _fitted(ends: Ends, room: int, said: str) -> str:
     return "\n".join((*top, "…", *reversed(bottom)))
 
 
-def _untitled(line: str, said: str) -> list[str]:
+def _untitled(line: str, about: str) -> list[str]:
     """The line without its beginning, if that is the title that `about` shows."""
-    titles = (one.partition("” · ")[0].removesuffix("”") for one in said.split("\n") if one.startswith("“"))
+    titles = (one.partition("” · ")[0].removesuffix("”") for one in about.split("\n") if one.startswith("“"))
     title = next(titles, "")[1:].removesuffix("…")
     if line == title:
         return []
     return [f"…{line[len(title) :]}"] if len(title) > _CELL_CHARS and line.startswith(title) else [line]
 
 
-def _take(shown: list[str], lines: Iterable[str], room: int) -> int:
-    """Adds the lines that fit to `shown`, the last of them cut. Returns the room left."""
+def _take(fitting: list[str], lines: Iterable[str], room: int) -> int:
+    """Adds the lines that fit to `fitting`, the last of them cut. Returns the room left."""
     for line in lines:
         size = len(line.encode()) + 1
         if size > room:
             if room > _LEAST_BYTES:
-                shown.append(cut_head(line.encode(), room - 4).decode() + "…")
+                fitting.append(cut_head(line.encode(), room - 4).decode() + "…")
                 room = 0
             return room
-        shown.append(line)
+        fitting.append(line)
         room -= size
     return room
 
@@ -152,12 +152,12 @@ def _lines(source: Source) -> Ends:
     """The lines, or the rows of a sheet whose cells are lines."""
     lines = list(filter(bytes.strip, source.data[:_SCANNED].split(b"\n")))
     is_sheet = sum(map(bool, map(_CELL.match, lines))) >= _CELLS_SHARE * max(1, len(lines))
-    shown = _sheet_rows if is_sheet else _folded
-    first = list(shown(lines))
+    render = _sheet_rows if is_sheet else _folded
+    first = list(render(lines))
     if source.is_whole and len(source.data) <= _SCANNED:
         return _split_ends(first)
     rest = _tail_lines(source) or source.data[_SCANNED:][-ABOUT_TAIL_BYTES:].split(b"\n")[1:]
-    return Ends(first[:_FIRST], list(shown(rest))[-_LAST:])
+    return Ends(first[:_FIRST], list(render(rest))[-_LAST:])
 
 
 def _sheet_rows(lines: Iterable[bytes]) -> Iterator[str]:
@@ -194,8 +194,8 @@ def _log(source: Source) -> Ends:
             text = clip(line, _LINE_CHARS)
             kinds.setdefault(_DIGITS.sub("0", text), (rank, place, text))
     gravest = sorted(kinds.values())[:_FIRST]
-    shown = [text for _, _, text in gravest if text not in last]
-    return Ends(shown or [clip(line, _LINE_CHARS) for line in lines[:3]], last)
+    texts = [text for _, _, text in gravest if text not in last]
+    return Ends(texts or [clip(line, _LINE_CHARS) for line in lines[:3]], last)
 
 
 def _table(source: Source) -> Ends:
@@ -217,8 +217,8 @@ def _table(source: Source) -> Ends:
 def _outline(source: Source) -> Ends:
     """What source code defines, or which files a diff changes."""
     part = Source(source.data[:ABOUT_SAMPLE_BYTES], source.tool_name, source.path)
-    found = islice(source.format.outline(part), _FIRST)
-    names = [one if isinstance(one, str) else one[1] for one in found]
+    items = islice(source.format.outline(part), _FIRST)
+    names = [one if isinstance(one, str) else one[1] for one in items]
     return Ends(names, is_all=len(part.data) == len(source.data)) if names else _lines(source)
 
 
@@ -286,9 +286,9 @@ def _last_elements(source: Source) -> Rows:
         return []
     text = source.tail[-ABOUT_TAIL_BYTES:].decode("utf-8", "ignore")
     for begin in islice(re.finditer(r"\{", text), _ITEMS):
-        found, at = _elements_from(text, begin.start())
-        if found and not text[at:].strip(" \t\r\n]},"):
-            return found[-_LAST:]
+        elements, at = _elements_from(text, begin.start())
+        if elements and not text[at:].strip(" \t\r\n]},"):
+            return elements[-_LAST:]
     return []
 
 
@@ -298,16 +298,16 @@ _BETWEEN = re.compile(r"\s*,\s*(?=\{)")
 
 def _elements_from(text: str, at: int) -> tuple[Rows, int]:
     """The objects from `at` on, with commas between them, and where they end."""
-    found: list[dict[str, object]] = []
+    elements: list[dict[str, object]] = []
     while True:
         try:
             value, at = _DECODE(text, at)
         except (ValueError, RecursionError):
             return [], at
-        found.append(value)
+        elements.append(value)
         comma = _BETWEEN.match(text, at)
         if comma is None:
-            return found, at
+            return elements, at
         at = comma.end()
 
 
@@ -325,15 +325,15 @@ def _records(source: Source) -> Ends:
 
 
 def _parsed(lines: Iterable[bytes]) -> Rows:
-    found: list[dict[str, object]] = []
+    records: list[dict[str, object]] = []
     for line in lines:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            records.append(value)
+    return records
 
 
 def _ends_of(value: object, last: Rows = (), *, is_all: bool = True) -> Ends:
@@ -378,8 +378,8 @@ def _longest_table(value: dict[str, object], depth: int = 0) -> tuple[Rows | Non
             best = len(rows), key, rows, rest
     if best is None:
         return None, value
-    _, found, rows, rest = best
-    others = {key: rest if key == found else item for key, item in value.items()}
+    _, name, rows, rest = best
+    others = {key: rest if key == name else item for key, item in value.items()}
     return rows, {key: item for key, item in others.items() if item not in (None, {}, "")}
 
 

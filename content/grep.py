@@ -60,13 +60,13 @@ class MatchPage:
             if self.matches:
                 return
             text, before, truncated = cut_head(text, self._left), [], True
-        found = Match(number, text.decode(), [recent.decode() for recent in before], [], truncated)
+        match = Match(number, text.decode(), [recent.decode() for recent in before], [], truncated)
         self._left -= len(text) + sum(map(len, before))
-        self.matches.append(found)
+        self.matches.append(match)
         self.full = self.full or len(self.matches) == self._limit
         self.pass_by(line, 0, len(line))
         if has_room and self._context:
-            self._open.append(found)
+            self._open.append(match)
 
     def pass_by(self, block: bytes, start: int, stop: int) -> None:
         """Passes the lines of `block[start:stop]`, without its last newline; none if start > stop."""
@@ -82,15 +82,15 @@ class MatchPage:
             self._remember(block, start, stop)
 
     def _follow(self, line: bytes) -> None:
-        shown = cut_head(line, LINE_BYTES)
-        for found in self._open:
-            if len(shown) > self._left:
+        text = cut_head(line, LINE_BYTES)
+        for match in self._open:
+            if len(text) > self._left:
                 self._close()
                 return
-            self._left -= len(shown)
-            found.after.append(shown.decode())
-            found.truncated |= _too_long(line)
-        self._open = [found for found in self._open if len(found.after) < self._context]
+            self._left -= len(text)
+            match.after.append(text.decode())
+            match.truncated |= _too_long(line)
+        self._open = [match for match in self._open if len(match.after) < self._context]
 
     def _remember(self, block: bytes, start: int, stop: int) -> None:
         lines: list[bytes] = []
@@ -103,8 +103,8 @@ class MatchPage:
     def _close(self) -> None:
         """Ends the page: no room is left, also not for the context after open matches."""
         self.full = True
-        for found in self._open:
-            found.truncated = True
+        for match in self._open:
+            match.truncated = True
         self._open = []
 
 
@@ -208,9 +208,9 @@ class Grep:
             if self._last and not self._page.full and self._last.line > matches[-1].line:
                 matches.append(self._last)
             return GrepPage(matches, self._total, None, not self._page.full)
-        shown = self._offset + len(matches)
-        is_last = self._total <= shown
-        return GrepPage(matches, self._total, None if is_last else shown, is_last)
+        end = self._offset + len(matches)
+        is_last = self._total <= end
+        return GrepPage(matches, self._total, None if is_last else end, is_last)
 
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
@@ -234,17 +234,17 @@ class Grep:
         if self._total < self._offset and self._skipped(block, end):
             return
         while not self._page.full and start <= end:
-            found = self._pattern.find(block, start, end)
-            if found < 0:
+            match = self._pattern.find(block, start, end)
+            if match < 0:
                 break
-            begin = block.rfind(b"\n", start, found) + 1 or start
-            stop = block.find(b"\n", found, end)
+            begin = block.rfind(b"\n", start, match) + 1 or start
+            stop = block.find(b"\n", match, end)
             stop = end if stop < 0 else stop
             self._page.pass_by(block, start, begin - 1)
             self._line += block.count(b"\n", start, begin)
             line = block[begin : min(stop, begin + LINE_BYTES + 1)]
             whole = stop - begin <= LINE_BYTES
-            self._matched(line if whole else around(block, begin, stop, found), not whole, line)
+            self._matched(line if whole else around(block, begin, stop, match), not whole, line)
             self._line += 1
             start = stop + 1
         if self._page.full:
@@ -281,10 +281,10 @@ class Grep:
             self._head = bytes(self._buffer[: LINE_BYTES + 1])
         if self._long_found:
             return
-        found = self._pattern.find(self._buffer, self._searched, end)
-        if found >= 0:
+        match = self._pattern.find(self._buffer, self._searched, end)
+        if match >= 0:
             self._long_found = True
-            self._matched(around(self._buffer, 0, end, found), True, self._head)
+            self._matched(around(self._buffer, 0, end, match), True, self._head)
 
     def _end_long(self, end: int) -> None:
         self._search_long(end)
@@ -299,7 +299,7 @@ class MatchingLines:
     """Collects the lines that match, whole, with their line ends. `is_too_large`: they have more than
     `max_bytes`, or a line of the text has."""
 
-    __slots__ = ("_buffer", "_found", "_left", "_most", "_pattern", "is_too_large")
+    __slots__ = ("_buffer", "_left", "_lines", "_most", "_pattern", "is_too_large")
 
     def __init__(self, pattern: str, max_bytes: int) -> None:
         """Raises BadPattern."""
@@ -308,7 +308,7 @@ class MatchingLines:
         self._pattern = Pattern(pattern)
         self._most = self._left = max_bytes
         self._buffer = b""
-        self._found: list[bytes] = []
+        self._lines: list[bytes] = []
         self.is_too_large = False
 
     def feed(self, chunk: bytes) -> None:
@@ -322,7 +322,7 @@ class MatchingLines:
 
     def finish(self) -> bytes:
         self._search(self._buffer)
-        return b"".join(self._found)
+        return b"".join(self._lines)
 
     def _search(self, block: bytes) -> None:
         block = TERMINAL_CODE.sub(b"", block)
@@ -333,6 +333,6 @@ class MatchingLines:
                 return
             begin = block.rfind(b"\n", start, at) + 1 or start
             start = block.find(b"\n", at, end) + 1 or len(block)
-            self._found.append(block[begin:start])
+            self._lines.append(block[begin:start])
             self._left -= start - begin
             self.is_too_large = self._left < 0

@@ -88,8 +88,8 @@ class Structure(Form):
                 self._after = _TEXT
             elif piece:
                 key = (piece, self._after, self._depth)
-                if (known := memo.get(key)) is not None:
-                    text, self._after, self._depth = known
+                if (entry := memo.get(key)) is not None:
+                    text, self._after, self._depth = entry
                 else:
                     text = self._outside(piece)
                     if len(memo) < _MEMO and len(piece) < 64:

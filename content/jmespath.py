@@ -90,9 +90,9 @@ class Expression:
         except exceptions.JMESPathTypeError as error:
             raise BadQuery(_wrong_type(error)) from None
         except exceptions.UnknownFunctionError:
-            known = ", ".join(sorted(functions.Functions.FUNCTION_TABLE))
+            names = ", ".join(sorted(functions.Functions.FUNCTION_TABLE))
             raise BadQuery(
-                f"A function is not known. Known are: {known}. SQL counts, groups and sorts: {_SQL}."
+                f"A function is not known. Known are: {names}. SQL counts, groups and sorts: {_SQL}."
             ) from None
         except RecursionError:
             raise BadQuery("The expression, or what it makes, is nested too deeply.") from None

@@ -87,9 +87,9 @@ class LinePager:
         if not fits and self._lines:
             self._stopped = True
             return
-        kept = line if fits else cut_head(line, self._left)
-        self._lines.append(Line(self._number, kept.decode("utf-8", "replace"), not fits))
-        self._left -= len(kept)
+        part = line if fits else cut_head(line, self._left)
+        self._lines.append(Line(self._number, part.decode("utf-8", "replace"), not fits))
+        self._left -= len(part)
         self._number += 1
         self._part = b""
         self._stopped = not fits or self._number == self._end
@@ -115,8 +115,8 @@ class LastLines:
             self._size += len(chunk)
             self._is_ended = chunk.endswith(b"\n")
             # A newline at each end: the first line is whole only if one is before it.
-            kept = self._max_bytes + 2
-            self._tail = chunk[-kept:] if len(chunk) >= kept else (self._tail + chunk)[-kept:]
+            most = self._max_bytes + 2
+            self._tail = chunk[-most:] if len(chunk) >= most else (self._tail + chunk)[-most:]
 
     def finish(self) -> LinePage:
         total = self._newlines + 1 if self._size else 0
@@ -138,11 +138,11 @@ def _after_newline(data: bytes, count: int) -> int:
     low, high = 0, len(data)
     while high - low > 1024:
         middle = (low + high) // 2
-        found = data.count(b"\n", low, middle)
-        if found >= count:
+        breaks = data.count(b"\n", low, middle)
+        if breaks >= count:
             high = middle
         else:
-            count -= found
+            count -= breaks
             low = middle
     for _ in range(count):
         low = data.index(b"\n", low) + 1

@@ -78,11 +78,11 @@ def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int,
 
 def _records(data: bytes, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
     for number, start in _starts(data, lines):
-        found = _row_of_cells(data, start) or _record(data, start)
-        if found:
-            first = number - data.count(b"\n", found[0], start)
-            last = first + data.count(b"\n", found[0], found[1])
-            yield number, Surroundings(first, last, _on_one_line(data[slice(*found)]))
+        span = _row_of_cells(data, start) or _record(data, start)
+        if span:
+            first = number - data.count(b"\n", span[0], start)
+            last = first + data.count(b"\n", span[0], span[1])
+            yield number, Surroundings(first, last, _on_one_line(data[slice(*span)]))
 
 
 def _rows(source: Source, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
@@ -100,8 +100,8 @@ def _rows(source: Source, lines: Iterable[int]) -> Iterator[tuple[int, Surroundi
         header: tuple[tuple[int, str], ...] = ()
         if whole.header:
             above = first - data.count(b"\n", whole.header[0], whole.start)
-            named = data[slice(*whole.header)].decode("utf-8", "replace").rstrip("\n").split("\n")
-            header = tuple(enumerate(named, above))
+            names = data[slice(*whole.header)].decode("utf-8", "replace").rstrip("\n").split("\n")
+            header = tuple(enumerate(names, above))
         yield number, Surroundings(first, last, text, header, whole.columns)
 
 
@@ -114,17 +114,17 @@ def _starts(data: bytes, lines: Iterable[int]) -> Iterator[tuple[int, int]]:
             if at + _BLOCK < len(data) and current + count < number:
                 at, current = at + _BLOCK, current + count
                 continue
-            found = data.find(b"\n", at)
-            if found < 0:
+            newline = data.find(b"\n", at)
+            if newline < 0:
                 return
-            at, current = found + 1, current + 1
+            at, current = newline + 1, current + 1
         at = data.rfind(b"\n", 0, at) + 1
         yield number, at
 
 
 def _end(data: bytes, start: int) -> int:
-    found = data.find(b"\n", start)
-    return len(data) if found < 0 else found
+    newline = data.find(b"\n", start)
+    return len(data) if newline < 0 else newline
 
 
 def _indent(data: bytes, start: int) -> int:
@@ -134,15 +134,15 @@ def _indent(data: bytes, start: int) -> int:
 
 def _record(data: bytes, start: int) -> Span | None:
     """The largest object or list around a line that is short enough: up to an element of a list."""
-    found = None
+    record = None
     around = _opened(data, start) or _around(data, start)
     while around and _is_short(data, around, RECORD_CHARS):
-        found = around
+        record = around
         opening = data[around[0] : _end(data, around[0])].strip()
         if opening in _OPENS:
             break
         around = _around(data, around[0])
-    return found
+    return record
 
 
 def _opened(data: bytes, start: int) -> Span | None:
@@ -193,10 +193,10 @@ def _row_of_cells(data: bytes, start: int) -> Span | None:
 
 def _row_of(data: bytes, cell: Span) -> bytes:
     """The number of the row in the address of a cell, b"" for anything else."""
-    found = CELL_KEY.match(data, *cell)
-    if found is None and cell[1] - cell[0] <= RECORD_CHARS:
-        found = CELL_OBJECT.search(data, *cell)
-    return found[1] if found else b""
+    address = CELL_KEY.match(data, *cell)
+    if address is None and cell[1] - cell[0] <= RECORD_CHARS:
+        address = CELL_OBJECT.search(data, *cell)
+    return address[1] if address else b""
 
 
 def _whole_row(data: bytes, cell: Span, row: bytes) -> Span:

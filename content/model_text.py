@@ -56,10 +56,10 @@ def lines_text(page: LinePage, first: int, max_bytes: int, onward: Callable[[int
         (line.number, f"{line.number}: {line.text}{' [… cut: the line is longer]' if line.truncated else ''}")
         for line in page.lines
     ]
-    shown = fitting(numbered, room_of(max_bytes))
-    last, following = page.lines[shown.fitting - 1].number, shown.next or page.next_offset
+    fitted = fitting(numbered, room_of(max_bytes))
+    last, following = page.lines[fitted.fitting - 1].number, fitted.next or page.next_offset
     go_on = f" Go on with {onward(following)}." if following else ""
-    return f"{shown.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{go_on}]"
+    return f"{fitted.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{go_on}]"
 
 
 Spans = Callable[[str], list[tuple[int, int]]]
@@ -76,7 +76,7 @@ class Matches(NamedTuple):
     matches in a text, `around` is what they are shown with. `is_known` tells whether the model was shown a
     line before."""
 
-    matches: Sequence[Match]
+    lines: Sequence[Match]
     total: int
     first: int = 1
     step: int = 1
@@ -89,66 +89,66 @@ class Matches(NamedTuple):
     @property
     def is_record(self) -> bool:
         """True if the first match is shown as a record."""
-        around = self.around.get(self.matches[0].line) if self.matches else None
+        around = self.around.get(self.lines[0].line) if self.lines else None
         return around is not None and bool(around.text)
 
 
-def grep_text(found: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
+def grep_text(matches: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
     there are, how to go on, and the `notes`. Above a sample of many stands how many there are. Where not all
     fit, the last is among those that are shown."""
-    if not found.matches:
-        offset = found.first - 1 + (found.base or 0)
-        return f"[{count_of(found.total, 'matching line')}: offset {offset:,} is past the last.]"
+    if not matches.lines:
+        offset = matches.first - 1 + (matches.base or 0)
+        return f"[{count_of(matches.total, 'matching line')}: offset {offset:,} is past the last.]"
     room = room_of(max_bytes)
-    shown, has_last = _with_last(found, room)
-    said, above = [_place(found, shown, has_last), *notes], ""
-    if found.step > 1:
+    fitted, has_last = _with_last(matches, room)
+    sentences, above = [_place(matches, fitted, has_last), *notes], ""
+    if matches.step > 1:
         where = ": the first, the last and some between" if has_last else ", spread over the result"
-        count = f"{found.total:,} matching lines, of which {shown.fitting:,} are shown{where}."
-        said, above = [_onward(found)], f"[{' '.join((count, *notes))}]\n"
-    return cut_head(f"{above}{shown.text}\n[{' '.join(said)}]".encode(), max_bytes).decode()
+        count = f"{matches.total:,} matching lines, of which {fitted.fitting:,} are shown{where}."
+        sentences, above = [_onward(matches)], f"[{' '.join((count, *notes))}]\n"
+    return cut_head(f"{above}{fitted.text}\n[{' '.join(sentences)}]".encode(), max_bytes).decode()
 
 
-def _with_last(found: Matches, room: int) -> tuple[Fitted, bool]:
+def _with_last(matches: Matches, room: int) -> tuple[Fitted, bool]:
     """The first matches that fit with the last one of all, and whether it is there. Not where the caller goes
     on in order."""
-    shown = fitting_matches(found, room)
-    last = found.matches[-1]
-    is_first_page = found.step > 1 or (found.first == 1 and found.base is None)
-    if shown.fitting == len(found.matches):
-        return shown, found.has_last and found.step > 1
-    if not is_first_page or not found.has_last:
-        return shown, False
-    around = {line: replace(one, header=(), columns="") for line, one in found.around.items()}
-    end = _groups(found._replace(matches=[last], around=around), room // 2)[0][1]
+    fitted = fitting_matches(matches, room)
+    last = matches.lines[-1]
+    is_first_page = matches.step > 1 or (matches.first == 1 and matches.base is None)
+    if fitted.fitting == len(matches.lines):
+        return fitted, matches.has_last and matches.step > 1
+    if not is_first_page or not matches.has_last:
+        return fitted, False
+    around = {line: replace(one, header=(), columns="") for line, one in matches.around.items()}
+    end = _groups(matches._replace(lines=[last], around=around), room // 2)[0][1]
     left = room - len(end.encode()) - len(_LAST)
-    head = fitting(_groups(found, left)[:-1], left)
+    head = fitting(_groups(matches, left)[:-1], left)
     if left <= 0 or head.fitting == 0:
-        return shown, False
-    between = f"{_LAST}\n" if found.step == 1 else ""
+        return fitted, False
+    between = f"{_LAST}\n" if matches.step == 1 else ""
     return Fitted(f"{head.text}\n{between}{end}", head.fitting + 1, head.next), True
 
 
 def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
     """Matches in long lines as they are stored, each with the text around it; `count` says how many."""
-    shown = fitting([(number, f"…{text}…") for number, text in enumerate(texts, 1)], room_of(max_bytes))
+    fitted = fitting([(number, f"…{text}…") for number, text in enumerate(texts, 1)], room_of(max_bytes))
     matches = "match" if count == "1" else "matches"
-    first = " The first are shown." if shown.fitting < len(texts) else ""
-    said = (
+    first = " The first are shown." if fitted.fitting < len(texts) else ""
+    footer = (
         f"[{count} {matches} in the text as it is stored; none where a search breaks its long lines.{first}]"
     )
-    return cut_head(f"{shown.text}\n{said}".encode(), max_bytes).decode()
+    return cut_head(f"{fitted.text}\n{footer}".encode(), max_bytes).decode()
 
 
-def matches_that_fit(found: Matches, max_bytes: int) -> int:
+def matches_that_fit(matches: Matches, max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
-    return fitting_matches(found, room_of(max_bytes)).fitting
+    return fitting_matches(matches, room_of(max_bytes)).fitting
 
 
-def fitting_matches(found: Matches, max_bytes: int) -> Fitted:
+def fitting_matches(matches: Matches, max_bytes: int) -> Fitted:
     """Matches and their context as in `grep_text`, as many as fit `max_bytes`."""
-    return fitting(_groups(found, max_bytes), max_bytes)
+    return fitting(_groups(matches, max_bytes), max_bytes)
 
 
 def room_of(max_bytes: int) -> int:
@@ -156,37 +156,37 @@ def room_of(max_bytes: int) -> int:
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
-def _place(found: Matches, shown: Fitted, has_last: bool) -> str:
-    total = found.total
-    if shown.fitting == total:
+def _place(matches: Matches, fitted: Fitted, has_last: bool) -> str:
+    total = matches.total
+    if fitted.fitting == total:
         return "The only matching line." if total == 1 else f"All {total:,} matching lines."
-    following = found.first + shown.fitting - has_last
+    following = matches.first + fitted.fitting - has_last
     if following > total:
         onward = ""
-    elif found.base is None:
+    elif matches.base is None:
         onward = " For the others: a narrower pattern."
     else:
-        onward = f" Go on with offset = {following - 1 + found.base}."
+        onward = f" Go on with offset = {following - 1 + matches.base}."
     last = f" and {total:,}" if has_last else ""
-    return f"Matching lines {found.first:,} to {following - 1:,}{last} of {total:,}.{onward}"
+    return f"Matching lines {matches.first:,} to {following - 1:,}{last} of {total:,}.{onward}"
 
 
-def _onward(found: Matches) -> str:
-    in_order = "" if found.base is None else f"In order: offset = {found.base}. "
+def _onward(matches: Matches) -> str:
+    in_order = "" if matches.base is None else f"In order: offset = {matches.base}. "
     return f"{in_order}For the others: a narrower pattern."
 
 
-def _groups(found: Matches, room: int) -> list[tuple[int, str]]:
+def _groups(matches: Matches, room: int) -> list[tuple[int, str]]:
     """For each match its number here and its lines, without those that a match before has shown. The numbers
     of the lines tell where lines are left out; with context `--` does too. Context that does not fit `room`
     bytes with its match is left out, the farthest first."""
-    matches = [_narrowed(match, room) for match in found.matches]
+    narrow = [_narrowed(match, room) for match in matches.lines]
     groups: list[tuple[int, str]] = []
-    known = {match.line: match for match in matches}
+    by_line = {match.line: match for match in narrow}
     last = 0
     above: tuple[object, ...] = ((), "")
-    for index, match in enumerate(matches):
-        around = found.around.get(match.line)
+    for index, match in enumerate(narrow):
+        around = matches.around.get(match.line)
         lines = []
         if around and above != (around.header, around.columns):
             above = around.header, around.columns
@@ -194,10 +194,10 @@ def _groups(found: Matches, room: int) -> list[tuple[int, str]]:
         if around and around.text:
             start, end = around.first, around.last
             if match.line > last:
-                lines.append(_numbered(match.line, ":", around.text, found))
+                lines.append(_numbered(match.line, ":", around.text, matches))
         else:
             start, end = match.line - len(match.before), match.line + len(match.after)
-            lines += _lines_of(match, last, known, found)
+            lines += _lines_of(match, last, by_line, matches)
         has_context = end > start and not (around and around.text)
         if lines and last and start > last + 1 and has_context:
             lines.insert(0, "--")
@@ -206,28 +206,28 @@ def _groups(found: Matches, room: int) -> list[tuple[int, str]]:
     return groups
 
 
-def _lines_of(match: Match, last: int, known: Mapping[int, Match], found: Matches) -> list[str]:
+def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Matches) -> list[str]:
     """The lines after `last` of a match and its context; of blank lines in a row one."""
     lines: list[str] = []
     was_blank = True
     start = match.line - len(match.before)
     for number, text in enumerate([*match.before, match.text, *match.after], start):
-        own = known.get(number)
+        own = by_line.get(number)
         is_blank = not own and not text.strip()
         if number > last and not (is_blank and was_blank):
             if own:
-                lines.append(_numbered(number, ":", _excerpt(own, found.spans), found))
+                lines.append(_numbered(number, ":", _excerpt(own, matches.spans), matches))
             else:
-                lines.append(_numbered(number, "-", _head(text), found))
+                lines.append(_numbered(number, "-", _head(text), matches))
         was_blank = is_blank
     if was_blank and len(lines) > 1 and match.after:
         lines.pop()
     return lines
 
 
-def _numbered(number: int, mark: str, text: str, found: Matches) -> str:
+def _numbered(number: int, mark: str, text: str, matches: Matches) -> str:
     text = text.translate(_NO_CONTROLS)
-    if len(text) >= KNOWN_CHARS and found.is_known(number, text):
+    if len(text) >= KNOWN_CHARS and matches.is_known(number, text):
         return f"{number}{mark} [shown before]"
     return f"{number}{mark} {text}"
 
@@ -248,19 +248,19 @@ def _excerpt(match: Match, spans: Spans) -> str:
     text = match.text
     if len(text) <= LONG_CHARS:
         return text
-    found = spans(text)
+    places = spans(text)
     middle = len(text) // 2 if match.truncated else 0
-    shown: list[tuple[int, int]] = []
-    for start, end in found[:_MOST_SPANS] or [(middle, middle)]:
+    windows: list[tuple[int, int]] = []
+    for start, end in places[:_MOST_SPANS] or [(middle, middle)]:
         left, right = max(0, start - _SIDE), min(len(text), min(end, start + 2 * _SIDE) + _SIDE)
-        if shown and left <= shown[-1][1]:
-            shown[-1] = shown[-1][0], right
+        if windows and left <= windows[-1][1]:
+            windows[-1] = windows[-1][0], right
         else:
-            shown.append((left, right))
-    parts = " … ".join(text[left:right] for left, right in shown)
-    begin = "… " if shown[0][0] > 0 or match.truncated else ""
-    more = f" (+{len(found) - _MOST_SPANS} in this line)" if len(found) > _MOST_SPANS else ""
-    return f"{begin}{parts}{' …' if shown[-1][1] < len(text) or match.truncated else ''}{more}"
+            windows.append((left, right))
+    parts = " … ".join(text[left:right] for left, right in windows)
+    begin = "… " if windows[0][0] > 0 or match.truncated else ""
+    more = f" (+{len(places) - _MOST_SPANS} in this line)" if len(places) > _MOST_SPANS else ""
+    return f"{begin}{parts}{' …' if windows[-1][1] < len(text) or match.truncated else ''}{more}"
 
 
 def _narrowed(match: Match, room: int) -> Match:
@@ -311,38 +311,38 @@ class Selection(NamedTuple):
     note: str
 
 
-def selection_text(found: Selection, max_bytes: int) -> str:
+def selection_text(selection: Selection, max_bytes: int) -> str:
     """The rows under the names of their columns; a single value alone. Then how many there are, and how the
     query goes on."""
-    rows = json.loads(found.rows)
+    rows = json.loads(selection.rows)
     notes = []
-    if found.total == len(rows) == len(found.columns) == 1:
+    if selection.total == len(rows) == len(selection.columns) == 1:
         value = rows[0][0]
         text = value if isinstance(value, str) else json.dumps(value)
     else:
-        most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(found.columns)))
+        most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(selection.columns)))
         lines = [" | ".join(_cell(cell, most) for cell in row) for row in rows]
-        text = "\n".join((" | ".join(map(_line, found.columns)), *lines))
-        notes.append(_place_of_rows(found, len(rows)))
-    if found.is_cut and found.total == len(rows):
+        text = "\n".join((" | ".join(map(_line, selection.columns)), *lines))
+        notes.append(_place_of_rows(selection, len(rows)))
+    if selection.is_cut and selection.total == len(rows):
         notes.append("Texts are cut: substr(column, 1, 1000) selects a part.")
-    if found.note:
-        notes.append(found.note)
+    if selection.note:
+        notes.append(selection.note)
     return f"{text}\n[{' '.join(notes)}]" if notes else text
 
 
-def _place_of_rows(found: Selection, shown: int) -> str:
-    if shown == found.total:
-        return f"{count_of(found.total, 'row')}."
-    if not shown:
-        return f"{count_of(found.total, 'row')}: offset {found.skipped:,} is past the last."
-    last = found.skipped + shown
-    place = f"Rows {found.skipped + 1:,} to {last:,} of {found.total:,}."
-    if last == found.total:
+def _place_of_rows(selection: Selection, count: int) -> str:
+    if count == selection.total:
+        return f"{count_of(selection.total, 'row')}."
+    if not count:
+        return f"{count_of(selection.total, 'row')}: offset {selection.skipped:,} is past the last."
+    last = selection.skipped + count
+    place = f"Rows {selection.skipped + 1:,} to {last:,} of {selection.total:,}."
+    if last == selection.total:
         return place
-    limit = _LIMIT.search(found.sql)
+    limit = _LIMIT.search(selection.sql)
     start = int(limit[2] or 0) if limit else 0
-    return f"{place} Go on with: LIMIT {found.total - last if limit else shown} OFFSET {start + last}"
+    return f"{place} Go on with: LIMIT {selection.total - last if limit else count} OFFSET {start + last}"
 
 
 def _is_flat(row: dict[str, object], keys: Sequence[str]) -> bool:
@@ -362,14 +362,14 @@ def _line(text: str, most: int = _CELL_CHARS) -> str:
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
     """The texts in order while they fit; the first one always, cut if it must be."""
-    said: list[str] = []
+    texts: list[str] = []
     for count, (number, text) in enumerate(items):
         size = len(text.encode()) + 1
         if size > max_bytes:
             if count:
-                return Fitted("\n".join(said), count, number)
+                return Fitted("\n".join(texts), count, number)
             text = cut_head(text.encode(), max_bytes).decode()
         max_bytes -= size
         if text:
-            said.append(text)
-    return Fitted("\n".join(said), len(items), None)
+            texts.append(text)
+    return Fitted("\n".join(texts), len(items), None)

@@ -29,16 +29,16 @@ class Otherwise(NamedTuple):
 def literals(pattern: str) -> list[str]:
     """The literal texts of a pattern, without spaces around them, the words of one that stands alone; none
     where there is only one word."""
-    text = _TOKEN.sub(lambda found: found["escaped"] or found["plain"] or "\n", pattern)
+    text = _TOKEN.sub(lambda token: token["escaped"] or token["plain"] or "\n", pattern)
     parts = dict.fromkeys(map(str.strip, text.split("\n")))
-    found = [part for part in parts if len(part) > 1 or part.isdecimal()]
-    found = found if len(found) > 1 else "".join(found).split()
-    return found if 1 < len(found) <= _MOST_TEXTS else []
+    texts = [part for part in parts if len(part) > 1 or part.isdecimal()]
+    texts = texts if len(texts) > 1 else "".join(texts).split()
+    return texts if 1 < len(texts) <= _MOST_TEXTS else []
 
 
 def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
     """The lines that hold all texts in any order and letter case, of those of at most 2,000 bytes."""
-    lowered, found, last = data.lower(), 0, (0, 0)
+    lowered, count, last = data.lower(), 0, (0, 0)
     needles = sorted((text.lower().encode("utf-8", "replace") for text in texts), key=len, reverse=True)
     end = len(lowered)
     for _ in range(_MOST_CANDIDATES):
@@ -49,17 +49,17 @@ def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
         stop = lowered.find(b"\n", at, end)
         stop, end = end if stop < 0 else stop, begin
         if stop - begin <= _MOST_LINE_BYTES and all(one in lowered[begin:stop] for one in needles[1:]):
-            found, last = found + 1, last if found else (begin, stop)
-    if not found:
+            count, last = count + 1, last if count else (begin, stop)
+    if not count:
         return Otherwise(0)
     text = clip(data[slice(*last)].decode("utf-8", "replace"), _LINE_CHARS)
-    return Otherwise(found, data.count(b"\n", 0, last[0]) + 1, text)
+    return Otherwise(count, data.count(b"\n", 0, last[0]) + 1, text)
 
 
-def otherwise_text(texts: list[str], found: Otherwise) -> str:
+def otherwise_text(texts: list[str], otherwise: Otherwise) -> str:
     quoted = ", ".join(f"“{clip(text, _TEXT_CHARS)}”" for text in texts)
-    hold, which = ("holds", "") if found.lines == 1 else ("hold", " The last:")
+    hold, which = ("holds", "") if otherwise.lines == 1 else ("hold", " The last:")
     return (
-        f"No line matches. {count_of(found.lines, 'line')} {hold} {quoted} in another order or form."
-        f"{which}\n{found.line}: {found.text}"
+        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {quoted} in another order or form."
+        f"{which}\n{otherwise.line}: {otherwise.text}"
     )

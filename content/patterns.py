@@ -61,12 +61,12 @@ class Pattern:
 
     def occurrences(self, data: bytes, most: int) -> int:
         """The number of matches that are not empty, 0 if there are more than `most`."""
-        match, at, found = self._one.Match, 0, 0
-        while found <= most and at <= len(data):
+        match, at, count = self._one.Match, 0, 0
+        while count <= most and at <= len(data):
             start, end = match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
             if start < 0:
-                return found
-            found += end > start
+                return count
+            count += end > start
             at = max(end, start + 1)
         return 0
 
@@ -86,16 +86,16 @@ class Pattern:
     def spans(self, line: str, most: int) -> list[tuple[int, int]]:
         """Where the first `most` matches in a line begin and end, in characters, without empty ones."""
         data, at = line.encode("utf-8", "replace"), 0
-        found: list[tuple[int, int]] = []
-        while len(found) < most and at <= len(data):
+        spans: list[tuple[int, int]] = []
+        while len(spans) < most and at <= len(data):
             start, end = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
             if start < 0:
                 break
             if end > start:
                 first = len(data[:start].decode("utf-8", "ignore"))
-                found.append((first, first + len(data[start:end].decode("utf-8", "ignore"))))
+                spans.append((first, first + len(data[start:end].decode("utf-8", "ignore"))))
             at = end if end > start else start + 1
-        return found
+        return spans
 
     def count(self, block: bytes, start: int, end: int) -> int:
         """The number of matching lines. `start` is the start of a line, `end` the end of one. A run of
@@ -126,8 +126,8 @@ def matcher(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
     match = compiled(pattern, captures=True).Match
 
     def spans(text: bytes) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = match(re2.RE2.Anchor.UNANCHORED, text, 0, len(text))
-        return found if found[0][0] >= 0 else []
+        groups: list[tuple[int, int]] = match(re2.RE2.Anchor.UNANCHORED, text, 0, len(text))
+        return groups if groups[0][0] >= 0 else []
 
     return spans
 

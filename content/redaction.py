@@ -155,7 +155,7 @@ def _matches(pattern: re2.RE2, kind: str, data: bytes) -> Iterator[Span]:
 def _is_random(value: bytes) -> bool:
     """Whether a value looks generated: of three sorts of characters, or letters and several digits; few of
     them twice."""
-    sorts = [sum(map(chosen, value.decode("latin-1"))) for chosen in _SORTS]
+    sorts = [sum(map(is_of_sort, value.decode("latin-1"))) for is_of_sort in _SORTS]
     is_mixed = sum(map(bool, sorts)) >= 3 or (sorts[2] >= 2 and sorts[0] + sorts[1] >= 2)
     return is_mixed and len(set(value)) >= min(8, len(value) * 2 // 3)
 
@@ -270,8 +270,8 @@ class Masks:
 
     def texts(self, key: bytes) -> list[bytes]:
         """The mask of each secret. `key` is that of the session: it chooses the numbers."""
-        named = zip(self._kinds, self._digests, self._breaks, strict=True)
-        return [_mask(kind, digest, key) + b"\n" * breaks for kind, digest, breaks in named]
+        masks = zip(self._kinds, self._digests, self._breaks, strict=True)
+        return [_mask(kind, digest, key) + b"\n" * breaks for kind, digest, breaks in masks]
 
 
 def _mask(kind: str, digest: bytes, key: bytes) -> bytes:

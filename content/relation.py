@@ -187,15 +187,17 @@ def columns_of(rows: list[Row]) -> list[Column]:
     types: dict[str, set[type]] = {}
     for row in rows:
         _note_types(types, row)
-    members = _members(rows, {key for key, held in types.items() if dict in held and held <= _OBJECT})
-    found: list[tuple[tuple[str, ...], str, set[type]]] = []
-    for key, held in types.items():
+    members = _members(rows, {key for key, kinds in types.items() if dict in kinds and kinds <= _OBJECT})
+    columns: list[tuple[tuple[str, ...], str, set[type]]] = []
+    for key, kinds in types.items():
         if inner := members.get(key):
-            found += [((key, name), f"{key}.{name}", of_inner) for name, of_inner in inner.items()]
+            columns += [((key, name), f"{key}.{name}", of_inner) for name, of_inner in inner.items()]
         else:
-            found.append(((key,), key, held))
-    names = _unique(name for _, name, _ in found)
-    return [Column(name, keys, frozenset(held)) for name, (keys, _, held) in zip(names, found, strict=True)]
+            columns.append(((key,), key, kinds))
+    names = _unique(name for _, name, _ in columns)
+    return [
+        Column(name, keys, frozenset(kinds)) for name, (keys, _, kinds) in zip(names, columns, strict=True)
+    ]
 
 
 _OBJECT = {dict, type(None)}
@@ -215,10 +217,10 @@ def _members(rows: list[Row], objects: set[str]) -> dict[str, dict[str, set[type
 
 def _note_types(types: dict[str, set[type]], row: Row) -> None:
     for key, item in row.items():
-        held = types.get(key)
-        if held is None:
-            held = types[key] = set()
-        held.add(type(item))
+        kinds = types.get(key)
+        if kinds is None:
+            kinds = types[key] = set()
+        kinds.add(type(item))
 
 
 def _unique(keys: Iterable[str]) -> list[str]:

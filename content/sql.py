@@ -204,8 +204,8 @@ class Database:
                 sql = repaired
             else:
                 names = (name for name, *_ in cursor.description)
-                shown = [name if name in self.names else name.replace("`", '"') for name in names]
-                return Selected(unique(shown), self._fetched(sql, cursor))
+                columns = [name if name in self.names else name.replace("`", '"') for name in names]
+                return Selected(unique(columns), self._fetched(sql, cursor))
         raise BadQuery("The query cannot be read.")
 
     def _matches(self, text: object, pattern: object) -> int | None:
@@ -260,14 +260,14 @@ class Database:
         return sqlite3.SQLITE_DENY
 
     def _repaired(self, sql: str, error: str) -> str | None:
-        if found := re.fullmatch(r"no such column: (.+)", error, re.DOTALL):
-            return self._resolved(sql, found[1])
-        found = re.fullmatch(r'near "(.+)": syntax error', error, re.DOTALL)
-        word = found[1].lower() if found else ""
-        if found is None or word not in RESERVED or word not in map(str.lower, self.names):
+        if match := re.fullmatch(r"no such column: (.+)", error, re.DOTALL):
+            return self._resolved(sql, match[1])
+        match = re.fullmatch(r'near "(.+)": syntax error', error, re.DOTALL)
+        word = match[1].lower() if match else ""
+        if match is None or word not in RESERVED or word not in map(str.lower, self.names):
             return None
-        at = self._place(sql, found[1])
-        return f"{sql[: at[0]]}`{found[1]}`{sql[at[1] :]}" if at else None
+        at = self._place(sql, match[1])
+        return f"{sql[: at[0]]}`{match[1]}`{sql[at[1] :]}" if at else None
 
     def _resolved(self, sql: str, name: str) -> str | None:
         """The statement with the name of a nested column as SQLite takes it; None if there is no such
@@ -309,13 +309,13 @@ class Database:
     def _place(self, sql: str, token: str) -> tuple[int, int] | None:
         """The span of the token at which the statement cannot be read on."""
         denied = self._denied
-        for found in _TOKEN.finditer(sql):
-            if found[0].lower() == token.lower():
+        for match in _TOKEN.finditer(sql):
+            if match[0].lower() == token.lower():
                 try:
-                    self._connection.execute(f"EXPLAIN {sql[: found.end()]}")
+                    self._connection.execute(f"EXPLAIN {sql[: match.end()]}")
                 except (sqlite3.Error, sqlite3.Warning) as error:
                     if str(error).startswith("near "):
-                        return found.span()
+                        return match.span()
                 finally:
                     self._denied = denied
         return None
@@ -334,9 +334,9 @@ class Database:
             return BadQuery(_NO_FUNCTION)
         if self._denied or "one statement" in error:
             return BadQuery(ONLY_READS)
-        if found := re.fullmatch(r'(?:near|unrecognized token:) "(.+)"(?:: syntax error)?', error, re.DOTALL):
-            at = self._place(sql, found[1])
-            near = " ".join((*sql[: at[0]].split()[-_WORDS_BEFORE:], sql[at[0] :])) if at else found[1]
+        if match := re.fullmatch(r'(?:near|unrecognized token:) "(.+)"(?:: syntax error)?', error, re.DOTALL):
+            at = self._place(sql, match[1])
+            near = " ".join((*sql[: at[0]].split()[-_WORDS_BEFORE:], sql[at[0] :])) if at else match[1]
             return BadQuery("The query is not SQL as SQLite reads it.", near.replace("`", '"'))
         if error == "incomplete input":
             return BadQuery("The query is not SQL as SQLite reads it: something is missing at its end.")
@@ -345,8 +345,8 @@ class Database:
                 "A value that a JSON function reads is not JSON: leave it out with WHERE json_valid(…)."
             )
         # What follows a colon or is in quotes may repeat the query.
-        said = re.sub(r"""\s*(?::.*|".*"|'.*')""", "", error, flags=re.DOTALL)
-        return BadQuery(f"SQLite cannot run the query: {said}.")
+        reason = re.sub(r"""\s*(?::.*|".*"|'.*')""", "", error, flags=re.DOTALL)
+        return BadQuery(f"SQLite cannot run the query: {reason}.")
 
     def _absent(self, sql: str, name: str) -> str:
         last = name.rpartition(".")[2].lower()
@@ -354,24 +354,24 @@ class Database:
         nested = [one for one in names if one.lower().endswith(f".{last}")]
         close = difflib.get_close_matches(last, [one.lower() for one in names], n=1, cutoff=0.5)
         near = nested or [one for one in names if one.lower() in close]
-        said = f"No column is named {spelled(clip(name, 60))}."
+        text = f"No column is named {spelled(clip(name, 60))}."
         if near:
-            said += f" The nearest is {spelled(near[0])}."
+            text += f" The nearest is {spelled(near[0])}."
         elif _backticked(name) in sql:
-            said += " A text is written in single quotes."
-        return f"{said} {self.all_columns()}"
+            text += " A text is written in single quotes."
+        return f"{text} {self.all_columns()}"
 
     def all_columns(self) -> str:
         most = _NAMES_CHARS // len(self._columns_of)
         columns = {"data": self._columns} if len(self._columns_of) == 1 else self._columns_of
-        said = " ".join(
-            f"Columns of {table}: {listed([spelled(column.name) for column in shown], most)}."
-            for table, shown in columns.items()
+        text = " ".join(
+            f"Columns of {table}: {listed([spelled(column.name) for column in of_table], most)}."
+            for table, of_table in columns.items()
         )
         if self._document:
             names = listed([spelled(column.name) for column in self._document], _NAMES_CHARS)
-            said += f" Columns of document, which has one row: {names}."
-        return said
+            text += f" Columns of document, which has one row: {names}."
+        return text
 
     def about_rows(self) -> str:
         """The place of the rows in the data, "" where they are all of it."""
@@ -381,12 +381,12 @@ class Database:
         """The most frequent values of the columns that the last query read, and all columns."""
         ends = time.process_time() + _HINT_SECONDS
         read = [name for name in self._read if name in self.names][:_HINT_COLUMNS]
-        said = [
+        sentences = [
             f"{spelled(name)} has {values}."
             for name in read
             if time.process_time() < ends and (values := self._frequent(name))
         ]
-        return " ".join((*said, self.all_columns()))
+        return " ".join((*sentences, self.all_columns()))
 
     def _frequent(self, name: str) -> str:
         column, table = quoted(name), self._read[name]
@@ -435,13 +435,13 @@ def _field(column: Column, rows: list[Row]) -> _Field:
 
 def _others(row: Row, names: dict[tuple[str, ...], str]) -> Row | None:
     """The cells of these columns that the row has, by the names of the columns."""
-    found: Row = {}
+    others: Row = {}
     for key, item in row.items():
         if name := names.get((key,)):
-            found[name] = item
+            others[name] = item
         elif isinstance(item, dict):
-            found |= {name: cell for inner, cell in item.items() if (name := names.get((key, inner)))}
-    return found or None
+            others |= {name: cell for inner, cell in item.items() if (name := names.get((key, inner)))}
+    return others or None
 
 
 def _taken(rows: list[Row]) -> Iterator[Row]:
@@ -469,11 +469,11 @@ def _are_numbers(texts: Iterable[str]) -> bool:
     decimals: set[int] = set()
     ends_in_zero = False
     for text in texts:
-        found = _NUMBER.fullmatch(text)
-        if found is None or len(text) > (_NUMBER_CHARS if found[1] else _INTEGER_CHARS):
+        match = _NUMBER.fullmatch(text)
+        if match is None or len(text) > (_NUMBER_CHARS if match[1] else _INTEGER_CHARS):
             return False
-        decimals.add(len(found[1] or ""))
-        ends_in_zero = ends_in_zero or bool(found[1] and text.endswith("0"))
+        decimals.add(len(match[1] or ""))
+        ends_in_zero = ends_in_zero or bool(match[1] and text.endswith("0"))
     return bool(decimals) and (len(decimals) == 1 or not ends_in_zero)
 
 
@@ -523,10 +523,10 @@ def _replaced(sql: str, parts: list[str], new: str) -> str | None:
     """The statement with each name of these parts, joined by dots, replaced; None if it has none."""
     names = [f"(?:{re.escape(part)}|{re.escape(_backticked(part))})" for part in parts]
     dotted = re.compile(r"(?<![\w.`])" + r"\s*\.\s*".join(names) + r"(?![\w`])", re.IGNORECASE)
-    found, at, done = [], 0, False
+    pieces, at, done = [], 0, False
     for text in re.finditer(r"'(?:[^']|'')*'", sql):
         piece, count = dotted.subn(lambda _: new, sql[at : text.start()])
-        found += [piece, text[0]]
+        pieces += [piece, text[0]]
         at, done = text.end(), done or bool(count)
     piece, count = dotted.subn(lambda _: new, sql[at:])
-    return "".join((*found, piece)) if done or count else None
+    return "".join((*pieces, piece)) if done or count else None

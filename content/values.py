@@ -22,12 +22,12 @@ def read_rows(data: bytes, tool_name: str = "", path: str | None = None) -> tupl
     """The same for SQL, which reads the Cells of a table and the Lines of a text that is no such value."""
     source = Source(data, tool_name, path)
     del data
-    found = source.format
-    if isinstance(found, Table) and (rows := found.rows(source)) is not None:
-        return found.kind, Cells(rows.types, rows.read)
-    if not found.is_lines:
-        return found.kind, found.value(source)
-    return found.kind, Lines(source.line(0), source.data, found.of_lines(source))
+    text_format = source.format
+    if isinstance(text_format, Table) and (rows := text_format.rows(source)) is not None:
+        return text_format.kind, Cells(rows.types, rows.read)
+    if not text_format.is_lines:
+        return text_format.kind, text_format.value(source)
+    return text_format.kind, Lines(source.line(0), source.data, text_format.of_lines(source))
 
 
 def as_table(value: object) -> object:

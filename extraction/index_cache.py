@@ -34,13 +34,13 @@ class IndexCache:
         self._large = anyio.Semaphore(1)
         self._small = anyio.Semaphore(SMALL_AT_A_TIME)
         self._max_bytes = max_bytes
-        self._kept: dict[_Key, tuple[StoredResult, PassageIndex]] = {}
+        self._indexes: dict[_Key, tuple[StoredResult, PassageIndex]] = {}
         self._building: dict[_Key, anyio.Lock] = {}
 
     @property
     def size(self) -> int:
         """Approximate bytes of memory."""
-        return sum(index.size for _, index in self._kept.values())
+        return sum(index.size for _, index in self._indexes.values())
 
     def gate(self, size: int) -> anyio.Semaphore:
         """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
@@ -53,10 +53,10 @@ class IndexCache:
         key = (stored.tenant, stored.sha256, stored.tool_name, source.path, source.spans)
         try:
             async with self._building.setdefault(key, anyio.Lock()):
-                kept = self._kept.pop(key, None)
-                index = kept[1] if kept else await self._built(text)
+                entry = self._indexes.pop(key, None)
+                index = entry[1] if entry else await self._built(text)
                 if index.size <= self._max_bytes:
-                    self._kept[key] = (stored, index)
+                    self._indexes[key] = (stored, index)
                     self.trim()
                 return index
         finally:
@@ -77,10 +77,10 @@ class IndexCache:
         """Drops the indexes that were not used for longest until the others fit. To be called after vectors
         were added to one."""
         while self.size > self._max_bytes:
-            del self._kept[next(iter(self._kept))]
+            del self._indexes[next(iter(self._indexes))]
 
     async def sweep(self, store: ResultStore) -> None:
         """Drops the indexes of results that were deleted or have expired."""
-        for key, (stored, _) in list(self._kept.items()):
+        for key, (stored, _) in list(self._indexes.items()):
             if await store.find(stored.tenant, stored.handle) is None:
-                self._kept.pop(key, None)
+                self._indexes.pop(key, None)

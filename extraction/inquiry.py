@@ -68,7 +68,7 @@ class Inquiry:
 
     def key(self, step: str, spans: Iterable[ByteRange], *more: object) -> str:
         """The key of a finding: a hash of all that the finding depends on."""
-        named = [
+        facts = [
             step,
             str(self.task.source.stored.handle),
             self.task.source.stored.sha256,
@@ -78,7 +78,7 @@ class Inquiry:
             prompts.PROMPT_VERSION,
             *more,
         ]
-        return hashlib.sha256(msgspec.json.encode(named)).hexdigest()
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
     async def known(self, key: str) -> str | None:
         with suppress(StorageError):
@@ -138,10 +138,10 @@ class Inquiry:
 
     def asking_again(self, reply: Reply, nonce: str) -> tuple[Message, ...]:
         """The reply, shortened to what the prompt's buffer holds, and the question for its report."""
-        shown = cut_head(reply.text.encode(errors="replace"), buffer_tokens(self.terms) // 2).decode()
+        text = cut_head(reply.text.encode(errors="replace"), buffer_tokens(self.terms) // 2).decode()
         # Some backends refuse an empty message.
-        said = (Message(Role.ASSISTANT, shown),) if shown.strip() else ()
-        return (*said, prompts.ask_again(nonce))
+        messages = (Message(Role.ASSISTANT, text),) if text.strip() else ()
+        return (*messages, prompts.ask_again(nonce))
 
     async def _ask(self, messages: tuple[Message, ...], ends: float, used: set[str]) -> Reply:
         seconds = max(0.0, ends - anyio.current_time())

@@ -312,12 +312,12 @@ def _messages(
     when: str = "Now",
 ) -> tuple[Message, ...]:
     """The messages of a prompt. The instruction is repeated after `middle`, which may be long."""
-    asked = fenced("instruction", instruction, nonce)
+    question = fenced("instruction", instruction, nonce)
     contract = _CONTRACT.format(
         when=when, opening=opening(nonce), closing=closing(nonce), max_bytes=max_bytes
     )
-    before = f"{_described(about, nonce)}\n\nThe instruction:\n{asked}\n"
-    after = f"\nThe instruction again:\n{asked}\n\n{contract}"
+    before = f"{_described(about, nonce)}\n\nThe instruction:\n{question}\n"
+    after = f"\nThe instruction again:\n{question}\n\n{contract}"
     return Message(Role.SYSTEM, system), _user("\n".join((before, *middle, after)))
 
 
@@ -334,9 +334,9 @@ def _described(about: Document, nonce: str) -> str:
     if about.tool_arguments is None:
         return lines
     data = about.tool_arguments.encode(errors="replace")
-    shown = cut_head(data, about.argument_bytes)
-    more = f"\n[{len(data) - len(shown):,} more bytes]" if len(shown) < len(data) else ""
-    return f"{lines}\nIts arguments:\n" + fenced("arguments", shown.decode() + more, nonce)
+    beginning = cut_head(data, about.argument_bytes)
+    more = f"\n[{len(data) - len(beginning):,} more bytes]" if len(beginning) < len(data) else ""
+    return f"{lines}\nIts arguments:\n" + fenced("arguments", beginning.decode() + more, nonce)
 
 
 def _place(part: Part) -> str:

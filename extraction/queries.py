@@ -51,23 +51,23 @@ def slice_of(value: object, limit: int, offset: int, max_bytes: int) -> Slice:
 
 
 def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slice:
-    held: list[bytes] = []
+    items: list[bytes] = []
     room = max_bytes - 2
     for item in array[offset : offset + limit]:
         encoded = encoded_json(item)
         room -= len(encoded) + 1
         if room < -1:
-            if not held:
+            if not items:
                 raise _too_large("first of these items", len(encoded), max_bytes)
             break
-        held.append(encoded)
-    end = offset + len(held)
+        items.append(encoded)
+    end = offset + len(items)
     return Slice(
-        Raw(b"[" + b",".join(held) + b"]"),
+        Raw(b"[" + b",".join(items) + b"]"),
         "array",
         len(array),
         end if end < len(array) else None,
-        len(held) < len(array),
+        len(items) < len(array),
     )
 
 
@@ -75,26 +75,26 @@ def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Que
     """Returns rows `offset` to before `offset + limit`, as many as fit, and counts all. Each is an object, or
     an array if `query.has_arrays`. The texts of a row that is too large alone are cut. Raises QueryTooCostly
     if it does not fit then either."""
-    held: list[bytes] = []
+    items: list[bytes] = []
     room, total, end = query.max_bytes - 2, 0, query.offset + query.limit
     is_cut = False
     for row in rows:
         if query.offset <= total < end:
             encoded = _row_json(columns, row, query)
-            if not held and len(encoded) > room:
+            if not items and len(encoded) > room:
                 encoded, is_cut = _row_json(columns, _cut_row(row, room), query), True
                 if len(encoded) > room:
                     raise _too_large_row(len(encoded), query.max_bytes)
             room -= len(encoded) + 1
             if room >= -1:
-                held.append(encoded)
+                items.append(encoded)
             else:
                 end = total
         total += 1
-    end = query.offset + len(held)
+    end = query.offset + len(items)
     following = end if end < total and query.offset < total else None
-    result = Raw(b"[" + b",".join(held) + b"]")
-    return Slice(result, "array", total, following, is_cut or len(held) < total, columns)
+    result = Raw(b"[" + b",".join(items) + b"]")
+    return Slice(result, "array", total, following, is_cut or len(items) < total, columns)
 
 
 def _row_json(columns: list[str], row: Sequence[object], query: "Query") -> bytes:
@@ -290,12 +290,12 @@ async def _run(query: Query, read: Read) -> QueryAnswer:
         raise QueryTooCostly(TOO_LARGE)
     if code != 0:
         raise ProcessFailed(f"the child of a query ended with {code}")
-    found = _decode(reply)
-    if isinstance(found, RefusedQuery):
-        if found.code == BadQuery.code:
-            raise BadQuery(found.detail, found.near)
-        raise _REFUSALS[found.code](found.detail)
-    return found
+    answer = _decode(reply)
+    if isinstance(answer, RefusedQuery):
+        if answer.code == BadQuery.code:
+            raise BadQuery(answer.detail, answer.near)
+        raise _REFUSALS[answer.code](answer.detail)
+    return answer
 
 
 def _environment() -> dict[str, str]:

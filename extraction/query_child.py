@@ -82,12 +82,12 @@ def _rows(query: Query, kind: Kind, database: Database) -> QueryAnswer:
         columns, rows = database.select(query.expression)
     except UnknownName as error:
         return QueryAnswer(kind, rows_slice([], [], query), str(error))
-    found = rows_slice(columns, rows, query)
-    if found.total:
-        return QueryAnswer(kind, found, database.about_rows())
+    part = rows_slice(columns, rows, query)
+    if part.total:
+        return QueryAnswer(kind, part, database.about_rows())
     # What the query took is no reason to leave its hint out.
     _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
-    return QueryAnswer(kind, found, database.why_empty())
+    return QueryAnswer(kind, part, database.why_empty())
 
 
 def _is_empty(result: object) -> bool:

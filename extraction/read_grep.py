@@ -91,23 +91,23 @@ class ReadGrepTools:
             return error.detail
         return "There is no such tool. Use Read or Grep."
 
-    async def _read(self, asked: _Read) -> str:
-        offset = max(1, asked.offset or 1)
-        limit = min(max(1, asked.limit or _LINES), _MOST_LINES)
+    async def _read(self, arguments: _Read) -> str:
+        offset = max(1, arguments.offset or 1)
+        limit = min(max(1, arguments.limit or _LINES), _MOST_LINES)
         pager = LinePager(offset, limit, self._max_bytes)
         page = await self._scan(pager)
         if not page.lines:
             return f"There is no line {offset}: the data has {page.total_lines} lines."
         return self._fitted(partial(_lines_text, page))
 
-    async def _grep(self, asked: _Grep) -> str:
-        if not asked.pattern:
+    async def _grep(self, arguments: _Grep) -> str:
+        if not arguments.pattern:
             return "The pattern is empty."
-        context = min(max(0, asked.context or 0), _MOST_CONTEXT)
+        context = min(max(0, arguments.context or 0), _MOST_CONTEXT)
         grep = Grep(
-            asked.pattern,
+            arguments.pattern,
             context=context,
-            ignore_case=bool(asked.ignore_case),
+            ignore_case=bool(arguments.ignore_case),
             limit=_MATCHES,
             max_bytes=_SCANNED_BYTES,
         )
@@ -156,10 +156,10 @@ class ReadGrepTools:
 
 
 def _lines_text(page: LinePage, room: int) -> tuple[str, str]:
-    shown = fitting([(line.number, f"{line.number}: {_shown(line)}") for line in page.lines], room)
-    following = shown.next or page.next_offset
+    fitted = fitting([(line.number, f"{line.number}: {_shown(line)}") for line in page.lines], room)
+    following = fitted.next or page.next_offset
     more = f"the next is line {following}" if following else "this is the end"
-    return shown.text, f"[{page.total_lines} lines in all; {more}.]"
+    return fitted.text, f"[{page.total_lines} lines in all; {more}.]"
 
 
 def _shown(line: Line) -> str:
@@ -168,10 +168,12 @@ def _shown(line: Line) -> str:
     return line.text if whole else cut_head(data, LINE_BYTES).decode() + _CUT
 
 
-def _matches_text(found: Matches, room: int) -> tuple[str, str]:
-    shown = fitting_matches(found, room)
-    more = "" if shown.fitting == found.total else f"; {shown.fitting} of them are shown: narrow the pattern"
-    return shown.text, f"[Matching lines: {found.total}{more}.]"
+def _matches_text(matches: Matches, room: int) -> tuple[str, str]:
+    fitted = fitting_matches(matches, room)
+    more = (
+        "" if fitted.fitting == matches.total else f"; {fitted.fitting} of them are shown: narrow the pattern"
+    )
+    return fitted.text, f"[Matching lines: {matches.total}{more}.]"
 
 
 NEEDS_MODEL = True

@@ -42,9 +42,9 @@ class Shown:
         """`text` is an answer as the model was given it."""
         self.calls[hash(call)] = None
         self.lines.update((hash(line), None) for line in _lines_in(text))
-        for kept, most in ((self.lines, _MOST_LINES), (self.calls, _MOST_CALLS)):
-            while len(kept) > most:
-                del kept[next(iter(kept))]
+        for memory, most in ((self.lines, _MOST_LINES), (self.calls, _MOST_CALLS)):
+            while len(memory) > most:
+                del memory[next(iter(memory))]
 
 
 NOTHING = Shown()
@@ -54,13 +54,13 @@ class ShownTexts:
     """Kept in the memory of this process for the results used last. If it is lost, a line is shown again."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], Shown] = OrderedDict()
+        self._by_handle: OrderedDict[tuple[str, str], Shown] = OrderedDict()
 
     def of(self, tenant: str, handle: str) -> Shown:
-        shown = self._kept.setdefault((tenant, handle), Shown())
-        self._kept.move_to_end((tenant, handle))
-        while len(self._kept) > _MOST_RESULTS:
-            self._kept.popitem(last=False)
+        shown = self._by_handle.setdefault((tenant, handle), Shown())
+        self._by_handle.move_to_end((tenant, handle))
+        while len(self._by_handle) > _MOST_RESULTS:
+            self._by_handle.popitem(last=False)
         return shown
 
 
@@ -81,10 +81,10 @@ def _lines_in(text: str) -> Iterator[tuple[int, str]]:
 def _of_passage(place: str, lines: list[str]) -> Iterator[tuple[int, str]]:
     """The lines of a passage with their numbers. A part of a long line is one line, whose number is the
     negative offset of its first byte. The last line has the last number: above the first may be a header."""
-    found = _PLACE.fullmatch(place)
-    if found is None:
+    match = _PLACE.fullmatch(place)
+    if match is None:
         return
-    if found[3]:
-        yield -int(found[3]), "\n".join(lines)
+    if match[3]:
+        yield -int(match[3]), "\n".join(lines)
     else:
-        yield from zip(range(int(found[2] or found[1]), 0, -1), reversed(lines), strict=False)
+        yield from zip(range(int(match[2] or match[1]), 0, -1), reversed(lines), strict=False)

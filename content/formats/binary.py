@@ -41,9 +41,9 @@ class Binary(Format):
         file = opaque(source.stored)
         if file is None:
             return Shape("mostly binary, with some readable text")
-        found = _PDF_TITLE.search(source.stored[:_TITLE_BYTES] + source.tail)
+        title = _PDF_TITLE.search(source.stored[:_TITLE_BYTES] + source.tail)
         opened = f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}"
-        return Shape(opened, title=clip(found[1]) if found else "")
+        return Shape(opened, title=clip(title[1]) if title else "")
 
     def outline(self, source: Source) -> Iterator[str]:
         yield "not text"
@@ -113,7 +113,9 @@ def opaque(data: bytes) -> File | None:
     bare = head.lstrip()
     if not (_ANY_FORMAT.match(bare) or _ANY_FORMAT.match(head)):
         return _encoded(bare)
-    return next(known for signature, known in _FILES if signature.match(bare) or signature.match(head))
+    return next(
+        known_file for signature, known_file in _FILES if signature.match(bare) or signature.match(head)
+    )
 
 
 def _encoded(head: bytes) -> File | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, found_in_slices
+from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.definitions import definitions
 from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
 from content.formats.headers import header_of
@@ -53,14 +53,14 @@ _FENCE = re.compile(rb"^ {0,3}(?:```|~~~)", re.MULTILINE)
 def _is_below_comment(head: bytes) -> bool:
     """True for source under the comment or docstring with which the text begins. Markdown may begin with a
     heading, and quote source in fences."""
-    found = _OPENING.match(head)
-    if found is None or found.end() < _LEAST_OPENING:
+    opening = _OPENING.match(head)
+    if opening is None or opening.end() < _LEAST_OPENING:
         return _UNENDED.match(head) is not None
-    body = head[found.end() :]
+    body = head[opening.end() :]
     lines = [line for line in body.split(b"\n", _BELOW)[:_BELOW] if line.strip()]
     if _FENCE.search(head) or not lines:
         return False
-    if found["docstring"]:
+    if opening["docstring"]:
         return language_in(body, lines) in (Language.PYTHON, None)
     return len(lines) >= _LEAST_SIGNS and language_in(body, lines) is not None
 
@@ -100,10 +100,10 @@ class Code(Format):
         if len(source.data) > _DEFINED_BYTES or not source.is_whole:
             return Shape(noun)
         # Every definition has a byte of its own: all are counted.
-        found = definitions(source.data, language, most=_DEFINED_BYTES)
-        classes = sum(1 for one in found if one.keyword in _TYPES)
+        entries = definitions(source.data, language, most=_DEFINED_BYTES)
+        classes = sum(1 for one in entries if one.keyword in _TYPES)
         counts = [f"{classes:,} {'class' if classes == 1 else 'classes'}"] if classes else []
-        if others := len(found) - classes:
+        if others := len(entries) - classes:
             counts.append(count_of(others, "other definition" if classes else "definition"))
         return Shape(noun, counts)
 
@@ -114,5 +114,9 @@ class Code(Format):
                 yield one.line - 1, f"{'  ' * one.depth}{one.keyword} {one.name}"
 
     def marks(self, data: bytes) -> Iterator[Mark]:
-        for found in found_in_slices(_DEFINITION, data):
-            yield found.start(), len(found[1].expandtabs(4)) - _DEEP, clip(found[2].rstrip(b" {:(\r"), _TITLE)
+        for definition in matches_in_slices(_DEFINITION, data):
+            yield (
+                definition.start(),
+                len(definition[1].expandtabs(4)) - _DEEP,
+                clip(definition[2].rstrip(b" {:(\r"), _TITLE),
+            )

@@ -42,8 +42,8 @@ def at_starts(pattern: re.Pattern[bytes]) -> Find:
 def _at(pattern: re.Pattern[bytes], edge: Callable[[re.Match[bytes]], int]) -> Find:
     def find(data: bytes, low: int, wished: int, high: int) -> int:
         best = 0
-        for found in pattern.finditer(data, max(0, low - _GAP), high + _GAP):
-            place = edge(found)
+        for match in pattern.finditer(data, max(0, low - _GAP), high + _GAP):
+            place = edge(match)
             if place > high:
                 break
             if place >= low:
@@ -106,12 +106,12 @@ def between_characters(data: bytes, place: int) -> int:
     return place - 1 if place > 1 and data[place - 1 : place + 1] == b"\r\n" else place
 
 
-def found_in_slices(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
+def matches_in_slices(pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:
     """Like `finditer`, in slices, because each step holds the GIL."""
     start, left = 0, _MOST_MARKS
     while start < len(data) and left > 0:
         end = data.rfind(b"\n", start, start + _SLICE) + 1 or start + _SLICE
-        for found in islice(pattern.finditer(data, start, end), left):
+        for match in islice(pattern.finditer(data, start, end), left):
             left -= 1
-            yield found
+            yield match
         start = end

@@ -69,8 +69,8 @@ class _Open(NamedTuple):
 def definitions(data: bytes, language: Language, most: int = 200) -> list[Definition]:
     """Returns at most `most` definitions in the order of their lines, the outermost if there are more. Reads
     at most 512 KiB and 20,000 lines of any data."""
-    found = islice(_scan(data[:_LOOKED_AT], language), _MOST_FOUND)
-    outermost = sorted(found, key=attrgetter("depth"))[:most]
+    entries = islice(_scan(data[:_LOOKED_AT], language), _MOST_FOUND)
+    outermost = sorted(entries, key=attrgetter("depth"))[:most]
     return sorted(outermost, key=attrgetter("line"))
 
 
@@ -88,10 +88,10 @@ def _scan(text: bytes, language: Language) -> Iterator[Definition]:
     around = _Around(syntax)
     rules = _compiled(syntax.rules)
     groups = rules.groupindex
-    row, counted, done = -1, 0, 0
+    row, counted, at = -1, 0, 0
     for match in _windowed(rules, code):
-        around.advance(code[done : match.start()], match["indent"])
-        done = match.end()
+        around.advance(code[at : match.start()], match["indent"])
+        at = match.end()
         number = int(str(match.lastgroup)[1:])
         word = match[f"w{number}"].decode("utf-8", "replace").lower() if f"w{number}" in groups else ""
         keyword = syntax.keywords[number] or word
@@ -106,9 +106,9 @@ def _scan(text: bytes, language: Language) -> Iterator[Definition]:
             start = match.start(f"n{number}")
             row += code.count(b"\n", counted, start)
             counted = start
-            shown, depth = word or _SHOWN.get(keyword, keyword), around.depth(keyword)
-            yield Definition(shown, clip(name, _NAME_CHARS), depth, row + 1)
-        if keyword != "closing" and code[done : done + 1] != b";":
+            label, depth = word or _SHOWN.get(keyword, keyword), around.depth(keyword)
+            yield Definition(label, clip(name, _NAME_CHARS), depth, row + 1)
+        if keyword != "closing" and code[at : at + 1] != b";":
             around.enter(keyword, name, is_typedef=b"typedef" in match[0][:80])
 
 
@@ -185,12 +185,12 @@ def _bare(text: bytes, tokens: re.Pattern[bytes]) -> bytes:
     """The text without comments, contents of strings and ends of long lines, with the same number of
     lines."""
     pieces: list[bytes] = []
-    done = 0
+    at = 0
     for match in islice(_windowed(tokens, text), _MOST_TOKENS):
-        pieces += (text[done : match.start()], _husk(match[0]))
-        done = match.end()
+        pieces += (text[at : match.start()], _husk(match[0]))
+        at = match.end()
     if len(pieces) < 2 * _MOST_TOKENS:
-        pieces.append(text[done:])
+        pieces.append(text[at:])
     code = _LONG_LINE.sub(rb"\1", b"".join(pieces))
     lines = code.split(b"\n", _MOST_LINES)
     return code if len(lines) <= _MOST_LINES else code[: -len(lines[-1])]
@@ -225,10 +225,10 @@ def _windowed(pattern: re.Pattern[bytes], text: bytes) -> Iterator[re.Match[byte
         for match in pattern.finditer(text, at, end):
             if match.start() >= limit:
                 break
-            found = pattern.match(text, match.start()) if match.end() == end else match
-            assert found is not None
-            at = found.end()
-            yield found
+            token = pattern.match(text, match.start()) if match.end() == end else match
+            assert token is not None
+            at = token.end()
+            yield token
             if at >= limit:
                 break
         at = max(at, limit)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import at_ends, found_in_slices
+from content.formats.cuts import at_ends, matches_in_slices
 from content.formats.format import Format, Mark, Sample, Shape, by_row
 from content.formats.log import times_ascend
 from content.kind import Kind
@@ -54,5 +54,5 @@ class Diff(Format):
 
 
 def _files(data: bytes) -> Iterator[tuple[int, str]]:
-    for found in found_in_slices(_FILE, data):
-        yield found.start(), clip(found[1] or found[2])
+    for match in matches_in_slices(_FILE, data):
+        yield match.start(), clip(match[1] or match[2])

@@ -86,11 +86,11 @@ def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0, stop: int | None 
     string."""
     stop = len(data) if stop is None else stop
     stack, depth, deeper = [_Open(None, start, 0, is_list=False)], 0, 0
-    for found in run.finditer(data, start, stop):
-        bracket = found[1]
-        if not bracket and found.end() < stop:
+    for match in run.finditer(data, start, stop):
+        bracket = match[1]
+        if not bracket and match.end() < stop:
             continue
-        end, top = found.start(1), stack[-1]
+        end, top = match.start(1), stack[-1]
         yield start, end, bracket, depth, top
         if bracket in _OPENING:
             depth += 1
@@ -105,7 +105,7 @@ def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0, stop: int | None 
                 deeper -= 1
             elif len(stack) > 1:
                 stack.pop()
-        start = found.end()
+        start = match.end()
 
 
 def _is_literal(data: bytes) -> bool:
@@ -205,12 +205,12 @@ class _Passages:
         at, end, _, depth, around = run
         while at < end:
             for count, pattern in self._few:
-                found = pattern.match(self._data, at, end if count == 1 else min(end, at + AIM))
-                if found:
+                match = pattern.match(self._data, at, end if count == 1 else min(end, at + AIM))
+                if match:
                     break
             else:
                 return
-            at = found.end()
+            at = match.end()
             around.index += count
             if at >= self.earliest:
                 yield _Member(at, depth, around, around.index)
@@ -256,8 +256,8 @@ class _Passages:
     def _element(self, at: int, number: int) -> str:
         """The element of a list that begins at byte `at`: by its name if it has one, else by its number."""
         for pattern in _NAMED:
-            if named := pattern.match(self._data, at, at + _NAME_BYTES):
-                return f'["{" ".join(named[1].decode("utf-8", "replace").split())}"]'
+            if name := pattern.match(self._data, at, at + _NAME_BYTES):
+                return f'["{" ".join(name[1].decode("utf-8", "replace").split())}"]'
         return f"[{number}]"
 
     def _step(self, start: int, end: int) -> str:
@@ -289,18 +289,22 @@ class _Bracketed(NamedTuple):
 def record_around(data: bytes, passage: Passage) -> Whole:
     """The smallest record around all of the passage, an element of a list if there is one. Otherwise the
     records that begin or end in it are completed."""
-    found = list(_containers(data, passage))
-    start, end = _completed(passage, found)
-    around = [one for one in found if one.start <= start and end <= one.end and one.end - one.start <= REACH]
+    brackets = list(_containers(data, passage))
+    start, end = _completed(passage, brackets)
+    around = [
+        one for one in brackets if one.start <= start and end <= one.end and one.end - one.start <= REACH
+    ]
     if records := [one for one in around if one.is_element] or [one for one in around if one.is_record]:
         smallest = min(records, key=lambda one: one.end - one.start)
         start, end = smallest.start, smallest.end
-    cells = _row_of_cells(data, start, end, found)
+    cells = _row_of_cells(data, start, end, brackets)
     start, end = within(passage, *cells)
     is_row = data[start : start + _LEAD].lstrip()[:1] == b"["
     # The first row of a list of rows, if it holds text alone.
     grid = _GRID.search(data, 0, _GRID_BYTES) if is_row and start > _GRID_BYTES else None
-    return Whole(start, end, _path(passage, start, found), columns=clipped_columns(grid[1]) if grid else "")
+    return Whole(
+        start, end, _path(passage, start, brackets), columns=clipped_columns(grid[1]) if grid else ""
+    )
 
 
 def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
@@ -315,8 +319,8 @@ def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
             yield _Bracketed(around.at, end + 1, data[around.at] == _LIST, not is_value)
 
 
-def _completed(passage: Passage, found: list[_Bracketed]) -> tuple[int, int]:
-    short = [one for one in found if one.is_record and one.end - one.start <= MOST]
+def _completed(passage: Passage, brackets: list[_Bracketed]) -> tuple[int, int]:
+    short = [one for one in brackets if one.is_record and one.end - one.start <= MOST]
     start = min(
         (one.start for one in short if one.start < passage.start < one.end < passage.end),
         default=passage.start,
@@ -327,25 +331,25 @@ def _completed(passage: Passage, found: list[_Bracketed]) -> tuple[int, int]:
     return within(passage, start, end)
 
 
-def _row_of_cells(data: bytes, start: int, end: int, found: list[_Bracketed]) -> tuple[int, int]:
+def _row_of_cells(data: bytes, start: int, end: int, brackets: list[_Bracketed]) -> tuple[int, int]:
     """Records of single cells are completed to the cells of their rows."""
     cells = {
         (one.start, one.end): address[1]
-        for one in sorted(found)
+        for one in sorted(brackets)
         if not one.is_list
         and (address := sheets.CELL_OBJECT.search(data, one.start, min(one.end, one.start + MOST)))
     }
-    shown = [row for (at, until), row in cells.items() if start <= at and until <= end]
-    if not shown:
+    rows = [row for (at, until), row in cells.items() if start <= at and until <= end]
+    if not rows:
         return start, end
-    before = [at for (at, until), row in cells.items() if until <= start and row == shown[0]]
-    after = [until for (at, until), row in cells.items() if at >= end and row == shown[-1]]
+    before = [at for (at, until), row in cells.items() if until <= start and row == rows[0]]
+    after = [until for (at, until), row in cells.items() if at >= end and row == rows[-1]]
     return min((start, *before)), max((end, *after))
 
 
-def _path(passage: Passage, start: int, found: list[_Bracketed]) -> str:
+def _path(passage: Passage, start: int, brackets: list[_Bracketed]) -> str:
     """The path of the record that begins at `start`, from the one of the first member in the passage."""
-    inside = [one for one in found if start <= one.start < passage.start < one.end]
+    inside = [one for one in brackets if start <= one.start < passage.start < one.end]
     path = passage.path
     for _ in range(len(inside) - (not max(inside).is_list) if inside else 0):
         path = _STEP.sub("", path)
@@ -381,16 +385,16 @@ def _members(window: bytes, first: int, last: int) -> Iterator[int]:
         between = window[first:last]
         if b"\n" in between and between.isspace():
             yield first + between.rfind(b"\n") + 1
-    for found in _COMMA.finditer(window, first, last):
-        if window[found.start()] == _COMMA_SIGN:
-            yield found.end()
+    for comma in _COMMA.finditer(window, first, last):
+        if window[comma.start()] == _COMMA_SIGN:
+            yield comma.end()
 
 
 def _out_of_string(window: bytes) -> int:
     """The first place outside every JSON string, -1 if unknown. Quotes open and close in turn; the characters
     beside them show which of them open."""
-    found = islice((found.start() for found in _QUOTE.finditer(window) if found[0] == b'"'), _VOTERS)
-    quotes = list(found)
+    matches = (match for match in _QUOTE.finditer(window) if match[0] == b'"')
+    quotes = [quote.start() for quote in islice(matches, _VOTERS)]
     if not quotes:
         return -1 if b"\\" in window else 0
     votes = [0, 0]
@@ -405,13 +409,13 @@ def json_places(data: bytes) -> Iterator[Place]:
     """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
     place = Place(0, "", 0)
     walk = _Passages(data)
-    for found in walk.members():
-        while found.at - place.at > MOST:
+    for member in walk.members():
+        while member.at - place.at > MOST:
             yield place
             place = walk.next(place)
             walk.earliest = place.at + LEAST
-        if found.at >= walk.earliest:
-            walk.pending.append(found)
+        if member.at >= walk.earliest:
+            walk.pending.append(member)
     while len(data) - place.at > MOST:
         yield place
         place = walk.next(place)
@@ -487,8 +491,8 @@ class Json(Format):
     is_lines = False
 
     def value(self, source: Source) -> object:
-        found = _documents(source.take_text())
-        return found[0] if len(found) == 1 else found
+        documents = _documents(source.take_text())
+        return documents[0] if len(documents) == 1 else documents
 
 
 def _are_most_bytes(head: bytes) -> bool:
@@ -670,15 +674,15 @@ def _names(members: dict[str, Raw]) -> list[str]:
 
 def _few(names: Collection[str]) -> str:
     """The names that fit, never cut in one."""
-    shown: list[str] = []
+    fitting: list[str] = []
     room = _INNER_BYTES
     for name in names:
         name = clip(name, 60)
         room -= len(name.encode("utf-8", "replace")) + 2
-        if room < 0 and shown:
-            return ", ".join((*shown, "…"))
-        shown.append(name)
-    return ", ".join(shown)
+        if room < 0 and fitting:
+            return ", ".join((*fitting, "…"))
+        fitting.append(name)
+    return ", ".join(fitting)
 
 
 def _title(data: bytes) -> str:
@@ -686,9 +690,9 @@ def _title(data: bytes) -> str:
     if data[:1] != b"{":
         return ""
     members = msgspec.json.decode(data, type=dict[str, Raw])
-    named = (bytes(members[name]) for name in ("title", "name") if name in members)
-    found = (clip(msgspec.json.decode(one, type=str).encode()) for one in named if one[:1] == b'"')
-    return next(filter(None, found), "")
+    values = (bytes(members[name]) for name in ("title", "name") if name in members)
+    titles = (clip(msgspec.json.decode(one, type=str).encode()) for one in values if one[:1] == b'"')
+    return next(filter(None, titles), "")
 
 
 def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape:
@@ -715,8 +719,8 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         size = sizes.get(inner[0])
         count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
         names = _rows(inner[1])
-        said = ["; ".join((keys, *arrays[:8], count))]
-        return Shape("JSON", said, names, " with keys ", group=group_of(names))
+        summary = ["; ".join((keys, *arrays[:8], count))]
+        return Shape("JSON", summary, names, " with keys ", group=group_of(names))
     return Shape("JSON")
 
 
@@ -801,19 +805,19 @@ def _is_record(line: str) -> bool:
 def _documents(text: str) -> list[object]:
     """Parses JSON documents with only white space between them."""
     decode = json.JSONDecoder(parse_constant=_null).raw_decode
-    found: list[object] = []
+    documents: list[object] = []
     at = 0
     try:
         while begin := _NO_SPACE.search(text, at):
             value, at = decode(text, begin.start())
-            found.append(value)
+            documents.append(value)
     except json.JSONDecodeError as error:
         raise _malformed(f"is not well-formed at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise _malformed("is nested too deeply") from None
     except ValueError:
         raise _malformed("holds a number with too many digits") from None
-    return found
+    return documents
 
 
 def _null(constant: str) -> None:

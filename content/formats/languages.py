@@ -217,9 +217,9 @@ def language_of(path: str | None, head: bytes) -> Language | None:
     """The language by the ending of the path, else by the text, if any; None if unknown. Reads at most
     8 KiB."""
     name = file_name(path).strip().lower()
-    named = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
-    if named or not head:
-        return named
+    language = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
+    if language or not head:
+        return language
     head = head[:_LOOKED_AT]
     return _declared(head) or _most_signs(head.split(b"\n", _MOST_LINES)[:_MOST_LINES])[0]
 

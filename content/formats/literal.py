@@ -67,10 +67,10 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 
-def _character(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
+def _character(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
     if code:
         return chr(min(int(code, 16), 0x10FFFF))
-    if found[4]:
-        return chr(int(found[4], 8))
-    return _PLAIN.get(found[5], found[5])
+    if escape[4]:
+        return chr(int(escape[4], 8))
+    return _PLAIN.get(escape[5], escape[5])

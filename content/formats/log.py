@@ -105,10 +105,10 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
     """The levels of a log whose levels are words in capitals; None if others are, or if words of a message
     look like one."""
     data = source.data
-    found = data[:_SAMPLED] + data[-_SAMPLED:]
+    both_ends = data[:_SAMPLED] + data[-_SAMPLED:]
     if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
         return None
-    if not all(name.encode() in found for name in sample):
+    if not all(name.encode() in both_ends for name in sample):
         return None
     capitals = data.translate(None, _NO_CAPITALS)
     counts = Counter({word.decode(): count for word in _CAPITALS if (count := capitals.count(word))})
@@ -123,10 +123,10 @@ def _levels_of(data: bytes) -> Counter[str]:
 
 
 def _level(line: bytes) -> str | None:
-    found = _LEVEL.search(line, 0, _LEVEL_ENDS)
-    if found is None or found.start() > _LEVEL_STARTS:
+    match = _LEVEL.search(line, 0, _LEVEL_ENDS)
+    if match is None or match.start() > _LEVEL_STARTS:
         return None
-    name = found[found.lastindex or 0]
+    name = match[match.lastindex or 0]
     return _LETTERS.get(name) or name.decode("ascii", "replace").upper()
 
 
@@ -185,18 +185,18 @@ def _moment(text: str, form: str) -> datetime:
 
 def span(source: Source) -> str:
     """For example `from 10:00:01 to 10:04:59 (0:04:58)`; "" without times."""
-    found = ends(source)
-    if found is None:
+    times = ends(source)
+    if times is None:
         return ""
-    first, last, between = found
+    first, last, between = times
     return f"from {first} to {last}" + (f" ({between})" if between and between > timedelta(0) else "")
 
 
 def times_ascend(source: Source) -> bool | None:
     """True if dates or times of the first lines and of the last grow, False if they fall."""
-    found = ends(source)
-    if found and found[2]:
-        return bool(found[2] > timedelta(0))
+    times = ends(source)
+    if times and times[2]:
+        return bool(times[2] > timedelta(0))
     first, last = _DATE.search(source.data[:_END]), _DATE.findall(source.tail[-_END:])
     if first is None or not last or first[0] == last[-1]:
         return None
@@ -235,8 +235,8 @@ class Log(Format):
             same = _FORMS[first.lastindex - 1][0]
 
             def time(line: bytes) -> str | None:
-                found = same.search(line, 0, _LEVEL_ENDS)
-                return found[0].decode() if found else None
+                match = same.search(line, 0, _LEVEL_ENDS)
+                return match[0].decode() if match else None
 
             read["time"] = time
         return read | {"level": _level} if levels(source) else read

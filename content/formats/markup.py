@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from content.formats.cuts import MOST, at_ends, at_starts, found_in_slices
+from content.formats.cuts import MOST, at_ends, at_starts, matches_in_slices
 from content.formats.format import (
     Format,
     Mark,
@@ -64,21 +64,21 @@ class Html(Format):
     def shape(self, source: Source) -> Shape:
         """The title is that of the page, else its first heading."""
         head = source.data[:_HEAD]
-        found = sorted(_PAGE_TITLE.finditer(head), key=lambda tag: tag[0][1:2] not in b"tT")
-        ends = ((tag.end(), head.find(b"</", tag.end(), tag.end() + 600)) for tag in found)
+        tags = sorted(_PAGE_TITLE.finditer(head), key=lambda tag: tag[0][1:2] not in b"tT")
+        ends = ((tag.end(), head.find(b"</", tag.end(), tag.end() + 600)) for tag in tags)
         titles = (html.unescape(clip(TAG.sub(b" ", head[start:end]))) for start, end in ends if end > 0)
         return Shape("HTML page", title=next(filter(None, titles), ""))
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
         data = source.data
-        found = (
+        headings = (
             (tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}")
             for tag in _HEADING.finditer(data)
         )
-        return by_row(data, found) if _HEADING.search(data) else _elements(data)
+        return by_row(data, headings) if _HEADING.search(data) else _elements(data)
 
     def marks(self, data: bytes) -> Iterator[Mark]:
-        for tag in found_in_slices(_HEADING, data):
+        for tag in matches_in_slices(_HEADING, data):
             level = 1 if tag[1].lower() == b"title" else int(tag[1][1:])
             if data.find(b"</", tag.end(), tag.end() + 4 * _TITLE) > 0:
                 yield tag.start(), level, clip(_text_of(data, tag, 4 * _TITLE), _TITLE)
@@ -132,10 +132,10 @@ def _without_comments(xml: bytes) -> bytes:
 
 def _table_row(data: bytes, start: int, end: int) -> tuple[int, int]:
     """Completes the rows that begin or end in the passage."""
-    before = [found.start() for found in _OPENING_ROW.finditer(data, max(0, start - MOST), start)]
+    before = [row.start() for row in _OPENING_ROW.finditer(data, max(0, start - MOST), start)]
     if before and not _CLOSING_ROW.search(data, before[-1], start):
         start = before[-1]
-    inside = [found.start() for found in _OPENING_ROW.finditer(data, start, end)]
+    inside = [row.start() for row in _OPENING_ROW.finditer(data, start, end)]
     if inside and not _CLOSING_ROW.search(data, inside[-1], end):
         closing = _CLOSING_ROW.search(data, end, end + MOST)
         end = closing.end() if closing else end

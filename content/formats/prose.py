@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from content.formats.cuts import PARAGRAPH, REACH, UNINDENTED, at_ends, found_in_slices
+from content.formats.cuts import PARAGRAPH, REACH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.format import (
     Format,
     Mark,
@@ -48,11 +48,11 @@ _COMMIT = re.compile(rb"\s*commit [0-9a-f]{7,64}\b")
 def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
     """Headings of Markdown outside code fences: the group 1 is the marks, the group 2 the text."""
     fenced = False
-    for found in found_in_slices(_HEADING, data):
-        if found[3]:
+    for heading in matches_in_slices(_HEADING, data):
+        if heading[3]:
             fenced = not fenced
         elif not fenced:
-            yield found
+            yield heading
 
 
 def is_markdown(sample: Sample) -> bool:
@@ -98,17 +98,19 @@ class Markdown(_Prose):
         return is_markdown(sample)
 
     def shape(self, source: Source) -> Shape:
-        found = [heading[2] for heading in markdown_headings(source.data)]
-        counts = [count_of(len(found), "heading")] if found and source.is_whole else []
-        return Shape("Markdown", counts, title=clip(found[0]) if found else "")
+        headings = [heading[2] for heading in markdown_headings(source.data)]
+        counts = [count_of(len(headings), "heading")] if headings and source.is_whole else []
+        return Shape("Markdown", counts, title=clip(headings[0]) if headings else "")
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
-        found = ((one.start(), f"{one[1].decode()} {clip(one[2])}") for one in markdown_headings(source.data))
-        return by_row(source.data, found)
+        headings = (
+            (one.start(), f"{one[1].decode()} {clip(one[2])}") for one in markdown_headings(source.data)
+        )
+        return by_row(source.data, headings)
 
     def marks(self, data: bytes) -> Iterator[Mark]:
-        for found in markdown_headings(data):
-            yield found.start(), len(found[1]), clip(found[2].rstrip(b" #\r"), _TITLE)
+        for heading in markdown_headings(data):
+            yield heading.start(), len(heading[1]), clip(heading[2].rstrip(b" #\r"), _TITLE)
 
 
 class Text(_Prose):
@@ -211,7 +213,7 @@ def _is_cut(data: bytes, at: int) -> bool:
 
 def _sentence_start(data: bytes, start: int, between: re.Pattern[bytes]) -> int:
     first = max(0, start - _NEAR)
-    breaks = [found.end() for found in between.finditer(data, first, min(len(data), start + 1))]
+    breaks = [match.end() for match in between.finditer(data, first, min(len(data), start + 1))]
     if start in breaks or start + 1 in breaks:
         return start
     begin = breaks[-1] if breaks else first
@@ -239,5 +241,5 @@ def _ends_of_sentences(data: bytes, start: int, end: int) -> list[int]:
     while start < end and data[start] & 0xC0 == 0x80:
         start += 1
     text = data[start:end].decode("utf-8", "ignore")
-    found = (found.end() for found in _SENTENCES.finditer(text))
-    return [start + len(text[:at].encode()) for at in found]
+    ends = (match.end() for match in _SENTENCES.finditer(text))
+    return [start + len(text[:at].encode()) for at in ends]

@@ -93,36 +93,36 @@ def _cells(items: Sequence[object]) -> Cells | None:
     value = next((key for key in _VALUES if key in first), None)
     if address is None or value is None:
         return None
-    found: Cells = {}
+    cells: Cells = {}
     for item in items:
         place = _place(item.get(address)) if isinstance(item, dict) else None
         if place is None or not isinstance(item, dict):
             return None
-        found[place] = item.get(value)
-    return found
+        cells[place] = item.get(value)
+    return cells
 
 
 def _addressed(value: dict[str, object]) -> Cells | None:
     """The same of an object whose keys are addresses."""
-    found: Cells = {}
+    cells: Cells = {}
     for key, item in value.items():
         place = _place(key)
         if place is None or isinstance(item, list):
             return None
-        found[place] = (
+        cells[place] = (
             next((item[name] for name in _VALUES if name in item), None) if isinstance(item, dict) else item
         )
-    return found if len(found) >= _LEAST else None
+    return cells if len(cells) >= _LEAST else None
 
 
 def _place(address: object) -> tuple[int, int] | None:
-    found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None:
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if match is None:
         return None
     column = 0
-    for letter in found[1]:
+    for letter in match[1]:
         column = 26 * column + ord(letter) - ord("A") + 1
-    return int(found[2]), column
+    return int(match[2]), column
 
 
 def _grid(cells: Cells) -> list[Row] | None:

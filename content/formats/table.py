@@ -113,8 +113,8 @@ def _is_prose(bare: bytes) -> bool:
 def _separator(lines: list[bytes]) -> bytes:
     """The separator that occurs as often outside quotes in nearly every line; b"" if none does. The last line
     may be cut, and quoted cells may hold newlines."""
-    found, has_open = _agreed(lines)
-    return _agreed(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))[0] if has_open and not found else found
+    mark, has_open = _agreed(lines)
+    return _agreed(_QUOTED.sub(b"", b"\n".join(lines)).split(b"\n"))[0] if has_open and not mark else mark
 
 
 def _agreed(lines: list[bytes]) -> tuple[bytes, bool]:
@@ -203,7 +203,7 @@ def columns_over(header: bytes, rows: Sequence[bytes]) -> list[tuple[int, int]]:
 
 def filled_lines(data: bytes, *, has_quotes: bool = False) -> int:
     """Counts lines that are not blank. With `has_quotes`, newlines within quotes end no line."""
-    found = is_inside = 0
+    count = is_inside = 0
     is_filled = False
     for at in range(0, len(data), _BLOCK):
         block = data[at : at + _BLOCK]
@@ -214,9 +214,9 @@ def filled_lines(data: bytes, *, has_quotes: bool = False) -> int:
             block += b"_" if is_inside else b""
         filled = list(map(bool, map(bytes.strip, block.split(b"\n"))))
         filled[0] = filled[0] or is_filled
-        found += sum(filled[:-1])
+        count += sum(filled[:-1])
         is_filled = filled[-1]
-    return found + is_filled
+    return count + is_filled
 
 
 # Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
@@ -284,10 +284,10 @@ class Table(Format):
         """A newline outside of quotes: `start` is the beginning of a row."""
         wished, high = start + AIM, min(start + MOST, len(data))
         best = quotes = 0
-        done, place = start, data.find(b"\n", start + LEAST, high) + 1
+        at, place = start, data.find(b"\n", start + LEAST, high) + 1
         while place and not (best and place > wished):
-            quotes += data.count(b'"', done, place)
-            done = place
+            quotes += data.count(b'"', at, place)
+            at = place
             if quotes % 2 == 0 and (not best or abs(place - wished) < abs(best - wished)):
                 best = place
             place = data.find(b"\n", place, high) + 1

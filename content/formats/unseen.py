@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice, takewhile
 from operator import itemgetter
 
-from content.formats.cuts import found_in_slices
+from content.formats.cuts import matches_in_slices
 from content.formats.format import Passage
 from content.formats.markup import TAG
 from content.kind import Kind
@@ -45,12 +45,12 @@ def unseen_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
     closed reaches to the end of a page; in other text, which may hold pages, it is no span."""
     spans: list[tuple[int, int]] = []
     begin, name = -1, b""
-    for found in found_in_slices(_UNSEEN, data):
-        closes, tag = found[1], found[2].lower()
+    for match in matches_in_slices(_UNSEEN, data):
+        closes, tag = match[1], match[2].lower()
         if not closes and (begin < 0 or not is_page):
-            begin, name = found.start(), tag
+            begin, name = match.start(), tag
         elif closes and tag == name:
-            spans.append((begin, found.end()))
+            spans.append((begin, match.end()))
             begin, name = -1, b""
     return [*spans, (begin, len(data))] if begin >= 0 and is_page else spans
 

@@ -71,7 +71,7 @@ async def halves(source: Source, kind: Kind, chunk: Part, overlap_percent: int) 
 async def with_lines(source: Source, chunks: Sequence[Part], first_line: int = 1) -> list[Part]:
     """Returns the chunks with their lines. They are adjacent; the first begins on `first_line`. Streams their
     bytes once."""
-    found = []
+    parts = []
     line = first_line
     for chunk in chunks:
         first, last_byte = line, b""
@@ -79,8 +79,8 @@ async def with_lines(source: Source, chunks: Sequence[Part], first_line: int = 1
             data = await source.read(start, min(start + _SLICE, chunk.end))
             line += data.count(b"\n")
             last_byte = data[-1:]
-        found.append(replace(chunk, first_line=first, last_line=line - (last_byte == b"\n")))
-    return found
+        parts.append(replace(chunk, first_line=first, last_line=line - (last_byte == b"\n")))
+    return parts
 
 
 def _count(source: Source, budget_tokens: int, overlap_percent: int) -> int:

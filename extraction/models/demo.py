@@ -171,15 +171,15 @@ def _merged(asked: _Asked, findings: Sequence[str]) -> str:
 
 def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:
     """The rows that fit, and the number of the others."""
-    shown: list[str] = []
+    fitting: list[str] = []
     left = max_bytes - _MORE_BYTES
     for row in rows:
         left -= len(row.encode(errors="replace")) + 1
-        if left < 0 and shown:
+        if left < 0 and fitting:
             break
-        shown.append(row)
-    more += len(rows) - len(shown)
-    text = "\n".join([*shown, f"[{more:,} more lines]"] if more else shown)
+        fitting.append(row)
+    more += len(rows) - len(fitting)
+    text = "\n".join([*fitting, f"[{more:,} more lines]"] if more else fitting)
     return cut_head(text.encode(errors="replace"), max_bytes).decode()
 
 

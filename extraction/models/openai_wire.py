@@ -136,17 +136,17 @@ def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
 
 
 def _message_json(message: Message) -> dict[str, object]:
-    given: dict[str, object] = {"role": message.role, "content": message.content}
+    fields: dict[str, object] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         # Some backends accept no empty text beside calls.
-        given["content"] = message.content or None
-        given["tool_calls"] = [
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        given["tool_call_id"] = message.tool_call_id
-    return given
+        fields["tool_call_id"] = message.tool_call_id
+    return fields
 
 
 def _tool_json(tool: ToolSpec) -> dict[str, object]:
@@ -326,9 +326,9 @@ class Complaint:
 
     def _most_output_tokens(self, allowed: int) -> int:
         """The number in the message, else half of `allowed`."""
-        named = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
+        numbers = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
         halved = max(_LEAST_OUTPUT_TOKENS, allowed // 2)
-        return max((one for one in named if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
+        return max((one for one in numbers if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
 
 
 def parse_complaint(body: bytes | bytearray) -> Complaint:
@@ -371,11 +371,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = headers.get("retry-after-ms", "").strip()
     if _SECONDS.fullmatch(milliseconds):
         return float(milliseconds) / 1000
-    named = headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(named):
-        return float(named)
+    value = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(value):
+        return float(value)
     try:
-        date = parsedate_to_datetime(named)
+        date = parsedate_to_datetime(value)
         # A date without a zone is UTC too.
         return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time())
     except (ValueError, OverflowError):

@@ -137,8 +137,8 @@ class ModelPool:
     def _model(self, config: ModelConfig) -> Model:
         scheme, colon, _ = config.base_url.partition(":")
         if not colon or scheme.lower() not in BACKENDS:
-            known = ", ".join(f"{name}:" for name in BACKENDS)
-            raise ConfigError(f"{config.source}: unknown scheme. It starts with one of {known}")
+            schemes = ", ".join(f"{name}:" for name in BACKENDS)
+            raise ConfigError(f"{config.source}: unknown scheme. It starts with one of {schemes}")
         return BACKENDS[scheme.lower()](self, config)
 
     def _http(self, config: ModelConfig) -> Model:

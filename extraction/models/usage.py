@@ -44,8 +44,8 @@ _CANCELLED_SECONDS = 0.2
 def prompt_texts(prompt: Prompt) -> list[str]:
     """All texts of a prompt that the model reads."""
     tools = [text for tool in prompt.tools for text in (tool.name, tool.description, tool.parameters)]
-    said = (text for one in prompt.messages for text in _texts(one.content, one.tool_calls))
-    return [*tools, *said]
+    messages = (text for one in prompt.messages for text in _texts(one.content, one.tool_calls))
+    return [*tools, *messages]
 
 
 def has_more_bytes(texts: Sequence[str], most: int) -> bool:

@@ -27,22 +27,22 @@ def contents(text: Source, instruction: ParsedInstruction) -> str:
     marks = [
         mark for mark, _ in zip(text.format.marks(text.data), range(_MOST_MARKS), strict=False) if mark[1] > 0
     ]
-    asked = {stem(word.lower()) for word in _WORD.findall(instruction.text)}
-    best, told = 0, ""
+    question = {stem(word.lower()) for word in _WORD.findall(instruction.text)}
+    best, listing = 0, ""
     for place, (at, level, title) in enumerate(marks):
         words = {stem(word.lower()) for word in _WORD.findall(title)}
         below = list(takewhile(lambda mark: mark[1] > level, marks[place + 1 :]))  # noqa: B023
         top = [mark for mark in below if mark[1] == min(one[1] for one in below)]
-        if words <= asked and len(words) > best and len(top) >= _LEAST:
-            best, told = len(words), _told(text, at, title, top)
-    return told
+        if words <= question and len(words) > best and len(top) >= _LEAST:
+            best, listing = len(words), _told(text, at, title, top)
+    return listing
 
 
 def _told(text: Source, at: int, title: str, below: list[tuple[int, int, str]]) -> str:
     lines = [f"{mark[2]} (line {text.line(mark[0])})" for mark in below]
-    shown = list(lines)
-    while len("\n".join(shown).encode()) > _MOST_BYTES:
-        shown.pop()
-    more = f"\n… {len(lines) - len(shown)} more" if len(shown) < len(lines) else ""
+    fitting = list(lines)
+    while len("\n".join(fitting).encode()) > _MOST_BYTES:
+        fitting.pop()
+    more = f"\n… {len(lines) - len(fitting)} more" if len(fitting) < len(lines) else ""
     head = f"[{count_of(len(lines), 'heading')} below “{title}” (line {text.line(at)}):]"
-    return "\n".join((head, *shown)) + more + "\n"
+    return "\n".join((head, *fitting)) + more + "\n"

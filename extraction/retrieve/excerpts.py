@@ -77,14 +77,14 @@ class Excerpts:
     def add(self, passage: Passage) -> bool:
         """Adds the passage with what belongs to it; alone where there is no room for that. False where there
         is no room for it either."""
-        known = sum(
+        overlap = sum(
             max(0, min(one.end, passage.end) - max(one.start, passage.start)) for one in self._excerpts
         )
         is_blank = not self._is_text and not readable(self._data[passage.start : passage.end])
         if self._is_page and self._excerpts and not self._text_of_page(passage.start, passage.end):
             # Nothing of it is to be shown.
             return True
-        if is_blank or passage.end - passage.start - known > self._left:
+        if is_blank or passage.end - passage.start - overlap > self._left:
             return False
         alone = Whole(passage.start, passage.end, passage.path)
         for shown in (whole(self._text, passage, has_sentences=self._has_sentences), alone):

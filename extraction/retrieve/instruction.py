@@ -95,9 +95,9 @@ for _line in _GROUPS.strip().splitlines():
 
 def synonyms(words: Iterable[str]) -> tuple[str, ...]:
     """Words that the data may use instead, without the given ones."""
-    given = {word.lower() for word in words}
-    found = (other for word in given for other in _BY_WORD.get(word, ()))
-    return tuple(sorted(other for other in set(found) if other not in given))
+    own = {word.lower() for word in words}
+    others = (other for word in own for other in _BY_WORD.get(word, ()))
+    return tuple(sorted(other for other in set(others) if other not in own))
 
 
 _MOST_CHARS = 2000
@@ -274,8 +274,8 @@ class ParsedInstruction:
     @property
     def parts(self) -> tuple[str, ...]:
         """The questions that are joined in one; none if it is one."""
-        found = tuple(part for part in _JOINED.split(self.text) if len(part.split()) > 1)
-        return found[:_MOST_PARTS] if len(found) > 1 else ()
+        questions = tuple(part for part in _JOINED.split(self.text) if len(part.split()) > 1)
+        return questions[:_MOST_PARTS] if len(questions) > 1 else ()
 
     @property
     def ordered_words(self) -> tuple[str, ...]:
@@ -294,7 +294,7 @@ class ParsedInstruction:
 def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
-    quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(text)]
     exact = list(quoted)
     bare = (part.strip(_AROUND) for part in text.split())
     patterns = [one for one in (text.strip(), *exact, *bare) if _PATTERN.search(one)]
@@ -304,7 +304,7 @@ def parse(instruction: str) -> ParsedInstruction:
     words += [part for word in words for part in _PARTS.split(word) if part and part.lower() not in _ASKING]
     words = [word for word in words if not _PARTS.search(word)]
     words += [word.lower() for word in words if not word.islower()]
-    words += [found[1] for pattern in (_ORDINAL, _MONTH) for found in pattern.finditer(text)]
+    words += [match[1] for pattern in (_ORDINAL, _MONTH) for match in pattern.finditer(text)]
     pairs = [pair for run in runs for pair in pairwise(run)]
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]
@@ -343,8 +343,8 @@ def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
     runs: list[list[str]] = [[]]
     if not text.isascii():
         text = _ASKING_CHARACTERS.sub(" ", text)
-    for found in _WORD.findall(text):
-        for part in found.split("|"):
+    for word in _WORD.findall(text):
+        for part in word.split("|"):
             bare = part.strip(_TRIM)
             if bare.lower() in asking:
                 runs.append([])
@@ -355,24 +355,24 @@ def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
 
 def _enumerated(text: str, words: Iterable[str]) -> list[str]:
     """In lower case."""
-    known = {word.lower() for word in words}
-    pairs = (found.groups() for found in _ENUMERATION.finditer(text))
-    return [word for pair in pairs for word in map(str.lower, pair) if word in known]
+    all_words = {word.lower() for word in words}
+    pairs = (match.groups() for match in _ENUMERATION.finditer(text))
+    return [word for pair in pairs for word in map(str.lower, pair) if word in all_words]
 
 
 def _compiled(patterns: list[str]) -> list[Pattern]:
-    found = []
+    compiled = []
     for one in dict.fromkeys(patterns[:_MOST_PATTERNS]):
         try:
-            found.append(Pattern(one, ignore_case=True))
+            compiled.append(Pattern(one, ignore_case=True))
         except BadPattern:
             # RE2 does not accept it. Its words are searched for.
             continue
-    return found
+    return compiled
 
 
 def _value(text: str) -> re.Pattern[str] | None:
-    shapes = [shape for asked, shape in _VALUES if re.search(rf"\b(?:{asked})\b", text, re.IGNORECASE)]
+    shapes = [shape for question, shape in _VALUES if re.search(rf"\b(?:{question})\b", text, re.IGNORECASE)]
     return re.compile("|".join(shapes)) if shapes else None
 
 

@@ -130,9 +130,9 @@ class LineQuery:
 
     def _words_of_form(self) -> frozenset[str]:
         """The words of the question for what lines are grouped or compared by."""
-        named = (*(one for one, _ in (*_KEYS, *_MEASURES)), _OF_LEVELS, _LENGTH, _ENDING, _BEGINNING)
-        found = (found[0] for one in named for found in one.finditer(self._instruction.text))
-        return frozenset(" ".join(found).lower().split())
+        patterns = (*(one for one, _ in (*_KEYS, *_MEASURES)), _OF_LEVELS, _LENGTH, _ENDING, _BEGINNING)
+        texts = (match[0] for pattern in patterns for match in pattern.finditer(self._instruction.text))
+        return frozenset(" ".join(texts).lower().split())
 
     def uses(self, word: str) -> bool:
         """True for a word that the queries here stand for, or that lines need not hold."""
@@ -208,28 +208,28 @@ class LineQuery:
     @cached_property
     def _conditions(self) -> list[Condition]:
         """For each word or phrase that some lines hold, as long as lines hold all of them."""
-        found: list[Condition] = []
+        conditions: list[Condition] = []
         lines = self._lines
         if (of_level := self._of_levels()) is not None:
-            found.append(of_level)
+            conditions.append(of_level)
             lines = of_level.lines or lines
         for word in _MENTIONED.findall(self._instruction.text):
             # Also one that the sample does not hold.
             sql, pattern, words = self._holding(word, is_whole=True)
-            found.append(Condition(sql, list(filter(pattern.search, lines))))
+            conditions.append(Condition(sql, list(filter(pattern.search, lines))))
             self._of_where += f" {words}"
-            lines = found[-1].lines or lines
+            lines = conditions[-1].lines or lines
         for sql, pattern, words in self._wanted():
-            if len(found) == _MOST_CONDITIONS or any(word in self._of_where for word in words.split()):
+            if len(conditions) == _MOST_CONDITIONS or any(word in self._of_where for word in words.split()):
                 continue
-            held = list(filter(pattern.search, lines))
-            if len(held) == len(lines) and all(map(pattern.search, self._lines)):
+            matching = list(filter(pattern.search, lines))
+            if len(matching) == len(lines) and all(map(pattern.search, self._lines)):
                 self._everywhere |= set(words.split())
-            elif held:
-                found.append(Condition(sql, held))
+            elif matching:
+                conditions.append(Condition(sql, matching))
                 self._of_where += f" {words}"
-                lines = held
-        return found
+                lines = matching
+        return conditions
 
     def _of_levels(self) -> Condition | None:
         """The lines of the levels that the question names. The sample need not hold the gravest."""
@@ -237,27 +237,27 @@ class LineQuery:
         if not self._levels or level_of is None:
             return None
         stems = {stem(word.lower()): word.lower() for word in self._instruction.words}
-        known = dict.fromkeys((*self._levels, *GRAVEST))
-        named = [name for name in known if stem(name.lower()) in stems]
-        if not named:
+        levels = dict.fromkeys((*self._levels, *GRAVEST))
+        names = [name for name in levels if stem(name.lower()) in stems]
+        if not names:
             return None
-        lines = [line for line in self._lines if level_of(line.encode()) in named]
-        named = [name for name in named if name in self._levels] or named[:1]
-        self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in named)
-        listed = ", ".join(map(text_of, named))
-        return Condition(f"level IN ({listed})" if len(named) > 1 else f"level = {listed}", lines)
+        lines = [line for line in self._lines if level_of(line.encode()) in names]
+        names = [name for name in names if name in self._levels] or names[:1]
+        self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in names)
+        listed = ", ".join(map(text_of, names))
+        return Condition(f"level IN ({listed})" if len(names) > 1 else f"level = {listed}", lines)
 
     def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], str]]:
         """Conditions that the question may mean, as SQL and as a pattern, with their words, best first."""
-        asked = self._instruction
+        instruction = self._instruction
         for pattern, form in ((_ENDING, "{}$"), (_EXTENSION, "{}$"), (_BEGINNING, "^{}")):
-            for found in pattern.finditer(asked.text):
-                yield _matching(form.format(escaped(found[1])), found[1].lower())
-        for text in (*asked.quoted, *self._verbatim(), *asked.exact):
+            for match in pattern.finditer(instruction.text):
+                yield _matching(form.format(escaped(match[1])), match[1].lower())
+        for text in (*instruction.quoted, *self._verbatim(), *instruction.exact):
             if not self._is_idle(text):
                 yield self._holding(text, is_whole=True)
         noun = stem(self._noun)
-        words = [one for one in (*asked.phrases, *asked.words) if not self._is_idle(one)]
+        words = [one for one in (*instruction.phrases, *instruction.words) if not self._is_idle(one)]
         for text in sorted(words, key=lambda one: (-len(one.split()), stem(one.lower()) == noun)):
             if not (self._of_where and stem(text.lower()) == noun):
                 yield self._holding(text)
@@ -303,7 +303,7 @@ class LineQuery:
         if self._levels and self._asks_by_level:
             return "level"
         lines = self._held
-        known = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
+        usual = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
         behind = [
             rf"\b{escaped(bare)}[=: ]+(\S+)"
             for word in self._instruction.words
@@ -311,9 +311,9 @@ class LineQuery:
             and bare not in self._of_where
             and not is_of_asking(word)
         ]
-        for pattern in (*known, *behind, *(() if known else _QUOTED)):
-            found = Counter(_parts(pattern, lines))
-            if found.total() > len(found) >= (1 if pattern in known else _LEAST_KEYS):
+        for pattern in (*usual, *behind, *(() if usual else _QUOTED)):
+            parts = Counter(_parts(pattern, lines))
+            if parts.total() > len(parts) >= (1 if pattern in usual else _LEAST_KEYS):
                 return f"part(text, {text_of(pattern)})"
         return ""
 
@@ -329,18 +329,18 @@ class LineQuery:
             for word in self._instruction.words
             if word.isalpha() and len(word) >= _LEAST_CHARS and not is_of_asking(word)
         ]
-        usual = [one for asked, patterns in _MEASURES if asked.search(text) for one in patterns]
+        usual = [one for adjective, patterns in _MEASURES if adjective.search(text) for one in patterns]
         for pattern in (*labelled, *usual):
-            found = list(filter(None, (re.search(pattern, line) for line in lines)))
-            units = {one[2] for one in found if one.re.groups > 1}
-            if len(found) >= max(_LEAST_KEYS, _MEASURED_SHARE * len(lines)) and len(units) < 2:
+            matches = list(filter(None, (re.search(pattern, line) for line in lines)))
+            units = {one[2] for one in matches if one.re.groups > 1}
+            if len(matches) >= max(_LEAST_KEYS, _MEASURED_SHARE * len(lines)) and len(units) < 2:
                 return f"part(text, {text_of(pattern)}) + 0"
         return ""
 
 
 def _parts(pattern: str, lines: Iterable[str]) -> Iterator[str]:
     compiled = re.compile(pattern)
-    return (found[min(1, compiled.groups)] for found in map(compiled.search, lines) if found)
+    return (match[min(1, compiled.groups)] for match in map(compiled.search, lines) if match)
 
 
 def _matching(pattern: str, words: str) -> tuple[str, re.Pattern[str], str]:

@@ -33,26 +33,26 @@ class Literal(NamedTuple):
 
 
 def literals(text: Source, index: PassageIndex, instruction: ParsedInstruction) -> list[Literal]:
-    found = []
+    every = []
     for quoted in filter(_HAS_SIGN.search, instruction.quoted):
         places = list(_places(text.data, quoted))
         lines = dict.fromkeys(_line(text, index, at) for at in places)
-        found.append(Literal(quoted, list(dict.fromkeys(map(index.at, places))), list(lines)))
-    return found
+        every.append(Literal(quoted, list(dict.fromkeys(map(index.at, places))), list(lines)))
+    return every
 
 
 def _places(data: bytes, quoted: str) -> list[int]:
     """Where it is; in JSON with escapes; in any case if nowhere in its own."""
     escaped = json.dumps(quoted, ensure_ascii=False)[1:-1]
-    return _found(data, quoted) or _found(data, escaped) or _found(data.lower(), quoted.lower())
+    return _offsets(data, quoted) or _offsets(data, escaped) or _offsets(data.lower(), quoted.lower())
 
 
-def _found(data: bytes, quoted: str) -> list[int]:
-    wanted, at = quoted.encode("utf-8", "replace"), 0
+def _offsets(data: bytes, quoted: str) -> list[int]:
+    encoded, at = quoted.encode("utf-8", "replace"), 0
     places: list[int] = []
-    while len(places) < _MOST_PLACES and (at := data.find(wanted, at)) >= 0:
+    while len(places) < _MOST_PLACES and (at := data.find(encoded, at)) >= 0:
         places.append(at)
-        at += len(wanted)
+        at += len(encoded)
     return places
 
 

@@ -81,10 +81,10 @@ class _Embedding:
             numbers, missing = await self._run(self._chosen)
             vectors.forget_all_but(numbers)
             self._check_calls(len(missing))
-            asked = await self._of_instruction(vectors)
-            await self._add(vectors, len(asked), missing)
+            vector = await self._of_instruction(vectors)
+            await self._add(vectors, len(vector), missing)
             # Another question may put vectors of another length in their place.
-            return await self._run(vectors.likeness, asked, numbers)
+            return await self._run(vectors.likeness, vector, numbers)
         finally:
             vectors.lock.release()
 
@@ -104,14 +104,14 @@ class _Embedding:
 
     def _chosen(self) -> tuple[Sequence[int], list[tuple[int, str]]]:
         """The numbers of the passages to compare, and the texts of those that have no vector yet."""
-        index, kept = self._index, self._index.vectors.of_passages
+        index, vectors = self._index, self._index.vectors.of_passages
         count = len(index.passages)
         numbers: Sequence[int] = range(count)
         if count > MOST_PASSAGES:
             sample = MOST_PASSAGES - BEST_BY_WORDS
             words = index.rank(list(parse(self._instruction).words), BEST_BY_WORDS)
             numbers = sorted({*words, *(part * count // sample for part in range(sample))})
-        texts = ((number, self._text(number)) for number in numbers if number not in kept)
+        texts = ((number, self._text(number)) for number in numbers if number not in vectors)
         # Backends refuse a text of white space.
         return numbers, [(number, text) for number, text in texts if text.strip()]
 
@@ -126,10 +126,10 @@ class _Embedding:
 
         async def work() -> None:
             for batch in batches:
-                found = await self._embedded([text for _, text in batch])
-                if any(len(one) != dimensions for one in found):
+                embeddings = await self._embedded([text for _, text in batch])
+                if any(len(one) != dimensions for one in embeddings):
                     raise ModelBadReply("the embeddings have a wrong number of dimensions")
-                vectors.of_passages.update(zip((number for number, _ in batch), found, strict=True))
+                vectors.of_passages.update(zip((number for number, _ in batch), embeddings, strict=True))
 
         await gather([work] * _AT_A_TIME)
 

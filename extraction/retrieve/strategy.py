@@ -100,9 +100,9 @@ async def _answered(task: Task, text: Text) -> Answer:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
         search = _Search(task, text, index, instruction, queried.text)
-        find = partial(_found_in_part if file else _found, search, likeness)
-        found = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
-        return replace(found, warnings=(*found.warnings, *warnings))
+        find = partial(_search_readable_parts if file else _search_passages, search, likeness)
+        reply = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
+        return replace(reply, warnings=(*reply.warnings, *warnings))
     except sqlite3.Error:
         # The SQLite of some Python builds has no FTS5.
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
@@ -161,31 +161,31 @@ class _Search:
     queried: str
 
 
-def _found(search: _Search, likeness: Likeness | None) -> Answer:
+def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
     task, text, index, instruction = search.task, search.text, search.index, search.instruction
-    named = search.queried
+    above = search.queried
     source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
     data = text.data
     ranked = rank(index, instruction, data, likeness)
     if other := _ask_in(instruction, ranked, data):
-        return _complete(named + other, total, max_bytes)
+        return _complete(above + other, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
     quoted = literals(text, index, instruction)
-    if (listed := contents(text, instruction)) and ranked.is_weak:
-        return _complete(named + listed, total, max_bytes)
-    named += listed
+    if (headings := contents(text, instruction)) and ranked.is_weak:
+        return _complete(above + headings, total, max_bytes)
+    above += headings
     absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     chosen = _chosen(index, instruction, ranked, end, text.format.kind)
     chosen = _with_parts(chosen, search) if end is None and not ranked.is_weak else chosen
     chosen = _with_literals(chosen, quoted, index)
     if not chosen.first:
-        room = min(NOTHING_BYTES, max_bytes) - len((named + absent).encode())
+        room = min(NOTHING_BYTES, max_bytes) - len((above + absent).encode())
         first, _, rest = _without_hits(source, text, instruction, ranked, room).partition("\n")
-        return _complete(f"{named}{first}\n{absent}{rest}", total, max_bytes)
+        return _complete(f"{above}{first}\n{absent}{rest}", total, max_bytes)
     has_literal = any(one.numbers for one in quoted)
     is_weak = ranked.is_weak and end is None and not has_literal
-    head = named + absent + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
+    head = above + absent + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
     if binary := _binary(text):
         head += f"[{binary}]\n"
     if instruction.about_extent:
@@ -196,20 +196,20 @@ def _found(search: _Search, likeness: Likeness | None) -> Answer:
     excerpts = Excerpts(
         source, text, most, not is_weak, task.shown_before, _ABOUT_MARKUP.search(task.extract) is not None
     )
-    is_clear = ranked.leads or end is not None or has_literal or bool(named)
+    is_clear = ranked.leads or end is not None or has_literal or bool(above)
     aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
-    shown = list(takewhile(excerpts.add, chosen.first))
-    others = chosen.others if shown else ()
-    shown += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
+    passages = list(takewhile(excerpts.add, chosen.first))
+    others = chosen.others if passages else ()
+    passages += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
     if excerpts.is_empty:
         excerpts = Excerpts(source, text, max_bytes - fixed)
-        shown = chosen.first[:1]
-        excerpts.add(shown[0])
+        passages = chosen.first[:1]
+        excerpts.add(passages[0])
     if excerpts.is_empty:
         return _too_little_room(data, chosen.first[0], total, max_bytes)
-    tail = _tail(index, ranked, shown) if end is None else _end_tail(index, instruction, end)
-    tail = _literals_tail(quoted, index, shown) if has_literal else tail
-    return _complete(head + excerpts.text(_note(ranked, shown[0])) + tail, total, max_bytes)
+    tail = _tail(index, ranked, passages) if end is None else _end_tail(index, instruction, end)
+    tail = _literals_tail(quoted, index, passages) if has_literal else tail
+    return _complete(head + excerpts.text(_note(ranked, passages[0])) + tail, total, max_bytes)
 
 
 def _note(ranked: Ranked, first: Passage) -> str:
@@ -286,10 +286,10 @@ def _with_literals(chosen: _Chosen, quoted: Sequence[Literal], index: PassageInd
     return _Chosen(list(dict.fromkeys(first)), ()) if first else chosen
 
 
-def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, shown: list[Passage]) -> str:
-    numbers = {index.at(passage.start) for passage in shown}
-    said = [one.told(len(numbers.intersection(one.numbers))) for one in quoted if one.numbers]
-    return f"[{' '.join(said)}]"
+def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, passages: list[Passage]) -> str:
+    numbers = {index.at(passage.start) for passage in passages}
+    sentences = [one.told(len(numbers.intersection(one.numbers))) for one in quoted if one.numbers]
+    return f"[{' '.join(sentences)}]"
 
 
 class _End(NamedTuple):
@@ -317,8 +317,8 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
         words = [word for word in words if stem(word) not in header]
     if not words:
         return _End(len(index.passages) - 1 if is_last else 0, ())
-    for wanted in ([words], [sorted(one) for one in {hit.words for hit in _best(ranked)}]):
-        numbers = [(index.at_end(one, is_last=is_last), one) for one in wanted]
+    for alternatives in ([words], [sorted(one) for one in {hit.words for hit in _best(ranked)}]):
+        numbers = [(index.at_end(one, is_last=is_last), one) for one in alternatives]
         ends = [_End(number, one) for number, one in numbers if number is not None]
         if ends:
             return max(ends) if is_last else min(ends)
@@ -345,8 +345,8 @@ def _best(ranked: Ranked) -> list[Hit]:
 
 
 def _weakness(ranked: Ranked, instruction: ParsedInstruction, data: bytes) -> str:
-    said = f"Weak match: {_words_held(ranked, ranked.hits[0])}."
-    return f"{said} {other}" if (other := _other_language(instruction, data)) else said
+    sentence = f"Weak match: {_words_held(ranked, ranked.hits[0])}."
+    return f"{sentence} {other}" if (other := _other_language(instruction, data)) else sentence
 
 
 def _words_held(ranked: Ranked, hit: Hit) -> str:
@@ -384,27 +384,27 @@ def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
     return f"The data is mostly {language}: ask in {language}."
 
 
-def _tail(index: PassageIndex, ranked: Ranked, shown: list[Passage]) -> str:
+def _tail(index: PassageIndex, ranked: Ranked, passages: list[Passage]) -> str:
     """How many of the passages with the words of the first one are shown, and which words are in none."""
     total = f"out of {len(index.passages):,}"
-    first = next((hit for hit in ranked.hits if hit.passage == shown[0]), None)
+    first = next((hit for hit in ranked.hits if hit.passage == passages[0]), None)
     words = first.words if first else frozenset[str]()
     is_sure = ranked.leads or (first is not None and ranked.has_most(first))
     having = index.count(*words) if words and is_sure else 0
-    together = sum(hit.passage in shown and hit.words >= words for hit in ranked.hits)
+    together = sum(hit.passage in passages and hit.words >= words for hit in ranked.hits)
     is_all = 0 < having <= together
     if is_all:
         which = "The only passage" if having == 1 else f"All {having} passages"
-        said = [f"{which} with {_listed(sorted(words))}, {total}."]
+        sentences = [f"{which} with {_listed(sorted(words))}, {total}."]
     elif having:
-        said = [f"{together:,} of {having:,} passages with {_listed(sorted(words))}, {total}."]
+        sentences = [f"{together:,} of {having:,} passages with {_listed(sorted(words))}, {total}."]
     else:
-        said = [f"Best first, {total}."]
+        sentences = [f"Best first, {total}."]
     if ranked.absent:
-        said.append(f"Not in the data: {_listed(ranked.absent)}.")
+        sentences.append(f"Not in the data: {_listed(ranked.absent)}.")
     if not (is_all or ranked.leads):
-        said.append("For more: ask in other words, or read the lines around a place.")
-    return f"[{' '.join(said)}]"
+        sentences.append("For more: ask in other words, or read the lines around a place.")
+    return f"[{' '.join(sentences)}]"
 
 
 def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _End) -> str:
@@ -431,18 +431,18 @@ def _without_hits(
 ) -> str:
     """What the data is, in at most NOTHING_BYTES. That answers a question about the extent. Otherwise nothing
     was found, and it helps to ask again."""
-    said = [] if instruction.about_extent and not ranked.absent else [NOTHING_FOUND]
+    lines = [] if instruction.about_extent and not ranked.absent else [NOTHING_FOUND]
     if ranked.absent:
-        said.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
+        lines.append(f"Nowhere in the data: {_listed(ranked.absent)}.")
     if other := _other_language(instruction, text.data):
-        said.append(other)
-    said.append(_extent(source, text))
+        lines.append(other)
+    lines.append(_extent(source, text))
     if binary := _binary(text):
         sample = decode_part(cut_head(readable(text.data[:OUTLINED]), _SAMPLE_BYTES))
-        said.append(binary + (_READABLE_BEGIN + sample if sample else ""))
+        lines.append(binary + (_READABLE_BEGIN + sample if sample else ""))
     else:
-        said += filter(None, [_outline(text, min(OUTLINE_BYTES, max_bytes // 2))])
-    return decode_part(cut_head("\n".join(said).encode(), max_bytes))
+        lines += filter(None, [_outline(text, min(OUTLINE_BYTES, max_bytes // 2))])
+    return decode_part(cut_head("\n".join(lines).encode(), max_bytes))
 
 
 def _outline(text: Text, most: int) -> str:
@@ -452,9 +452,9 @@ def _outline(text: Text, most: int) -> str:
 def _extent(source: Source, text: Text) -> str:
     """One sentence of at most 400 bytes."""
     subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
-    said = f"{subject}: {extent(text)}."
-    cut = decode_part(cut_head(said.encode(), _EXTENT_BYTES))
-    return said if cut == said else f"{cut} …"
+    sentence = f"{subject}: {extent(text)}."
+    cut = decode_part(cut_head(sentence.encode(), _EXTENT_BYTES))
+    return sentence if cut == sentence else f"{cut} …"
 
 
 def _complete(body: str, passages: int, max_bytes: int) -> Answer:
@@ -470,12 +470,12 @@ def _binary(text: Text) -> str:
     return _READABLE if text.format.kind is Kind.BINARY else ""
 
 
-def _found_in_part(search: _Search, likeness: Likeness | None) -> Answer:
+def _search_readable_parts(search: _Search, likeness: Likeness | None) -> Answer:
     """The answer rests on the readable parts of a file."""
     stored = search.text.stored
     size = sum(len(run) + 1 for run in readable_runs(stored))
     share = round(max(0, size - 1) / len(stored), 4)
-    return _in_part(search.task.source, _found(search, likeness), share)
+    return _in_part(search.task.source, _search_passages(search, likeness), share)
 
 
 def _in_part(source: Source, answer: Answer, share: float) -> Answer:
@@ -484,11 +484,11 @@ def _in_part(source: Source, answer: Answer, share: float) -> Answer:
     return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
 
 
-def _unreadable(source: Source, found: File, max_bytes: int) -> Answer:
+def _unreadable(source: Source, file: File, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
-        f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {found.name}: nothing in it can be read. "
-        f"Use {found.opener}."
+        f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {file.name}: nothing in it can be read. "
+        f"Use {file.opener}."
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
     return cap_answer(_in_part(source, answer, 0.0), max_bytes)

@@ -120,86 +120,86 @@ class Suggested(NamedTuple):
 
 def asks_for_rows(instruction: ParsedInstruction) -> bool:
     """True for a question for a count, sum, extreme, group or the latest."""
-    return _Asked.of(instruction) is not None
+    return _Question.of(instruction) is not None
 
 
 def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested | None:
     """A query that answers the question, None where none would, or the data is no table."""
-    asked = _Asked.of(instruction)
-    if asked is None or len(text.stored) > MAX_DATA_BYTES or _UNASKABLE.search(instruction.text):
+    question = _Question.of(instruction)
+    if question is None or len(text.stored) > MAX_DATA_BYTES or _UNASKABLE.search(instruction.text):
         return None
-    found = (
-        _over_lines(text, instruction, asked)
+    query = (
+        _over_lines(text, instruction, question)
         if text.format.is_lines
-        else _over_rows(text, instruction, asked)
+        else _over_rows(text, instruction, question)
     )
-    if not found.sql:
+    if not query.sql:
         return None
     exact = (one for one in instruction.exact if one in instruction.text)
     names = {word.lower() for word in (*instruction.names, *exact)}
-    used, without = _usage(found, instruction, names)
+    used, without = _usage(query, instruction, names)
     if without and not used:
         return None
-    lowered = found.sql.lower().replace("\\", "")
+    lowered = query.sql.lower().replace("\\", "")
     left_out = tuple(name for name in names if name not in lowered and name.replace(",", "") not in lowered)
-    return Suggested(found.sql, without, left_out, used > len(without) or not without)
+    return Suggested(query.sql, without, left_out, used > len(without) or not without)
 
 
-class _Found(NamedTuple):
+class _Query(NamedTuple):
     """`uses` tells whether the query stands for a word of the question that is not in it."""
 
     sql: str
     uses: Callable[[str], bool] = lambda word: False
 
 
-def _over_rows(text: Source, instruction: ParsedInstruction, asked: "_Asked") -> _Found:
+def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
     rows = _sampled(text)
     if len(rows) < _LEAST_ROWS:
-        return _Found("")
-    table = _Table(rows, instruction, asked)
-    return _Found(table.query(), table.uses)
+        return _Query("")
+    table = _Table(rows, instruction, question)
+    return _Query(table.query(), table.uses)
 
 
-def _over_lines(text: Source, instruction: ParsedInstruction, asked: "_Asked") -> _Found:
+def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
     nouns = _ROWS_NOUN.findall(instruction.text)
     lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
     if not lines.has_records:
-        return _Found("")
-    if asked.function:
-        return _Found(lines.aggregate(asked.function), lines.uses)
-    if asked.distinct:
-        return _Found(lines.distinct(), lines.uses)
-    is_compared = asked.descending is not None
+        return _Query("")
+    if question.function:
+        return _Query(lines.aggregate(question.function), lines.uses)
+    if question.distinct:
+        return _Query(lines.distinct(), lines.uses)
+    is_compared = question.descending is not None
     queries = (
-        lines.extreme(descending=asked.descending is True) if is_compared and not asked.count else "",
-        lines.groups(descending=asked.descending is not False) if is_compared or asked.groups else "",
-        lines.count() if asked.count and not _EACH.search(instruction.text) else "",
-        lines.of_level() if asked.levels else "",
+        lines.extreme(descending=question.descending is True) if is_compared and not question.count else "",
+        lines.groups(descending=question.descending is not False) if is_compared or question.groups else "",
+        lines.count() if question.count and not _EACH.search(instruction.text) else "",
+        lines.of_level() if question.levels else "",
     )
-    return _Found(next(filter(None, queries), ""), lines.uses)
+    return _Query(next(filter(None, queries), ""), lines.uses)
 
 
-def _usage(found: _Found, instruction: ParsedInstruction, names: set[str]) -> tuple[int, tuple[str, ...]]:
+def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tuple[int, tuple[str, ...]]:
     """How many words of the question the query uses, and those that it does not. The word for the rows, as in
     `how many orders`, words of asking and pairs of characters do not count."""
-    named = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', found.sql)} {found.sql}"))))
+    query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', query.sql)} {query.sql}"))))
     phrases = [phrase.lower().split() for phrase in _ROWS_NOUN.findall(instruction.text)]
     rows = {stem(word) for phrase in phrases for word in (phrase[0], phrase[-1])}
     used, without = 0, list[str]()
     for word in dict.fromkeys(word.lower() for word in instruction.words):
         if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or not instruction.needs(word):
             continue
-        if (found.uses(word) and word not in names) or _is_used(word, named):
+        if (query.uses(word) and word not in names) or _is_used(word, query_stems):
             used += 1
         elif stem(word) not in rows:
             without.append(word)
     return used, tuple(without)
 
 
-def _is_used(word: str, named: set[str]) -> bool:
+def _is_used(word: str, query_stems: set[str]) -> bool:
     stems = {stem(word), *map(stem, synonyms([word]))}
     stems |= {name for adjectives, names in _MEASURES if word in adjectives.split() for name in names.split()}
-    return bool(stems & named) or any(_begin_alike(stem(word), one) for one in named)
+    return bool(stems & query_stems) or any(_begin_alike(stem(word), one) for one in query_stems)
 
 
 def _sampled(text: Source) -> list[Row]:
@@ -219,7 +219,7 @@ def _sampled(text: Source) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """What a question asks for."""
 
     count: bool
@@ -231,7 +231,7 @@ class _Asked:
     levels: bool
 
     @classmethod
-    def of(cls, instruction: ParsedInstruction) -> "_Asked | None":
+    def of(cls, instruction: ParsedInstruction) -> "_Question | None":
         text = _FEWER.sub(" ", _MORE.sub(" ", instruction.text))
         most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
@@ -252,8 +252,8 @@ class _Asked:
 class _Table:
     """The sampled rows, and which of their columns and values the question names."""
 
-    def __init__(self, rows: list[Row], instruction: ParsedInstruction, asked: _Asked) -> None:
-        self._asked = asked
+    def __init__(self, rows: list[Row], instruction: ParsedInstruction, question: _Question) -> None:
+        self._question = question
         self._columns = columns_of(rows)[:_MOST_COLUMNS]
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
@@ -273,40 +273,40 @@ class _Table:
         return all(_UNNAMED.fullmatch(column.name) for column in self._columns)
 
     def query(self) -> str:
-        asked = self._asked
+        question = self._question
         where, named_values = self._filter()
-        if asked.latest is not None and not asked.count and not asked.function:
+        if question.latest is not None and not question.count and not question.function:
             return self._newest(where)
-        if asked.function:
+        if question.function:
             return self._aggregate(where)
         group = self._group(named_values)
         is_row = group is None or len(self._values[group.name]) == len(self._rows)
-        is_compared = asked.count or asked.descending is not None
+        is_compared = question.count or question.descending is not None
         if is_compared and is_row and (array := self._best(self._arrays)):
             return self._lengths(array, where)
         if (
-            asked.descending is not None
-            and not asked.count
+            question.descending is not None
+            and not question.count
             and (measure := self._measure(may_be_unnamed=self._is_unnamed))
         ):
             return self._extreme(measure, where)
-        if asked.distinct and group:
+        if question.distinct and group:
             return select(f"count(DISTINCT {spelled(group.name)})", where)
-        if group and (asked.groups or asked.descending is not None or not where):
-            order = "ASC" if asked.descending is False else "DESC"
+        if group and (question.groups or question.descending is not None or not where):
+            order = "ASC" if question.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
-        if asked.count and not where and (len(self._content_words) < 2 or EXTENT.search(self._text)):
+        if question.count and not where and (len(self._content_words) < 2 or EXTENT.search(self._text)):
             # How much there is of the data is said beside the passages.
             return ""
-        if asked.count and not where:
+        if question.count and not where:
             where = self._mentions()
-        if where or asked.count:
+        if where or question.count:
             return select("count(*)", where) if where else self._by_usual_group()
         return ""
 
     def _mentions(self) -> str:
         """The condition that a text holds a word of the question: the word that the fewest rows hold."""
-        found: list[tuple[int, str, str]] = []
+        candidates: list[tuple[int, str, str]] = []
         texts = {
             column.name: [cell.lower() for cell in self._cells(column) if isinstance(cell, str)]
             for column in self._columns
@@ -316,13 +316,13 @@ class _Table:
             bare = stem(word)
             if len(bare) < _LEAST_MENTIONED or word in _PLAIN_WORDS or bare in self._named_stems:
                 continue
-            counts = [(sum(bare in text for text in held), name) for name, held in texts.items()]
+            counts = [(sum(bare in text for text in cells), name) for name, cells in texts.items()]
             count, name = max(counts, default=(0, ""))
             if 0 < count < len(self._rows):
-                found.append((count, bare, name))
-        if not found:
+                candidates.append((count, bare, name))
+        if not candidates:
             return ""
-        _, bare, name = min(found)
+        _, bare, name = min(candidates)
         return f"WHERE {spelled(name)} LIKE {text_of(f'%{bare}%')}"
 
     def _by_usual_group(self) -> str:
@@ -331,8 +331,8 @@ class _Table:
 
     def _lengths(self, array: Column, where: str) -> str:
         length = f"json_array_length({spelled(array.name)})"
-        shown = [*(spelled(column.name) for column in self._labels), length]
-        return select(", ".join(shown), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
+        columns = [*(spelled(column.name) for column in self._labels), length]
+        return select(", ".join(columns), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
 
     def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
         name = spelled(group.name)
@@ -342,34 +342,34 @@ class _Table:
         measure = self._measure(may_be_unnamed=True)
         if measure is None:
             return ""
-        value = f"round({self._asked.function}({spelled(measure.name)}), 2)"
-        group = self._group(set()) if self._asked.groups or self._asked.descending is not None else None
+        value = f"round({self._question.function}({spelled(measure.name)}), 2)"
+        group = self._group(set()) if self._question.groups or self._question.descending is not None else None
         if group and group != measure:
-            return self._grouped(group, value, where, "ASC" if self._asked.descending is False else "DESC")
+            return self._grouped(group, value, where, "ASC" if self._question.descending is False else "DESC")
         return select(value, where)
 
     def _extreme(self, measure: Column, where: str) -> str:
         self._is_by_number = True
         names = [column.name for column in (*self._labels, measure)]
-        shown = ", ".join(map(spelled, dict.fromkeys(names)))
-        order = "DESC" if self._asked.descending else "ASC"
+        columns = ", ".join(map(spelled, dict.fromkeys(names)))
+        order = "DESC" if self._question.descending else "ASC"
         name = spelled(measure.name)
         if order == "ASC":
             where = f"{where} AND {name} IS NOT NULL" if where else f"WHERE {name} IS NOT NULL"
-        return select(shown, where, f"ORDER BY {name} {order} LIMIT 5")
+        return select(columns, where, f"ORDER BY {name} {order} LIMIT 5")
 
     def _newest(self, where: str) -> str:
         times = [
             column for column in self._columns if _A_TIME.search(column.name) and self._is_sortable(column)
         ]
-        named = self._best(self._numbers)
+        number = self._best(self._numbers)
         time = max(times, key=self._score) if times else self._measure()
         if time is None:
             return ""
-        columns = (*self._labels, *([named] if named else []), time)
-        shown = ", ".join(map(spelled, dict.fromkeys(column.name for column in columns)))
-        order = "DESC" if self._asked.latest else "ASC"
-        return select(shown, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
+        columns = (*self._labels, *([number] if number else []), time)
+        names = ", ".join(map(spelled, dict.fromkeys(column.name for column in columns)))
+        order = "DESC" if self._question.latest else "ASC"
+        return select(names, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
 
     # What the question names.
 
@@ -425,10 +425,10 @@ class _Table:
     @cached_property
     def _labels(self) -> list[Column]:
         """The columns that say which row it is."""
-        named = self._best(column for column in self._columns if str in column.types)
-        found = [column for column in self._columns if _A_LABEL.search(column.name)][:2]
-        found = found or [column for column in self._columns if str in column.types][:1]
-        return [*found, *([named] if named and named not in found else [])]
+        best = self._best(column for column in self._columns if str in column.types)
+        labels = [column for column in self._columns if _A_LABEL.search(column.name)][:2]
+        labels = labels or [column for column in self._columns if str in column.types][:1]
+        return [*labels, *([best] if best and best not in labels else [])]
 
     def _cells(self, column: Column) -> Iterator[Any]:
         return map(column.read, self._rows)
@@ -452,8 +452,8 @@ class _Table:
         """The column of numbers that the question names, or whose numbers its adjective compares; the only
         one, if it `may_be_unnamed`."""
         numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
-        if found := self._best(numbers):
-            return found
+        if best := self._best(numbers):
+            return best
         text = self._text.lower()
         for adjectives, names in _MEASURES:
             if any(re.search(rf"\b{one}" if one.isascii() else one, text) for one in adjectives.split()):
@@ -467,20 +467,20 @@ class _Table:
 
     def _group(self, without: set[str]) -> Column | None:
         """The column by whose values the question groups: the one that it names last after "by"."""
-        if found := GROUP.search(self._text):
-            rest = self._text[found.end() :]
+        if match := GROUP.search(self._text):
+            rest = self._text[match.end() :]
             after = [
                 column for column in self._columns if self._values[column.name] and _begins_with(rest, column)
             ]
             if after:
                 return max(after, key=self._score)
-        is_ranked = self._asked.descending is not None or self._asked.distinct
+        is_ranked = self._question.descending is not None or self._question.distinct
         return self._best(
             column
             for column in (self._columns if is_ranked else self._groups)
             if column.name not in without
             and self._values[column.name]
-            and (column not in self._numbers or not self._asked.function)
+            and (column not in self._numbers or not self._question.function)
             and (is_ranked or not (_AN_ID.search(column.name) or _A_LABEL.search(column.name)))
         )
 
@@ -492,13 +492,13 @@ class _Table:
             if column in self._numbers:
                 continue
             texts = [value for value in self._values[column.name] if isinstance(value, str)]
-            found = [value for value in texts if self._is_named(value)]
-            if found and len(found) < len(texts):
+            values = [value for value in texts if self._is_named(value)]
+            if values and len(values) < len(texts):
                 # Of values that hold others, such as "not found" and "found", the longest is meant.
-                found = [one for one in found if not any(one != other and one in other for other in found)]
-                listed = ", ".join(map(text_of, found))
+                values = [one for one in values if not any(one != other and one in other for other in values)]
+                listed = ", ".join(map(text_of, values))
                 name = spelled(column.name)
-                conditions.append(f"{name} IN ({listed})" if len(found) > 1 else f"{name} = {listed}")
+                conditions.append(f"{name} IN ({listed})" if len(values) > 1 else f"{name} = {listed}")
                 columns.add(column.name)
         conditions += self._of_names(columns)
         return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), columns
@@ -514,16 +514,16 @@ class _Table:
 
     def _comparisons(self) -> Iterator[str]:
         for sign, pattern in ((">", _MORE), ("<", _FEWER)):
-            found = pattern.search(self._text)
-            if found and (measure := self._measure(may_be_unnamed=True)):
+            match = pattern.search(self._text)
+            if match and (measure := self._measure(may_be_unnamed=True)):
                 self._is_by_number = True
-                yield f"{spelled(measure.name)} {sign} {found[1].replace(',', '')}"
+                yield f"{spelled(measure.name)} {sign} {match[1].replace(',', '')}"
         text = _FEWER.sub(" ", _MORE.sub(" ", self._text))
         for column in self._numbers:
             names = "|".join(map(re.escape, _parts(column)))
-            found = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
-            if names and found and int(found[1]) in self._values[column.name]:
-                yield f"{spelled(column.name)} = {found[1]}"
+            match = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
+            if names and match and int(match[1]) in self._values[column.name]:
+                yield f"{spelled(column.name)} = {match[1]}"
 
     def _is_named(self, value: str) -> bool:
         parts = [part.lower() for part in _PARTS.findall(value)]

@@ -147,14 +147,14 @@ def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
     if len(word) < _SHORTEST or not word.isalpha():
         return ()
     cuts = range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1)
-    found = [two for at in cuts if index.count(two := f"{word[:at]} {word[at:]}")]
+    similar = [two for at in cuts if index.count(two := f"{word[:at]} {word[at:]}")]
     if len(word) > _SHORTEST:
-        found += [other for other in sorted(_mistyped(word)) if index.count(other)]
+        similar += [other for other in sorted(_mistyped(word)) if index.count(other)]
         near = index.words_from(word[:_SHORTEST_PART], word[:_SHORTEST_PART] + _LAST, _NEAR_WORDS)
         bare = _SUFFIX.sub("", word)
-        found += [other for other in near if _is_one_edit(word, other) or _is_one_edit(bare, other)]
-    found += index.words_from(word, word + _LAST, _MOST)
-    return tuple(dict.fromkeys(found))[:_MOST]
+        similar += [other for other in near if _is_one_edit(word, other) or _is_one_edit(bare, other)]
+    similar += index.words_from(word, word + _LAST, _MOST)
+    return tuple(dict.fromkeys(similar))[:_MOST]
 
 
 def _mistyped(word: str) -> set[str]:

@@ -8,7 +8,7 @@ from tests.content.formats.describing import kind_of, outlined, pieces, said
 GREP = """\
 content/formats/log.py:9:from content.formats.cuts import UNINDENTED, at_ends
 content/formats/log.py:194:    finds = (at_ends(EVENT), at_ends(UNINDENTED))
-content/formats/diff.py:6:from content.formats.cuts import at_ends, found_in_slices
+content/formats/diff.py:6:from content.formats.cuts import at_ends, matches_in_slices
 content/formats/diff.py:22:    finds = (at_ends(_HUNK),)
 content/formats/cuts.py:32:def at_ends(pattern: re.Pattern[bytes]) -> Find:
 """
