@@ -101,7 +101,7 @@ class MatchPage:
         self._recent.extend(reversed(lines))
 
     def _close(self) -> None:
-        """Ends the page: no room is left, also not for the context after open matches."""
+        """Ends the page because no room is left. Matches that lack context are marked as truncated."""
         self.full = True
         for match in self._open:
             match.truncated = True

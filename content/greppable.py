@@ -29,7 +29,7 @@ _STRING_ENDS = {
 
 
 class Form:
-    """Adds newlines by the structure of the data: none to plain text."""
+    """Adds newlines where the data has structure. Plain text has none."""
 
     __slots__ = ()
 
@@ -152,7 +152,7 @@ class Structure(Form):
         return last[end:]
 
     def _let_go(self) -> bytes:
-        """Writes the held bytes because they are too many: a string is passed on as it comes from here."""
+        """Writes the held bytes, which are too many. The rest of a string is written as it arrives."""
         held, self._held = self._held, b""
         if not self._is_string(held):
             return self._outside(held)

@@ -133,7 +133,7 @@ def _indent(data: bytes, start: int) -> int:
 
 
 def _record(data: bytes, start: int) -> Span | None:
-    """The largest object or list around a line that is short enough: up to an element of a list."""
+    """The largest short object or list around a line, but nothing larger than an element of a list."""
     record = None
     around = _opened(data, start) or _around(data, start)
     while around and _is_short(data, around, RECORD_CHARS):

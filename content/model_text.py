@@ -24,7 +24,7 @@ LONG_CHARS = 400
 """A longer line is shown as its matches with `_SIDE` characters on each side."""
 
 KNOWN_CHARS = 100
-"""A shorter line that was shown before is shown again: that is as short as to say so."""
+"""A shorter line that was shown before is repeated. A note in its place would be as long."""
 
 _LAST = "[… then the last:]"
 _SIDE = 120

@@ -106,7 +106,7 @@ class Detector:
         if secrets:
             self._patterns += [(name, checked(pattern)) for name, pattern in _OWN.items()]
             patterns = {**patterns, **_OWN}
-        # One search tells that none of them matches. A set of RE2 would say the same when it lacks memory.
+        # One search shows that no pattern matches. A set of RE2 also reports no match if it lacks memory.
         self._any = compiled("|".join(f"(?:{pattern})" for pattern in patterns.values()))
 
     def find(self, data: bytes) -> list[Span]:

@@ -1,4 +1,4 @@
-"""UTF-8 text: decoding in chunks, cutting between characters, previews, line numbers that a tool wrote."""
+"""UTF-8 text: decoding in chunks, cutting between characters, clipping, previews."""
 
 import codecs
 import re

@@ -43,7 +43,8 @@ class IndexCache:
         return sum(index.size for _, index in self._indexes.values())
 
     def gate(self, size: int) -> anyio.Semaphore:
-        """To be held with a text of `size` bytes: by one text above 8 MiB, by eight smaller ones."""
+        """The semaphore to hold while a text of `size` bytes is in memory. There is one for a text above 8 MiB,
+        one for eight smaller texts."""
         return self._large if size > _LARGE else self._small
 
     async def of(self, source: Source, text: Text) -> "PassageIndex":

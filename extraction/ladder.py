@@ -84,7 +84,7 @@ async def _within(task: Task, mode: Mode, seconds: float) -> Answer:
 
 
 async def _outlined(original: Answer, task: Task) -> Answer:
-    """Says what the data does hold: the model did not."""
+    """Adds an outline of the data to an answer that only says that nothing was found."""
     body = original.body.rstrip(" .:\n")
     room = min(_OUTLINE_BYTES, max(0, task.max_bytes - len(body.encode()) - 1))
     lines = await run_sync(

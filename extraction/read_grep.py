@@ -185,7 +185,7 @@ MAX_CALLS = 10
 _LEAST_TURNS = 2
 
 # Tool calls of one turn beyond MAX_CALLS are refused, and those beyond this number are ignored.
-_HEARD_CALLS = 2 * MAX_CALLS
+_MOST_CALLS = 2 * MAX_CALLS
 
 # Of one message of the model in the conversation: its text, and the name and arguments of a call.
 _SAID_BYTES = 16 * 1024
@@ -222,7 +222,7 @@ async def answer(task: Task) -> Answer:
 
 
 def _shortened(call: ToolCall) -> ToolCall:
-    """Longer arguments are not those of Read or Grep: the call is then answered as a wrong one."""
+    """Cuts long names and arguments. Read and Grep take none that are so long, and reject such a call."""
     return replace(call, name=call.name[:_NAME_CHARS], arguments=call.arguments[:_ARGUMENT_CHARS])
 
 
@@ -301,7 +301,7 @@ class Search:
                     raise
 
     async def _call(self, reply: Reply) -> None:
-        calls = tuple(map(_shortened, reply.tool_calls[:_HEARD_CALLS]))
+        calls = tuple(map(_shortened, reply.tool_calls[:_MOST_CALLS]))
         said = cut_head(reply.text.encode(errors="replace"), _SAID_BYTES).decode()
         self._add(Message(Role.ASSISTANT, said, calls))
         for index, call in enumerate(calls):

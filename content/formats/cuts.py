@@ -1,4 +1,4 @@
-"""Where text is cut: at the best kind of place that there is between two offsets, the nearest to a wish."""
+"""Cuts text between two offsets, at the best kind of place there, the nearest to a wished offset."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Lists: of files, one a line, and of literals of Python."""
+"""Lists of files, one a line."""
 
 import re
 

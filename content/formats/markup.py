@@ -1,4 +1,4 @@
-"""Markup: pages of HTML and documents of XML; what a reader of a page does not see."""
+"""Markup: pages of HTML and documents of XML."""
 
 import html
 import re

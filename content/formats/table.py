@@ -536,7 +536,7 @@ def _typed(rows: Iterator[Sequence[str]], *, has_header: bool | None = None) -> 
 
 
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
-    """False if the first row is data: it has numbers, and no text above a column of numbers."""
+    """False if the first row is data. Data has a number, and no text above a column of numbers."""
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
@@ -548,7 +548,7 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:
-    """True for a year as the name of a column: the cells below are no years."""
+    """True if the cell is a year, and a cell below it is not: then the year names the column."""
     below = [cells[column] for cells in sample if column < len(cells)]
     return bool(_YEAR.fullmatch(first[column].strip())) and any(not _YEAR.fullmatch(cell) for cell in below)
 

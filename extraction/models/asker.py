@@ -1,4 +1,4 @@
-"""How one extraction asks the models: in order, with two tries and waits, in time, each call accounted."""
+"""The calls of one extraction to models: in order, two tries each, within the deadline, all accounted."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ TRIES = 2
 """Tries of one prompt at one model."""
 
 _LEAST_SECONDS = 0.02
-"""No model answers within less: a call would be paid for and cut off."""
+"""No model answers in less time: a call would cost tokens and be cancelled."""
 
 _OUTAGE_SECONDS = 10.0
 """A model that is silent for so long is left alone. A shorter silence tells only of a short deadline."""

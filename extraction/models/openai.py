@@ -27,7 +27,7 @@ MAX_REPLY_BYTES = 4 << 20
 _SLICE = 1 << 16
 
 # How often one attempt may adapt its request to the errors of the backend.
-_MOST_LESSONS = 6
+_MOST_ADAPTATIONS = 6
 
 # The most bytes and seconds for the body of an error: its status says the most.
 _ERROR_BYTES = 1 << 16
@@ -123,7 +123,7 @@ class OpenAIModel(_Endpoint):
     ) -> Reply:
         """Makes one attempt. A backend that does not accept a field of the request, which costs nothing, is
         sent the request again without that field, or with a smaller value."""
-        lessons = 0
+        adaptations = 0
         while True:
             used = self._dialect
             answer = await self._exchange(request_body(prompt, self.terms, used), note_sent)
@@ -131,11 +131,11 @@ class OpenAIModel(_Endpoint):
                 return parse_reply(answer.body)
             complaint = parse_complaint(answer.body)
             allowed = output_tokens(prompt, self.terms, used)
-            taught = complaint.taught(answer.status, used, self._dialect, allowed)
-            if taught is None or lessons == _MOST_LESSONS:
+            adapted = complaint.adapt(answer.status, used, self._dialect, allowed)
+            if adapted is None or adaptations == _MOST_ADAPTATIONS:
                 raise failure(answer.status, answer.headers, complaint)
-            self._dialect = taught
-            lessons += 1
+            self._dialect = adapted
+            adaptations += 1
 
 
 class OpenAIEmbedder(_Endpoint):

@@ -310,9 +310,9 @@ class Complaint:
             return False
         return bool(_OUTPUT_WORDS.fullmatch(self.parameter) or _OUTPUT_WORDS.search(self.message))
 
-    def taught(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
+    def adapt(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
         """Returns `known` adapted to this complaint, about a request in `used` that allowed `allowed` output
-        tokens; None if the complaint teaches nothing."""
+        tokens; None if it names nothing to change."""
         if status not in _ABOUT_A_FIELD:
             return None
         if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:

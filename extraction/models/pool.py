@@ -1,4 +1,4 @@
-"""The pool of models: their backends, which of them an extraction asks, and how each does."""
+"""The pool of models: their backends, which of them an extraction asks, the health of each."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -32,7 +32,8 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """`retry_ms`: it failed for this `reason`, and is left alone for so long; 0 if it is asked."""
+    """`retry_ms`: milliseconds until the model is asked again, because it failed for this `reason`; 0 if it
+    is asked now."""
 
     name: str
     base_url: str

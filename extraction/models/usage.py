@@ -90,7 +90,7 @@ class Attempt:
         self._is_sent = True
 
     def note_sent(self, is_sent: bool) -> None:
-        """Called by the model: whether its backend has the whole request. True if it is never called."""
+        """The model reports whether its backend has the whole request. Without a report it is assumed to."""
         self._is_sent = is_sent
 
     def answered(self, reply: Reply) -> None:

@@ -1,4 +1,4 @@
-"""Excerpts: passages as an answer shows them, each once, with what belongs to it, under the place of each."""
+"""Excerpts: passages with their records and headers, as an answer shows them, each once under its place."""
 
 import re
 from collections.abc import Iterator

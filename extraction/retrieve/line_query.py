@@ -140,7 +140,7 @@ class LineQuery:
 
     @property
     def has_records(self) -> bool:
-        """True if each line is a record: of a text, most have as many fields."""
+        """True if each line is a record. In plain text most lines then have the same number of fields."""
         if len(self._lines) < _LEAST_LINES:
             return False
         if self._kind is not Kind.TEXT:

@@ -34,7 +34,7 @@ _INSTRUCTION_CHARS = 2000
 _AT_A_TIME = 4
 
 _MOST_SECONDS = 12.0
-"""The longest that an answer waits for embeddings: longer than the silence that makes a model left alone."""
+"""An answer waits for embeddings at most so long. After a shorter silence, a model is left alone."""
 
 _TIME_SHARE = 0.5
 

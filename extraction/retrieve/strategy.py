@@ -415,7 +415,7 @@ def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _End) ->
 
 
 def _listed(words: Sequence[str]) -> str:
-    """Pairs of characters are counted: they are parts of words."""
+    """The words. Of several pairs of characters, which are parts of words, only the number is given."""
     pairs = sum(map(is_pair, words))
     return f"{len(words)} of the words" if pairs > _FEW_PAIRS else ", ".join(words[:_MOST_ABSENT])
 

@@ -98,7 +98,7 @@ def stem(word: str) -> str:
 
 
 def _concepts(words: Iterable[str]) -> dict[str, str]:
-    """For each word the first of the words that mean the same: its forms and its synonyms."""
+    """Maps each word to the first word of the same meaning: a form of it, or a synonym."""
     concepts: dict[str, str] = {}
     first_of: dict[str, str] = {}
     for word in words:
@@ -140,7 +140,8 @@ def _spelled(index: PassageIndex, word: str) -> list[str]:
 
 
 def similar_words(index: PassageIndex, word: str) -> tuple[str, ...]:
-    """At most eight words or phrases that the data holds: of a name in Chinese data its characters."""
+    """At most eight words or phrases of the data that resemble the word. For a name such as `Beijing` and
+    Chinese data these are spellings in Chinese characters."""
     if word[:1].isupper() and word.isascii() and index.is_chinese:
         return tuple(islice((one for one in spellings(word) if index.count(one)), _MOST))
     word = word.lower()
