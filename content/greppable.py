@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, cut_head
+from content.text import DOUBLE_QUOTED, IN_DOUBLE_QUOTES, IN_SINGLE_QUOTES, SINGLE_QUOTED, cut_head
 
 _INDENTS = [b"\n" + b" " * depth for depth in range(9)]
 _HELD = 64 * 1024
@@ -23,8 +23,8 @@ _STRINGS = {
 }
 _BRACKETS = {b"{}[]": re.compile(rb"([{}\[\]])"), b"{}[]()": re.compile(rb"([{}\[\]()])")}
 _STRING_ENDS = {
-    ord('"'): re.compile(rb'[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', re.DOTALL),
-    ord("'"): re.compile(rb"[^'\\]*+(?>(?:\\.[^'\\]*+)*)'", re.DOTALL),
+    ord('"'): re.compile(IN_DOUBLE_QUOTES + b'"', re.DOTALL),
+    ord("'"): re.compile(IN_SINGLE_QUOTES + b"'", re.DOTALL),
 }
 
 

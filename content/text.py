@@ -6,9 +6,13 @@ from enum import StrEnum
 
 from domain.errors import InvalidUtf8
 
-DOUBLE_QUOTED = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)(?:"|\\?\Z)'
-SINGLE_QUOTED = rb"'[^'\\]*+(?>(?:\\.[^'\\]*+)*)(?:'|\\?\Z)"
-"""Patterns, for re.DOTALL, of a string in JSON or a similar literal. It may be cut at the end of the text."""
+IN_DOUBLE_QUOTES = rb'[^"\\]*+(?>(?:\\.[^"\\]*+)*)'
+IN_SINGLE_QUOTES = rb"[^'\\]*+(?>(?:\\.[^'\\]*+)*)"
+"""Patterns, for re.DOTALL, of what is between the quotes of a string in JSON or a similar literal."""
+
+DOUBLE_QUOTED = rb'"%b(?:"|\\?\Z)' % IN_DOUBLE_QUOTES
+SINGLE_QUOTED = rb"'%b(?:'|\\?\Z)" % IN_SINGLE_QUOTES
+"""Patterns of the string with its quotes. It may be cut at the end of the text."""
 
 
 BOM = b"\xef\xbb\xbf"

@@ -43,8 +43,8 @@ class IndexCache:
         return sum(index.size for _, index in self._indexes.values())
 
     def gate(self, size: int) -> anyio.Semaphore:
-        """The semaphore to hold while a text of `size` bytes is in memory. There is one for a text above 8 MiB,
-        one for eight smaller texts."""
+        """The semaphore to hold while a text of `size` bytes is in memory. One admits a single text above
+        8 MiB, the other eight smaller texts."""
         return self._large if size > _LARGE else self._small
 
     async def of(self, source: Source, text: Text) -> "PassageIndex":

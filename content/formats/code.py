@@ -7,17 +7,15 @@ from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, matches_in_slic
 from content.formats.definitions import definitions
 from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
 from content.formats.headers import header_of
-from content.formats.languages import Language, language_in, language_of
+from content.formats.languages import CODE_LINE, Language, language_in, language_of
 from content.formats.prose import heading_levels
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
 
 _CODE = re.compile(
-    rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
-    rb"|(?=[aefips])(?:export |public |private |static |async |pub )*"
-    rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*"
-    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|return\b|if ?\(.*\) ?\{|\}|@\w+|/[/*])"
+    rb"\s*+(?:%b|(?=[aefips])(?:export |public |private |static |async |pub )*"
+    rb"(?:function|fn|func|interface|struct|enum|impl) ?\w*|return\b|if ?\(.*\) ?\{)" % CODE_LINE
 )
 # Lines with which source of any language begins, or which it has in its first lines.
 _MAY_BE_CODE = re.compile(

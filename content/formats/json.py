@@ -29,7 +29,15 @@ from content.formats.literal import value_of
 from content.formats.log import STAMP
 from content.kind import Kind
 from content.source import Source
-from content.text import DOUBLE_QUOTED, SINGLE_QUOTED, clip, count_of, without_surrogates
+from content.text import (
+    DOUBLE_QUOTED,
+    IN_DOUBLE_QUOTES,
+    IN_SINGLE_QUOTES,
+    SINGLE_QUOTED,
+    clip,
+    count_of,
+    without_surrogates,
+)
 from domain.errors import NotQueryable
 
 _JSON = re.compile(rb'[\[{]\s*(?:["\[\]{}\d-]|true|false|null|\Z)')
@@ -126,8 +134,8 @@ _MEMBERS = rb"(?:[^%b,]*+(?>(?:(?:%b)[^%b,]*+)*),){%d}"
 
 
 _STEPS = (64, 8, 1)
-_WHOLE_DOUBLE = rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"'
-_WHOLE_EITHER = _WHOLE_DOUBLE + rb"|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'"
+_WHOLE_DOUBLE = rb'"%b"' % IN_DOUBLE_QUOTES
+_WHOLE_EITHER = rb"%b|'%b'" % (_WHOLE_DOUBLE, IN_SINGLE_QUOTES)
 _FEW_JSON, _FEW_LITERAL = (
     [(step, re.compile(_MEMBERS % (quotes, string, quotes, step), re.DOTALL)) for step in _STEPS]
     for quotes, string in ((b'"', _WHOLE_DOUBLE), (b"\"'", _WHOLE_EITHER))

@@ -34,6 +34,12 @@ class Language(StrEnum):
     SQL = "sql"
 
 
+CODE_LINE = (
+    rb"#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*]"
+)
+"""The beginning of a line that is source code in any language."""
+
 _EXTENSIONS = {
     Language.PYTHON: "py pyi pyw",
     Language.JAVASCRIPT: "js jsx mjs cjs",

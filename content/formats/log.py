@@ -33,12 +33,13 @@ _CLOCK, _BEFORE_CLOCK, _AFTER_CLOCK, _CLOCKS = re.compile(rb":\d\d"), 14, 8, 60
 _END = 4096
 
 _WORDS = rb"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL"
+_ACCESS_LINE = rb"\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}[: ]"
 # No pattern here begins with an optional group: one such costs more than all of these.
 STAMP = re.compile(
     rb"[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d|\d\d:\d\d:\d\d|\d\d-\d\d \d\d:\d\d:\d\d"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d"
     rb"|<\d{1,3}>|[IWEF]\d{4} \d\d:\d\d|(?:time|ts|level)=\S|\[?(?:%b)\b)"
-    rb"|\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}[: ]" % _WORDS
+    rb"|%b" % (_WORDS, _ACCESS_LINE)
 )
 # Lines without a time, such as a stack trace, belong to the event above them.
 EVENT = re.compile(
@@ -80,7 +81,7 @@ _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or b
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
 # The second line of an access log: it has statuses, and no levels.
-_ACCESS = re.compile(rb"\n\S++ \S++ \S++ \[\d\d/[A-Z][a-z]{2}/\d{4}[: ]")
+_ACCESS = re.compile(b"\n" + _ACCESS_LINE)
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
 _MOST = 12
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from content.formats.table import unique_names
+from content.text import IN_DOUBLE_QUOTES
 
 Row = dict[str, object]
 
@@ -24,7 +25,7 @@ CELL_LINE = re.compile(rb"""[ \t"'\[(|*-]{0,12}%b["'\])*]{0,3}[ \t]*[:=|\t]""" %
 """An address as a member of an object, as a key, at the beginning of a line."""
 
 # A list of lists, or an object of lists.
-_BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"\s*+:\s*+\[(?!\s*+[{\[]))')
+_BEGINS = re.compile(rb'\s*+(?:\[\s*+\[|\{\s*+"%b"\s*+:\s*+\[(?!\s*+[{\[]))' % IN_DOUBLE_QUOTES)
 # Addresses as keys or as members of cells; lists under one of the names of rows.
 _HOLDS = re.compile(
     rb'"(?:(?:%b)"\s*+:\s*+"(?:[^!"]{1,80}!)?%b|(?:[^!"]{1,80}!)?%b"\s*+:|(?:%b)"\s*+:\s*+\[\s*+\[)'

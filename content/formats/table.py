@@ -20,6 +20,7 @@ from content.formats.format import (
     group_of,
     lines_around,
 )
+from content.formats.languages import CODE_LINE
 from content.formats.log import times_ascend
 from content.kind import Kind
 from content.source import Source
@@ -29,10 +30,7 @@ from domain.errors import NotQueryable
 _MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
 _NO_QUOTES = bytes(set(range(256)) - set(b'"\n'))
-_CODE = re.compile(
-    rb"\s*+(?:#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
-    rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*])"
-)
+_CODE = re.compile(rb"\s*+(?:%b)" % CODE_LINE)
 # Messages of compilers, lines of code and sentences have commas too.
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|[:.]\Z|\(\d+,|\);")
 RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")

@@ -15,6 +15,7 @@ from domain.errors import ContextExceeded
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Reply, Role, ToolCall
 from extraction.prompts import GREP_TOOL, NOTHING_FOUND, READ_TOOL, closing, inside, opening, outside
 from extraction.retrieve.instruction import parse
+from extraction.retrieve.words import stem
 
 Line = tuple[int, str]
 
@@ -24,7 +25,6 @@ _LINE_CHARS = 400
 _FEW_LINES = 10
 _MORE_BYTES = 40
 
-_ENDING = re.compile(r"(?<=\w{4})(?:ing|ed|es|s)\Z")
 _BETWEEN_RECORDS = re.compile(r"(?<=[}\]]),\s*")
 _NONCE = re.compile(re.escape(opening("NONCE")).replace("NONCE", "([0-9A-Za-z]+)"))
 _MOST_BYTES = re.compile(r"at most ([\d,]+) bytes")
@@ -90,7 +90,7 @@ def _read(prompt: Prompt) -> _Asked:
 
 def _terms(instruction: str) -> tuple[str, ...]:
     parsed = parse(instruction)
-    words = (_ENDING.sub("", word.lower()) for word in parsed.words)
+    words = map(stem, parsed.words)
     return tuple(dict.fromkeys((*map(str.lower, parsed.exact), *words)))[:_MOST_TERMS]
 
 

@@ -159,25 +159,19 @@ _ENGLISH = re.compile(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|o
 _HOW = re.compile(r"\bhow (?:many|much|long|often|large|big|old|far|fast|high|wide)\b", re.IGNORECASE)
 
 # Questions about the ends of the data.
-_FIRST = re.compile(
-    r"\b(?:first|initial|top|begin\w*|start\w*|erste\w*|primer[ao]?|première?)\b|第一|最初", re.IGNORECASE
-)
-_LAST = re.compile(
-    r"\b(?:last|final|latest|bottom|end|ends|ended|letzte\w*|últim[ao]s?|ultim[ao]|dernière?)\b|最后|最後",
-    re.IGNORECASE,
-)
+_FIRST_WORDS = r"first|erste\w*|primer[ao]?|première?"
+_LAST_WORDS = r"last|latest|letzte\w*|últim[ao]s?|ultim[ao]|dernière?"
+_FIRST = re.compile(rf"\b(?:{_FIRST_WORDS}|initial|top|begin\w*|start\w*)\b|第一|最初", re.IGNORECASE)
+_LAST = re.compile(rf"\b(?:{_LAST_WORDS}|final|bottom|end|ends|ended)\b|最后|最後", re.IGNORECASE)
 
 # Questions about one end of what has an order: a log, commits, a numbered list. Not about its lines.
 _NO_PLACE = r"(?!\W+(?:\d+ )?(?:lines?|rows?|bytes?|characters?|words?|columns?|name|names)\b)"
 _OLDEST = re.compile(
-    rf"\b(?:first|oldest|earliest|älteste\w*|erste\w*|primer[ao]?|première?|premier"
-    rf"|más antigu[ao])\b{_NO_PLACE}"
-    r"|第一|最初|最早",
+    rf"\b(?:{_FIRST_WORDS}|oldest|earliest|älteste\w*|premier|más antigu[ao])\b{_NO_PLACE}|第一|最初|最早",
     re.IGNORECASE,
 )
 _NEWEST = re.compile(
-    rf"\b(?:last|latest|newest|most recent|neueste\w*|letzte\w*|últim[ao]s?|ultim[ao]|dernière?"
-    rf"|plus récente?)\b{_NO_PLACE}|最后|最後|最新",
+    rf"\b(?:{_LAST_WORDS}|newest|most recent|neueste\w*|plus récente?)\b{_NO_PLACE}|最后|最後|最新",
     re.IGNORECASE,
 )
 _ORDER_WORDS = """
