@@ -96,6 +96,9 @@ class Ranked:
         """True if the passage holds more than half of the words."""
         return 2 * len(hit.words) > self.word_count
 
+    def hit_of(self, passage: Passage) -> Hit | None:
+        return next((hit for hit in self.hits if hit.passage == passage), None)
+
     @property
     def worth_showing(self) -> list[Hit]:
         """The hits up to where their worth falls sharply."""

@@ -163,80 +163,98 @@ class _Search:
 
 def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
-    task, text, index, instruction = search.task, search.text, search.index, search.instruction
-    above = search.queried
-    source, max_bytes, total = task.source, task.max_bytes, len(index.passages)
-    data = text.data
+    text, index, instruction = search.text, search.index, search.instruction
+    data, max_bytes, total = text.data, search.task.max_bytes, len(index.passages)
     ranked = rank(index, instruction, data, likeness)
     if other := _ask_in(instruction, ranked, data):
-        return _complete(above + other, total, max_bytes)
+        return _complete(search.queried + other, total, max_bytes)
+    headings = contents(text, instruction)
+    above = search.queried + headings
+    if headings and ranked.is_weak:
+        return _complete(above, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)
     quoted = literals(text, index, instruction)
-    if (headings := contents(text, instruction)) and ranked.is_weak:
-        return _complete(above + headings, total, max_bytes)
-    above += headings
     absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
-    chosen = _chosen(index, instruction, ranked, end, text.format.kind)
-    chosen = _with_parts(chosen, search) if end is None and not ranked.is_weak else chosen
-    chosen = _with_literals(chosen, quoted, index)
-    if not chosen.first:
+    choice = _choice(search, ranked, end, quoted)
+    if not choice.first:
         room = min(NOTHING_BYTES, max_bytes) - len((above + absent).encode())
-        first, _, rest = _without_hits(source, text, instruction, ranked, room).partition("\n")
+        first, _, rest = _without_hits(search.task.source, text, instruction, ranked, room).partition("\n")
         return _complete(f"{above}{first}\n{absent}{rest}", total, max_bytes)
     has_literal = any(one.numbers for one in quoted)
     is_weak = ranked.is_weak and end is None and not has_literal
-    head = above + absent + (f"[{_weakness(ranked, instruction, data)}]\n" if is_weak else "")
-    if binary := _binary(text):
-        head += f"[{binary}]\n"
-    if instruction.about_extent:
-        head += f"[{_extent(source, text)}]\n"
-    fixed = len(head.encode()) + min(_TAIL_BYTES, max_bytes // 4) + _NOTE_BYTES
-    most = min(task.usual_bytes, max_bytes) - fixed
-    # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
-    excerpts = Excerpts(
-        source, text, most, not is_weak, task.shown_before, _ABOUT_MARKUP.search(task.extract) is not None
-    )
     is_clear = ranked.leads or end is not None or has_literal or bool(above)
-    aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
-    passages = list(takewhile(excerpts.add, chosen.first))
-    others = chosen.others if passages else ()
-    passages += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
+    head = above + absent + _head(search, ranked, is_weak=is_weak)
+    excerpts, passages = _excerpts(search, choice, len(head.encode()), is_weak=is_weak, is_clear=is_clear)
     if excerpts.is_empty:
-        excerpts = Excerpts(source, text, max_bytes - fixed)
-        passages = chosen.first[:1]
-        excerpts.add(passages[0])
-    if excerpts.is_empty:
-        return _too_little_room(data, chosen.first[0], total, max_bytes)
+        return _too_little_room(data, choice.first[0], total, max_bytes)
     tail = _tail(index, ranked, passages) if end is None else _end_tail(index, instruction, end)
     tail = _literals_tail(quoted, index, passages) if has_literal else tail
     return _complete(head + excerpts.text(_note(ranked, passages[0])) + tail, total, max_bytes)
 
 
+def _head(search: _Search, ranked: Ranked, *, is_weak: bool) -> str:
+    """What is said of the match and of the data, before the passages."""
+    text, instruction = search.text, search.instruction
+    lines = [_weakness(ranked, instruction, text.data)] if is_weak else []
+    lines += filter(None, [_binary(text)])
+    if instruction.about_extent:
+        lines.append(_extent(search.task.source, text))
+    return "".join(f"[{line}]\n" for line in lines)
+
+
+def _excerpts(
+    search: _Search, choice: "_Choice", head_bytes: int, *, is_weak: bool, is_clear: bool
+) -> tuple[Excerpts, list[Passage]]:
+    """The passages that are shown. If none fits the usual size of an answer, the first alone."""
+    task, text = search.task, search.text
+    fixed = head_bytes + min(_TAIL_BYTES, task.max_bytes // 4) + _NOTE_BYTES
+    most = min(task.usual_bytes, task.max_bytes) - fixed
+    has_markup = _ABOUT_MARKUP.search(task.extract) is not None
+    # A prose passage that is not sure to answer is shown without its neighbours: more passages help more.
+    excerpts = Excerpts(task.source, text, most, not is_weak, task.shown_before, has_markup)
+    aim = (_CLEAR if is_clear else _UNCLEAR) * task.usual_bytes
+    passages = list(takewhile(excerpts.add, choice.first))
+    others = choice.others if passages else ()
+    passages += [passage for passage in others if excerpts.size < aim and excerpts.add(passage)]
+    if excerpts.is_empty:
+        excerpts = Excerpts(task.source, text, task.max_bytes - fixed)
+        passages = choice.first[:1]
+        excerpts.add(passages[0])
+    return excerpts, passages
+
+
 def _note(ranked: Ranked, first: Passage) -> str:
-    hit = next((hit for hit in ranked.hits if hit.passage == first), None)
+    hit = ranked.hit_of(first)
     note = _words_held(ranked, hit) if hit else ""
     return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
 
 
-class _Chosen(NamedTuple):
+class _Choice(NamedTuple):
     """The first passages are shown as far as there is room; the others while the answer is short."""
 
     first: list[Passage]
     others: Sequence[Passage] = ()
 
 
-def _chosen(
+def _choice(search: _Search, ranked: Ranked, end: "_End | None", quoted: Sequence[Literal]) -> _Choice:
+    choice = _of_hits(search.index, search.instruction, ranked, end, search.text.format.kind)
+    if end is None and not ranked.is_weak:
+        choice = _with_parts(choice, search)
+    return _with_literals(choice, quoted, search.index)
+
+
+def _of_hits(
     index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: "_End | None", kind: Kind
-) -> _Chosen:
+) -> _Choice:
     """`end` is the oldest or newest of what is asked for: it is shown alone unless the best passage holds
     more words. The end or the beginning of the data, where it is asked for, comes before a weak match and
     after any other."""
     if end is not None:
         best = ranked.hits[0] if ranked.hits else None
         more = [best.passage] if best and len(best.words) > max(len(end.words), 1) else []
-        return _Chosen(list(dict.fromkeys((index.passages[end.number], *more))))
+        return _Choice(list(dict.fromkeys((index.passages[end.number], *more))))
     if ranked.absent and not (ranked.hits and (ranked.hits[0].words or kind not in _OF_RECORDS)):
-        return _Chosen([])
+        return _Choice([])
     worth = [hit.passage for hit in ranked.worth_showing]
     first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
     first += [hit.passage for hit in ranked.for_each(instruction.enumerated)]
@@ -246,7 +264,7 @@ def _chosen(
         # "Start" and "end" may be no places of the data.
         ends = []
     first = [*ends, *first] if ranked.is_weak else [*first, *ends]
-    return _Chosen(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
+    return _Choice(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
 
 
 def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -> Sequence[Passage]:
@@ -263,27 +281,27 @@ def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -
     return ()
 
 
-def _with_parts(chosen: _Chosen, search: _Search) -> _Chosen:
+def _with_parts(choice: _Choice, search: _Search) -> _Choice:
     """With the best passage for each of the questions that are joined by `and`, if it is sure."""
-    first = list(chosen.first)
+    first = list(choice.first)
     for part in map(parse, search.instruction.parts):
         ranked = rank(search.index, part, search.text.data)
         if part.words and ranked.hits and not ranked.is_weak and ranked.has_most(ranked.hits[0]):
             first.append(ranked.hits[0].passage)
     first = list(dict.fromkeys(first))
-    return _Chosen(first, [one for one in chosen.others if one not in first])
+    return _Choice(first, [one for one in choice.others if one not in first])
 
 
-def _with_literals(chosen: _Chosen, quoted: Sequence[Literal], index: PassageIndex) -> _Chosen:
+def _with_literals(choice: _Choice, quoted: Sequence[Literal], index: PassageIndex) -> _Choice:
     """Passages with the literals come first: those that were chosen for other words too before the others; of
     several literals one passage each."""
-    before = [*chosen.first, *chosen.others]
+    before = [*choice.first, *choice.others]
     first: list[Passage] = []
     for one in quoted:
         having = [index.passages[number] for number in one.numbers]
         ordered = [*(passage for passage in before if passage in having), *having]
         first += list(dict.fromkeys(ordered))[: 1 if len(quoted) > 1 else _MOST_OF_LITERAL]
-    return _Chosen(list(dict.fromkeys(first)), ()) if first else chosen
+    return _Choice(list(dict.fromkeys(first)), ()) if first else choice
 
 
 def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, passages: list[Passage]) -> str:
@@ -387,7 +405,7 @@ def _other_language(instruction: ParsedInstruction, data: bytes) -> str:
 def _tail(index: PassageIndex, ranked: Ranked, passages: list[Passage]) -> str:
     """How many of the passages with the words of the first one are shown, and which words are in none."""
     total = f"out of {len(index.passages):,}"
-    first = next((hit for hit in ranked.hits if hit.passage == passages[0]), None)
+    first = ranked.hit_of(passages[0])
     words = first.words if first else frozenset[str]()
     is_sure = ranked.leads or (first is not None and ranked.has_most(first))
     having = index.count(*words) if words and is_sure else 0
