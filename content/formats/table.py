@@ -5,7 +5,7 @@ import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice, pairwise
 from typing import Literal, NamedTuple
 
@@ -418,13 +418,13 @@ _FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """`large` are the columns of numbers that have more than 18 characters. `widest` is the most cells of a
-    row."""
+    row. `rows` parses the rows below the header, each time again."""
 
     names: list[str]
     numeric: list[bool]
-    has_header: bool
     large: frozenset[int]
     widest: int
+    rows: Callable[[], Iterator[list[str]]]
 
 
 class TableRows(NamedTuple):
@@ -440,17 +440,14 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
     since the rows after it would be lost in one cell."""
     text = text.removeprefix("\ufeff")
     dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
-    if dialect.mark not in _MARKS:
-        return rows_of([_names_of(dialect), *_cells(text, dialect)], has_header=True)
-    columns, quoting = _scanned(text, dialect)
-    rows = islice(_split(text, dialect.mark.decode(), quoting), int(columns.has_header), None)
-    return [_row(columns, cells) for cells in rows]
+    columns = _columns_of(text, dialect)
+    return [_row(columns, cells) for cells in columns.rows()]
 
 
 def table_rows(text: str, dialect: Dialect) -> TableRows:
     """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
     text = text.removeprefix("\ufeff")
-    columns, quoting = _scanned(text, dialect)
+    columns = _columns_of(text, dialect)
     types: dict[str, type] = {
         name: (int if number in columns.large else float) if is_number else str
         for number, (name, is_number) in enumerate(zip(columns.names, columns.numeric, strict=True))
@@ -462,8 +459,7 @@ def table_rows(text: str, dialect: Dialect) -> TableRows:
     def read() -> Iterator[tuple[Cell | list[str], ...]]:
         kinds = list(types.values())[:width]
         readers = [str if kind is str else _bounded if kind is int else _number for kind in kinds]
-        rows = islice(_split(text, dialect.mark.decode(), quoting), int(columns.has_header), None)
-        for cells in rows:
+        for cells in columns.rows():
             row = [reader(cell) for reader, cell in zip(readers, cells, strict=False)]
             row += [None] * (width - len(cells))
             yield (*row, cells[width:] or None) if has_more else tuple(row)
@@ -471,31 +467,29 @@ def table_rows(text: str, dialect: Dialect) -> TableRows:
     return TableRows(types, read)
 
 
-def _scanned(text: str, dialect: Dialect) -> tuple[_Columns, Quoting]:
-    mark = dialect.mark.decode()
+def _columns_of(text: str, dialect: Dialect) -> _Columns:
+    """Raises NotQueryable."""
+    if dialect.mark not in _MARKS:
+        rows = [_names_of(dialect), *_cells(text, dialect)]
+        return _typed(lambda: iter(rows), has_header=True)
+    split = partial(_split, text, dialect.mark.decode())
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     try:
-        return _typed(_split(text, mark, csv.QUOTE_MINIMAL)), csv.QUOTE_MINIMAL
+        return _typed(partial(split, csv.QUOTE_MINIMAL))
     except csv.Error:
-        if mark != "\t":
+        if dialect.mark != b"\t":
             raise NotQueryable(
                 "The result looks like CSV, but a quote in it is not closed, or text follows one that is. "
                 "Use `lines` or `pattern`."
             ) from None
         # Databases print tabs between cells and leave quotes as they are.
-        return _typed(_split(text, mark, csv.QUOTE_NONE)), csv.QUOTE_NONE
+        return _typed(partial(split, csv.QUOTE_NONE))
 
 
 def _likely(text: str) -> bytes:
     """The separator that the header has most of."""
     header = _QUOTED.sub(b"", text.partition("\n")[0].encode("utf-8", "replace"))
     return max(_MARKS, key=header.count)
-
-
-def rows_of(rows: Sequence[Sequence[str]], *, has_header: bool) -> list[Row]:
-    """The rows under the names of the first."""
-    columns = _typed(iter(rows), has_header=has_header)
-    return [_row(columns, cells) for cells in rows[int(columns.has_header) :]]
 
 
 def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
@@ -523,14 +517,15 @@ def _split(text: str, mark: str, quoting: Quoting, *, strict: bool = True) -> It
     return filter(None, csv.reader(lines, delimiter=mark, quoting=quoting, strict=strict))
 
 
-def _typed(rows: Iterator[Sequence[str]], *, has_header: bool | None = None) -> _Columns:
+def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None = None) -> _Columns:
+    rows = read()
     first = next(rows, [])
     sample = list(islice(rows, _SAMPLED))
     if has_header is None:
         has_header = is_header(first, sample)
     names = unique_names(first if has_header else [""] * len(first))
     body = chain([] if has_header else [first], sample, rows)
-    return _Columns(names, *_numbers_in(body, len(first), has_header=has_header))
+    return _Columns(names, *_numbers_in(body, len(first)), lambda: islice(read(), int(has_header), None))
 
 
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
@@ -538,7 +533,7 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
-    numeric = _numeric(sample, len(first))
+    numeric, _, _ = _numbers_in(sample, len(first))
     return any(
         is_number and cell.strip() and not _NUMBER.fullmatch(cell)
         for cell, is_number in zip(first, numeric, strict=True)
@@ -569,15 +564,9 @@ def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str]
     return unique_names
 
 
-def _numeric(rows: Iterable[Sequence[str]], width: int) -> list[bool]:
-    """For each column: True if every cell is a number or empty, and at least one is a number."""
-    return _numbers_in(rows, width, has_header=True)[0]
-
-
-def _numbers_in(
-    rows: Iterable[Sequence[str]], width: int, *, has_header: bool
-) -> tuple[list[bool], bool, frozenset[int], int]:
-    """What `_Columns` knows of the cells."""
+def _numbers_in(rows: Iterable[Sequence[str]], width: int) -> tuple[list[bool], frozenset[int], int]:
+    """What `_Columns` knows of the cells. A column is numeric if every cell is a number or empty, and at
+    least one is a number."""
     possible, seen, large = set(range(width)), set[int](), set[int]()
     widest = width
     for cells in rows:
@@ -591,7 +580,7 @@ def _numbers_in(
                 else:
                     possible.remove(column)
     numeric = possible & seen
-    return [column in numeric for column in range(width)], has_header, frozenset(large), widest
+    return [column in numeric for column in range(width)], frozenset(large), widest
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:
