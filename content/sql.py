@@ -151,14 +151,10 @@ class Database:
         if isinstance(relation, Relation):
             return self._load(table, relation.rows)
         columns = relation.columns()
-        definitions = ", ".join(
+        definitions = [
             f"{quoted(one.name)} {relation.affinities[kind]}" for one in columns for kind in one.types
-        )
-        self._connection.execute(f"CREATE TABLE {table} ({definitions})")
-        marks = ", ".join("?" * len(columns))
-        self._connection.execute("BEGIN")
-        self._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", relation.rows())  # noqa: S608
-        self._connection.execute("COMMIT")
+        ]
+        self._create(table, definitions, relation.rows())
         return columns
 
     def _load(self, table: str, rows: list[Row]) -> list[Column]:
@@ -173,16 +169,17 @@ class Database:
             definitions.append(quoted(MORE))
             others = {column.keys: column.name for column in more}
             readers.append(lambda row: _others(row, others))
-        self._connection.execute(f"CREATE TABLE {table} ({', '.join(definitions)})")
-        marks = ", ".join("?" * len(readers))
         rows.reverse()
-        self._connection.execute("BEGIN")
-        self._connection.executemany(
-            f"INSERT INTO {table} VALUES ({marks})",  # noqa: S608
-            ([read(row) for read in readers] for row in _taken(rows)),
-        )
-        self._connection.execute("COMMIT")
+        self._create(table, definitions, ([read(row) for read in readers] for row in _taken(rows)))
         return shown
+
+    def _create(self, table: str, definitions: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Creates the table. There is a definition for each cell of a row."""
+        marks = ", ".join("?" * len(definitions))
+        self._connection.execute(f"CREATE TABLE {table} ({', '.join(definitions)})")
+        self._connection.execute("BEGIN")
+        self._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+        self._connection.execute("COMMIT")
 
     @property
     def names(self) -> list[str]:

@@ -134,7 +134,10 @@ the end."""
 ABOUT_SAMPLE_BYTES = 16 << 10
 ABOUT_TAIL_BYTES = 4096
 
-# Room for the marker with the longest number.
+TRUNCATED = "\n... [{} bytes truncated; head + tail kept] ...\n"
+"""The contract's marker between the beginning and the end of a text."""
+
+# Room for the marker of a preview with the longest number.
 _MARKER_BYTES = 48
 
 

@@ -1,12 +1,10 @@
 """truncate: the beginning and the end of the data, with a marker between them."""
 
-from content.text import cut_head, cut_tail, decode_part
+from content.text import TRUNCATED, cut_head, cut_tail, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.task import Task
 
 NEEDS_MODEL = False
-
-_MARKER = "\n... [{n} bytes truncated; head + tail kept] ...\n"
 
 _MORE = 4
 
@@ -17,13 +15,13 @@ async def answer(task: Task) -> Answer:
     if source.size <= max_bytes:
         body = await source.read(0, source.size)
         return Answer(decode_part(body), Mode.TRUNCATE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
-    room = max(0, max_bytes - len(_MARKER.format(n=source.size)))
+    room = max(0, max_bytes - len(TRUNCATED.format(source.size)))
     # Reads a few bytes more, so that a character at the cut is complete and can be left out.
     first, last = room - room // 2, room // 2
     head = cut_head(await source.read(0, min(first + _MORE, source.size)), first)
     tail = cut_tail(await source.read(max(0, source.size - last - _MORE), source.size), last)
     gap_start, gap_end = len(head), source.size - len(tail)
-    marker = _MARKER.format(n=gap_end - gap_start).encode()
+    marker = TRUNCATED.format(gap_end - gap_start).encode()
     body = head + marker[: max(0, max_bytes)] + tail
     missing = tuple(Gap(span.start, span.end, "truncated") for span in source.located(gap_start, gap_end))
     coverage = Coverage(1, 1, round((len(head) + len(tail)) / source.size, 4), missing)

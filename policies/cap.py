@@ -1,16 +1,14 @@
 """cap: the head and the tail with a marker between them, together within the size cap."""
 
-from content.text import cut_head, cut_tail
+from content.text import TRUNCATED, cut_head, cut_tail
 from domain.results import Measure
 from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, room_bytes
 
 CUTS = True
 
-_MARKER = "\n... [{} bytes truncated; head + tail kept] ...\n"
-
 _LEAST_CUT = 80
-SPARED_BYTES = _LEAST_CUT - 1 - len(_MARKER.format(_LEAST_CUT))
+SPARED_BYTES = _LEAST_CUT - 1 - len(TRUNCATED.format(_LEAST_CUT))
 """Bytes over `max_bytes` up to which a text passes whole, since a cut would save fewer than 80 bytes."""
 
 
@@ -23,13 +21,13 @@ def text(oversized: Oversized) -> str | None:
     """None if nothing is to be cut, or there is no room for both ends, the marker and the footer."""
     size = oversized.shown.bytes
     below = footer(oversized)
-    fixed = len(_MARKER.format(size).encode()) + len(below.encode())
+    fixed = len(TRUNCATED.format(size).encode()) + len(below.encode())
     room = room_bytes(oversized.shown, oversized.policy, oversized.squeeze)
     half = (room - fixed) // 2
     if half <= 0 or size <= room:
         return None
     head, tail = cut_head(oversized.head, half), cut_tail(oversized.tail, half)
-    marker = _MARKER.format(size - len(head) - len(tail))
+    marker = TRUNCATED.format(size - len(head) - len(tail))
     if len(head) + len(marker) + len(tail) >= size:
         return None
     return f"{head.decode('utf-8', 'ignore')}{marker}{tail.decode('utf-8', 'ignore')}{below}"
