@@ -330,10 +330,10 @@ class Masked:
         last = self._stored(end - 1)[0] + 1
         left = end - start
         async for chunk in read(at, last):
-            shown = self.apply(chunk, at)
+            masked = self.apply(chunk, at)
             at += len(chunk)
-            piece = shown[skip : skip + left]
-            skip = max(0, skip - len(shown))
+            piece = masked[skip : skip + left]
+            skip = max(0, skip - len(masked))
             left -= len(piece)
             if piece:
                 yield piece

@@ -102,19 +102,19 @@ class Inquiry:
         used if there is no other. Raises ModelError.
         """
         ends = anyio.current_time() + seconds
-        used: set[str] = set()
+        models: set[str] = set()
         stopped: Report | None = None
         while True:
             try:
-                reply = reply or await self._ask(messages, ends, used)
+                reply = reply or await self._ask(messages, ends, models)
                 text = parse_report(reply.text, nonce)
-                has_next = self.asking.has_model_without({*used, reply.model})
+                has_next = self.asking.has_model_without({*models, reply.model})
                 if text is None and (reply.stop_reason != _LENGTH or not has_next):
-                    reply = await self._ask((*messages, *self.asking_again(reply, nonce)), ends, used)
+                    reply = await self._ask((*messages, *self.asking_again(reply, nonce)), ends, models)
                     text = parse_report(reply.text, nonce)
             except ContextExceeded:
                 # Of a stand-in with a smaller window, after the first model gave no whole report.
-                if not used:
+                if not models:
                     raise
                 break
             except ModelError:
@@ -127,8 +127,8 @@ class Inquiry:
                 if not is_stopped:
                     return Report(cap_text(text, self._most_bytes), model)
                 stopped = stopped or Report(marked_cut(text, self._most_bytes), model)
-            used.add(model)
-            if not self.asking.has_model_without(used):
+            models.add(model)
+            if not self.asking.has_model_without(models):
                 break
             if text is None:
                 self.asking.leave_out(model, _NO_REPORT)
@@ -143,9 +143,9 @@ class Inquiry:
         messages = (Message(Role.ASSISTANT, text),) if text.strip() else ()
         return (*messages, prompts.ask_again(nonce))
 
-    async def _ask(self, messages: tuple[Message, ...], ends: float, used: set[str]) -> Reply:
+    async def _ask(self, messages: tuple[Message, ...], ends: float, models: set[str]) -> Reply:
         seconds = max(0.0, ends - anyio.current_time())
-        return await self.asking.ask(Prompt(messages, output_tokens(self.terms)), seconds, used)
+        return await self.asking.ask(Prompt(messages, output_tokens(self.terms)), seconds, models)
 
     @property
     def _most_bytes(self) -> int:

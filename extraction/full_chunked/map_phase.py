@@ -69,16 +69,16 @@ class MapPhase:
         """True if a finding is kept from an earlier question."""
         return bool(await self._inquiry.known(self._key(part)))
 
-    async def _map_all(self, wanted: Sequence[Part]) -> None:
-        await gather([partial(self._map, part) for part in wanted])
+    async def _map_all(self, parts: Sequence[Part]) -> None:
+        await gather([partial(self._map, part) for part in parts])
 
     async def _map(self, part: Part) -> None:
         key = self._key(part)
-        known = await self._inquiry.known(key)
-        if known:
-            self._finish(Mapped(part, known), "cached")
+        finding = await self._inquiry.known(key)
+        if finding:
+            self._finish(Mapped(part, finding), "cached")
             return
-        too_long = _LONGER if known == _TOO_LONG else None
+        too_long = _LONGER if finding == _TOO_LONG else None
         if too_long is None:
             try:
                 report = await self._asked(part)

@@ -191,10 +191,10 @@ def _cause(mapped: Sequence[Mapped]) -> str:
 
 def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """The body if nothing was found: what the chunks hold instead, without duplicates, as far as it fits."""
-    held = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
+    contents = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
     text = naming_gaps(NOTHING_FOUND, gaps)
     left = task.max_bytes - len(text.encode())
-    for line in filter(None, held):
+    for line in filter(None, contents):
         left -= len(line.encode()) + 1
         if left < 0:
             break
@@ -219,8 +219,8 @@ def naming_gaps(report: str, gaps: Sequence[Gap]) -> str:
         return report
     if not report.startswith(NOTHING_FOUND):
         return f"{not_read(gaps)}\n\n{report}"
-    held = report.removeprefix(NOTHING_FOUND).strip(" .:\n")
-    return "\n".join(filter(None, (_NOTHING_IN_PART, not_read(gaps), held)))
+    contents = report.removeprefix(NOTHING_FOUND).strip(" .:\n")
+    return "\n".join(filter(None, (_NOTHING_IN_PART, not_read(gaps), contents)))
 
 
 def is_bare(body: str) -> bool:
@@ -313,9 +313,9 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
     spans = [span for one in findings for span in inquiry.task.source.located(one.part.start, one.part.end)]
     named = [(gap.start, gap.end, gap.reason) for gap in gaps]
     key = inquiry.key("reduce", spans, [one.text for one in findings], named, max_bytes)
-    known = await inquiry.known(key)
-    if known:
-        return known
+    finding = await inquiry.known(key)
+    if finding:
+        return finding
     nonce = new_nonce()
     build = partial(
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes

@@ -64,7 +64,7 @@ def _tokens(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Question:
     """A prompt, read back. `terms` are the words and phrases of the instruction, in lower case."""
 
     terms: tuple[str, ...]
@@ -74,12 +74,12 @@ class _Asked:
     gaps: list[str]
 
 
-def _read(prompt: Prompt) -> _Asked:
+def _read(prompt: Prompt) -> _Question:
     texts = [message.content for message in prompt.messages if message.role is Role.USER] or [""]
     own_words = outside(texts[0])
     nonces = [nonce for text in texts for nonce in _NONCE.findall(outside(text))]
     sizes, lines = _MOST_BYTES.findall(own_words), _FIRST_LINE.findall(own_words)
-    return _Asked(
+    return _Question(
         _terms(next(iter(inside("instruction", texts[0])), "")),
         nonces[-1] if nonces else "",
         min(_number(sizes[-1]) if sizes else 4096, 4 * prompt.max_output_tokens),
@@ -113,15 +113,15 @@ def _call(turn: int, name: str, **arguments: object) -> ToolCall:
 
 
 def _report(prompt: Prompt) -> str:
-    asked = _read(prompt)
+    question = _read(prompt)
     user = next((message.content for message in prompt.messages if message.role is Role.USER), "")
     if findings := inside("finding", user):
-        report = _merged(asked, findings)
+        report = _merged(question, findings)
     elif data := inside("data", user):
-        report = _found(asked, list(enumerate("\n".join(data).split("\n"), asked.first_line)))
+        report = _found(question, list(enumerate("\n".join(data).split("\n"), question.first_line)))
     else:
-        report = _found(asked, _shown(prompt.messages))
-    return f"{opening(asked.nonce)}\n{report}\n{closing(asked.nonce)}"
+        report = _found(question, _shown(prompt.messages))
+    return f"{opening(question.nonce)}\n{report}\n{closing(question.nonce)}"
 
 
 def _shown(messages: Sequence[Message]) -> list[Line]:
@@ -132,23 +132,25 @@ def _shown(messages: Sequence[Message]) -> list[Line]:
     return sorted({int(row[1]): row[2] for row in rows}.items())
 
 
-def _found(asked: _Asked, lines: Sequence[Line]) -> str:
+def _found(question: _Question, lines: Sequence[Line]) -> str:
     """The lines with the most terms; a long line of JSON counts by its records."""
     records = [
         (number, part)
         for number, text in lines
         for part in ([text] if len(text) <= _LINE_CHARS else _BETWEEN_RECORDS.split(text))
     ]
-    scores = [sum(term in text.lower() for term in asked.terms) for _, text in records]
+    scores = [sum(term in text.lower() for term in question.terms) for _, text in records]
     top = max(scores, default=0)
     best = [record for record, score in zip(records, scores, strict=True) if 0 < score == top]
     if best:
-        rows = [_placed(record, asked.terms) for record in best[:_MOST_LINES]]
-        return _within(asked.max_bytes, rows, len(best) - len(rows))
+        rows = [_placed(record, question.terms) for record in best[:_MOST_LINES]]
+        return _within(question.max_bytes, rows, len(best) - len(rows))
     begins = [_placed(line, ()) for line in lines[:_FEW_LINES]]
-    missed = [NOTHING_FOUND, f"Nothing in it has any of: {', '.join(asked.terms)}."]
-    head = missed if asked.terms else ["The instruction names nothing to look for."]
-    return _within(asked.max_bytes, [*head, f"The data has {len(lines):,} lines here. It begins:", *begins])
+    missed = [NOTHING_FOUND, f"Nothing in it has any of: {', '.join(question.terms)}."]
+    head = missed if question.terms else ["The instruction names nothing to look for."]
+    return _within(
+        question.max_bytes, [*head, f"The data has {len(lines):,} lines here. It begins:", *begins]
+    )
 
 
 def _placed(line: Line, terms: Sequence[str]) -> str:
@@ -161,12 +163,12 @@ def _placed(line: Line, terms: Sequence[str]) -> str:
     return f"line {number}: {text}"
 
 
-def _merged(asked: _Asked, findings: Sequence[str]) -> str:
+def _merged(question: _Question, findings: Sequence[str]) -> str:
     """The lines of all findings without duplicates, and without empty findings if others found something."""
     telling = [text for text in findings if text.strip() and not text.startswith(NOTHING_FOUND)]
     lines = dict.fromkeys(line for text in telling or findings for line in text.split("\n"))
-    gaps = [f"Not covered: {gap}" for gap in asked.gaps]
-    return _within(asked.max_bytes, [*gaps, *lines] if telling else [*lines, *gaps])
+    gaps = [f"Not covered: {gap}" for gap in question.gaps]
+    return _within(question.max_bytes, [*gaps, *lines] if telling else [*lines, *gaps])
 
 
 def _within(max_bytes: int, rows: Sequence[str], more: int = 0) -> str:

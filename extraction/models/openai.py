@@ -125,13 +125,13 @@ class OpenAIModel(_Endpoint):
         sent the request again without that field, or with a smaller value."""
         adaptations = 0
         while True:
-            used = self._dialect
-            answer = await self._exchange(request_body(prompt, self.terms, used), note_sent)
+            dialect = self._dialect
+            answer = await self._exchange(request_body(prompt, self.terms, dialect), note_sent)
             if answer.status < 300:
                 return parse_reply(answer.body)
             complaint = parse_complaint(answer.body)
-            allowed = output_tokens(prompt, self.terms, used)
-            adapted = complaint.adapt(answer.status, used, self._dialect, allowed)
+            allowed = output_tokens(prompt, self.terms, dialect)
+            adapted = complaint.adapt(answer.status, dialect, self._dialect, allowed)
             if adapted is None or adaptations == _MOST_ADAPTATIONS:
                 raise failure(answer.status, answer.headers, complaint)
             self._dialect = adapted

@@ -310,17 +310,17 @@ class Complaint:
             return False
         return bool(_OUTPUT_WORDS.fullmatch(self.parameter) or _OUTPUT_WORDS.search(self.message))
 
-    def adapt(self, status: int, used: Dialect, known: Dialect, allowed: int) -> Dialect | None:
-        """Returns `known` adapted to this complaint, about a request in `used` that allowed `allowed` output
-        tokens; None if it names nothing to change."""
+    def adapt(self, status: int, dialect: Dialect, known: Dialect, allowed: int) -> Dialect | None:
+        """Returns `known` adapted to this complaint, about a request in `dialect` that allowed `allowed`
+        output tokens; None if it names nothing to change."""
         if status not in _ABOUT_A_FIELD:
             return None
         if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:
             most = min(self._most_output_tokens(allowed), known.most_output_tokens or allowed)
             return replace(known, most_output_tokens=most)
-        if used.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
+        if dialect.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
             return replace(known, tokens_field="max_completion_tokens")
-        if used.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
+        if dialect.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
             return replace(known, has_temperature=False)
         return None
 

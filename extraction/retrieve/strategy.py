@@ -26,7 +26,7 @@ from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.literals import Literal, literals
 from extraction.retrieve.ranking import Hit, Ranked, rank
-from extraction.retrieve.suggested_query import Suggested, asks_for_rows, suggested_query
+from extraction.retrieve.suggested_query import SuggestedQuery, asks_for_rows, suggested_query
 from extraction.retrieve.words import stem
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
@@ -80,10 +80,10 @@ async def answer(task: Task) -> Answer:
             f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
         )
     async with task.indexes.gate(source.size):
-        return await _answered(task, await source.text())
+        return await _answer_from(task, await source.text())
 
 
-async def _answered(task: Task, text: Text) -> Answer:
+async def _answer_from(task: Task, text: Text) -> Answer:
     stored = text.stored
     if not stored:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
@@ -91,15 +91,15 @@ async def _answered(task: Task, text: Text) -> Answer:
     if file and file.is_base64:
         return _unreadable(task.source, file, task.max_bytes)
     instruction = parse(task.extract)
-    queried = _Queried() if file else await _queried(task, text, instruction)
-    if queried.is_answer:
-        return _complete(queried.text, 1, task.max_bytes)
+    query_result = _QueryResult() if file else await _query_result(task, text, instruction)
+    if query_result.is_answer:
+        return _complete(query_result.text, 1, task.max_bytes)
     if len(stored) <= task.max_bytes and not file:
-        return _whole(task, text, instruction, queried.text)
+        return _whole(task, text, instruction, query_result.text)
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
-        search = _Search(task, text, index, instruction, queried.text)
+        search = _Search(task, text, index, instruction, query_result.text)
         find = partial(_search_readable_parts if file else _search_passages, search, likeness)
         reply = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(reply, warnings=(*reply.warnings, *warnings))
@@ -108,7 +108,7 @@ async def _answered(task: Task, text: Text) -> Answer:
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
 
 
-class _Queried(NamedTuple):
+class _QueryResult(NamedTuple):
     """What SQL selects, with the query; the query alone where it cannot be run; "" without one. `is_answer`:
     no passage is shown with it."""
 
@@ -116,15 +116,15 @@ class _Queried(NamedTuple):
     is_answer: bool = False
 
 
-async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Queried:
-    suggested: Suggested | None = None
+async def _query_result(task: Task, text: Text, instruction: ParsedInstruction) -> _QueryResult:
+    suggested: SuggestedQuery | None = None
     if asks_for_rows(instruction):
         suggest = partial(suggested_query, text, instruction)
         suggested = await run_sync(suggest, limiter=task.indexes.threads)
     if suggested is None:
-        return _Queried()
+        return _QueryResult()
     is_sure = suggested.is_sure and not suggested.names
-    named = _Queried(f"[To answer from all rows, query: {suggested.sql}]\n", is_sure)
+    named = _QueryResult(f"[To answer from all rows, query: {suggested.sql}]\n", is_sure)
     if task.select is None:
         return named._replace(is_answer=False)
     selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
@@ -133,32 +133,32 @@ async def _queried(task: Task, text: Text, instruction: ParsedInstruction) -> _Q
     lowered = (selected or "").lower()
     if not all(name in lowered for name in suggested.names) or not selected:
         # A query that leaves out a name answers another question.
-        return _Queried()
+        return _QueryResult()
     words = [word for word in suggested.without if stem(word) not in lowered]
     without = f"[Not in the query: {', '.join(words)}.]\n" if words else ""
-    return _Queried(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
+    return _QueryResult(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
 
 
-def _whole(task: Task, text: Text, instruction: ParsedInstruction, queried: str) -> Answer:
+def _whole(task: Task, text: Text, instruction: ParsedInstruction, query_result: str) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
     data = text.stored
     is_binary = text.format.kind is Kind.BINARY
     body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
     head = f"{_extent(task.source, text)}\n\n" if instruction.about_extent else ""
-    for more in (head, queried):
+    for more in (head, query_result):
         body = more + body if len((more + body).encode()) <= task.max_bytes else body
     return _complete(body, 1, task.max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A question about a text and the index of it. `queried` is what stands before the passages."""
+    """A question about a text and the index of it. `query_result` is what stands before the passages."""
 
     task: Task
     text: Text
     index: PassageIndex
     instruction: ParsedInstruction
-    queried: str
+    query_result: str
 
 
 def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
@@ -167,9 +167,9 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     data, max_bytes, total = text.data, search.task.max_bytes, len(index.passages)
     ranked = rank(index, instruction, data, likeness)
     if other := _ask_in(instruction, ranked, data):
-        return _complete(search.queried + other, total, max_bytes)
+        return _complete(search.query_result + other, total, max_bytes)
     headings = contents(text, instruction)
-    above = search.queried + headings
+    above = search.query_result + headings
     if headings and ranked.is_weak:
         return _complete(above, total, max_bytes)
     end = _at_end(index, instruction, text, ranked)

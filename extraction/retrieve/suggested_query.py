@@ -108,7 +108,7 @@ _UNNAMED = re.compile(r"column_\d+|value")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-class Suggested(NamedTuple):
+class SuggestedQuery(NamedTuple):
     """A query that answers a question. `without` are the words of the question that it does not use, `names`
     the names, identifiers and numbers. `is_sure`: it uses most of the words."""
 
@@ -123,7 +123,7 @@ def asks_for_rows(instruction: ParsedInstruction) -> bool:
     return _Question.of(instruction) is not None
 
 
-def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested | None:
+def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQuery | None:
     """A query that answers the question, None where none would, or the data is no table."""
     question = _Question.of(instruction)
     if question is None or len(text.stored) > MAX_DATA_BYTES or _UNASKABLE.search(instruction.text):
@@ -142,7 +142,7 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> Suggested |
         return None
     lowered = query.sql.lower().replace("\\", "")
     left_out = tuple(name for name in names if name not in lowered and name.replace(",", "") not in lowered)
-    return Suggested(query.sql, without, left_out, used > len(without) or not without)
+    return SuggestedQuery(query.sql, without, left_out, used > len(without) or not without)
 
 
 class _Query(NamedTuple):
