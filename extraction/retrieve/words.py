@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 
 from extraction.retrieve.asking import is_of_asking
 from extraction.retrieve.index import PassageIndex, is_pair
@@ -26,10 +26,10 @@ _LAST = "\U0010ffff"
 class Vocabulary:
     """What the data has of the words of an instruction.
 
-    `counts`: the number of passages that hold a word, a similar word or a synonym. `absent`: the words that
-    the data lacks and needs. `similar`: for each of these the words of the data that are like it. `synonyms`:
-    for each word that the data lacks those that it has. `concepts`: for each needed word the first of those
-    that mean the same."""
+    `counts`: the number of passages that hold a word, a similar word or a synonym. `absent`: the needed words
+    that the data lacks. `similar`: for each of them the words of the data that resemble it. `synonyms`: for
+    each word that the data lacks the synonyms that it has. `concepts`: for each needed word the first word of
+    the same meaning."""
 
     counts: dict[str, int]
     absent: Sequence[str]
@@ -68,11 +68,14 @@ class Vocabulary:
     @property
     def concept_of(self) -> dict[str, str]:
         """The concept of each counted word that stands for one."""
-        concept_of = dict(self.concepts)
-        for word, others in chain(self.similar.items(), self.synonyms.items()):
-            if concept := self.concepts.get(word):
-                concept_of = dict.fromkeys(others, concept) | concept_of
-        return concept_of
+        similar = self._concepts_of(self.similar.items())
+        # Of several words that a synonym stands for, the first counts.
+        instead = self._concepts_of(reversed(self.synonyms.items()))
+        return instead | self.concepts | similar
+
+    def _concepts_of(self, others_of: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
+        concepts = self.concepts
+        return {other: concepts[word] for word, others in others_of if word in concepts for other in others}
 
     @property
     def missing(self) -> tuple[str, ...]:
