@@ -113,9 +113,7 @@ def opaque(data: bytes) -> File | None:
     bare = head.lstrip()
     if not (_ANY_FORMAT.match(bare) or _ANY_FORMAT.match(head)):
         return _encoded(bare)
-    return next(
-        known_file for signature, known_file in _FILES if signature.match(bare) or signature.match(head)
-    )
+    return next(file for signature, file in _FILES if signature.match(bare) or signature.match(head))
 
 
 def _encoded(head: bytes) -> File | None:

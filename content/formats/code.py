@@ -112,9 +112,5 @@ class Code(Format):
                 yield one.line - 1, f"{'  ' * one.depth}{one.keyword} {one.name}"
 
     def marks(self, data: bytes) -> Iterator[Mark]:
-        for definition in matches_in_slices(_DEFINITION, data):
-            yield (
-                definition.start(),
-                len(definition[1].expandtabs(4)) - _DEEP,
-                clip(definition[2].rstrip(b" {:(\r"), _TITLE),
-            )
+        for match in matches_in_slices(_DEFINITION, data):
+            yield match.start(), len(match[1].expandtabs(4)) - _DEEP, clip(match[2].rstrip(b" {:(\r"), _TITLE)

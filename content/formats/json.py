@@ -297,22 +297,18 @@ class _Bracketed(NamedTuple):
 def record_around(data: bytes, passage: Passage) -> Whole:
     """The smallest record around all of the passage, an element of a list if there is one. Otherwise the
     records that begin or end in it are completed."""
-    brackets = list(_containers(data, passage))
-    start, end = _completed(passage, brackets)
-    around = [
-        one for one in brackets if one.start <= start and end <= one.end and one.end - one.start <= REACH
-    ]
+    spans = list(_containers(data, passage))
+    start, end = _completed(passage, spans)
+    around = [one for one in spans if one.start <= start and end <= one.end and one.end - one.start <= REACH]
     if records := [one for one in around if one.is_element] or [one for one in around if one.is_record]:
         smallest = min(records, key=lambda one: one.end - one.start)
         start, end = smallest.start, smallest.end
-    cells = _row_of_cells(data, start, end, brackets)
+    cells = _row_of_cells(data, start, end, spans)
     start, end = within(passage, *cells)
     is_row = data[start : start + _LEAD].lstrip()[:1] == b"["
     # The first row of a list of rows, if it holds text alone.
     grid = _GRID.search(data, 0, _GRID_BYTES) if is_row and start > _GRID_BYTES else None
-    return Whole(
-        start, end, _path(passage, start, brackets), columns=clipped_columns(grid[1]) if grid else ""
-    )
+    return Whole(start, end, _path(passage, start, spans), columns=clipped_columns(grid[1]) if grid else "")
 
 
 def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
@@ -327,8 +323,8 @@ def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
             yield _Bracketed(around.at, end + 1, data[around.at] == _LIST, not is_value)
 
 
-def _completed(passage: Passage, brackets: list[_Bracketed]) -> tuple[int, int]:
-    short = [one for one in brackets if one.is_record and one.end - one.start <= MOST]
+def _completed(passage: Passage, spans: list[_Bracketed]) -> tuple[int, int]:
+    short = [one for one in spans if one.is_record and one.end - one.start <= MOST]
     start = min(
         (one.start for one in short if one.start < passage.start < one.end < passage.end),
         default=passage.start,
@@ -339,11 +335,11 @@ def _completed(passage: Passage, brackets: list[_Bracketed]) -> tuple[int, int]:
     return within(passage, start, end)
 
 
-def _row_of_cells(data: bytes, start: int, end: int, brackets: list[_Bracketed]) -> tuple[int, int]:
+def _row_of_cells(data: bytes, start: int, end: int, spans: list[_Bracketed]) -> tuple[int, int]:
     """Records of single cells are completed to the cells of their rows."""
     cells = {
         (one.start, one.end): address[1]
-        for one in sorted(brackets)
+        for one in sorted(spans)
         if not one.is_list
         and (address := sheets.CELL_OBJECT.search(data, one.start, min(one.end, one.start + MOST)))
     }
@@ -355,9 +351,9 @@ def _row_of_cells(data: bytes, start: int, end: int, brackets: list[_Bracketed])
     return min((start, *before)), max((end, *after))
 
 
-def _path(passage: Passage, start: int, brackets: list[_Bracketed]) -> str:
+def _path(passage: Passage, start: int, spans: list[_Bracketed]) -> str:
     """The path of the record that begins at `start`, from the one of the first member in the passage."""
-    inside = [one for one in brackets if start <= one.start < passage.start < one.end]
+    inside = [one for one in spans if start <= one.start < passage.start < one.end]
     path = passage.path
     for _ in range(len(inside) - (not max(inside).is_list) if inside else 0):
         path = _STEP.sub("", path)

@@ -4,6 +4,7 @@ import csv
 import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, islice, pairwise
@@ -339,7 +340,7 @@ def _has_names(head: bytes) -> bool:
     dialect = dialect_of(head)
     if dialect is None or dialect.mark not in _MARKS or b"\n" not in head.lstrip(b"\r\n"):
         return dialect is not None and dialect.first > 0
-    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    rows = _first_rows(head, dialect)
     return bool(rows) and is_header(rows[0], rows[1:])
 
 
@@ -350,7 +351,7 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
         return names, len(names)
     data = source.data
     head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
-    rows = list(islice(_separated(head.decode("utf-8", "replace"), dialect), _ROWS))
+    rows = _first_rows(head, dialect)
     if not rows:
         return [], 0
     names = [" ".join(cell.split()) for cell in rows[0]]
@@ -388,12 +389,13 @@ def _count(source: Source, dialect: Dialect, names: int) -> int | None:
     return max(0, lines - dialect.first - footer - below)
 
 
-def _separated(text: str, dialect: Dialect) -> Iterator[list[str]]:
-    """The rows of a beginning; none where a quote in it is not closed."""
-    try:
-        yield from _split(text.lstrip("\r\n"), dialect.mark.decode(), csv.QUOTE_MINIMAL, strict=False)
-    except csv.Error:
-        return
+def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
+    """Those before a quote that is not closed."""
+    text = head.decode("utf-8", "replace").lstrip("\r\n")
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        rows += islice(_split(text, dialect.mark.decode(), csv.QUOTE_MINIMAL, strict=False), _ROWS)
+    return rows
 
 
 Cell = str | int | float | None
