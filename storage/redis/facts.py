@@ -23,7 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain import __version__
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
-from storage.base.paths import Schema, refusal
+from storage.base.schema import Schema, refusal
 from storage.redis.keys import SCHEMA_KEY
 
 _FIRST_WAITAOF = (7, 2)
@@ -58,7 +58,7 @@ _CODES = {*_FOR_NOW, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "CROSSSLOT", "ERR"}
 SCHEMA = 2
 """The schema of the keys and of their values."""
 
-OURS = Schema(SCHEMA, __version__)
+OURS = Schema(SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
