@@ -62,9 +62,9 @@ class Cluster:
         wanted = {one for one in owners if one is not None}
         while wanted - values.keys():
             value = secrets.token_hex(8)
-            found = owners[_slot_of(probe_tag(value))]
-            if found is not None:
-                values[found] = value
+            owner = owners[_slot_of(probe_tag(value))]
+            if owner is not None:
+                values[owner] = value
         return list(values.values())
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:

@@ -23,7 +23,7 @@ from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import LARGEST, check_count, encoded, pack_kept
+from storage.redis.records import LARGEST, check_count, encoded, pack_call
 from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
@@ -94,7 +94,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         check_count(charge.tokens)
         entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
-            text = pack_kept(entry, charge.fingerprint, charge.text)
+            text = pack_call(entry, charge.fingerprint, charge.text)
             size = session_rules.text_bytes(charge.text)
         elif charge.text is not None and charge.kept_as is not None:
             text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"

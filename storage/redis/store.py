@@ -264,14 +264,14 @@ class RedisStore:
         args = (msgspec.msgpack.encode(change), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
         self.connection.note_written(shard)
-        more, kept, unused = reply
+        more, in_use, unused = reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
-        is_other = bool(kept) and kept.decode() != body
-        if is_other and not await self._renew(keys[0], kept):
+        is_other = bool(in_use) and in_use.decode() != body
+        if is_other and not await self._renew(keys[0], in_use):
             # The earlier body of the same content has expired: publish with the new one.
-            return await self.put_info(stored, size, body, segment, kept.decode())
-        return kept.decode(), more, durability
+            return await self.put_info(stored, size, body, segment, in_use.decode())
+        return in_use.decode(), more, durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
         """Returns how many of the removed results had not expired."""
@@ -290,11 +290,11 @@ class RedisStore:
     async def _renew(self, result: str, body: bytes) -> bool:
         """Restarts the expiry of the body of the result with the key `result`. Returns False if the body has
         expired."""
-        is_kept = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
+        has_body = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
         if await self.connection.command("HGET", result, "body") != body:
             # The result was deleted at the same time: its body expires like that of any deleted result.
             await self._let_go("PEXPIRE", [body], GRACE_MS)
-        return is_kept
+        return has_body
 
     async def _let_go(self, command: str, bodies: Sequence[bytes], *args: int) -> None:
         await self.connection.commands([(command, body_key(body.decode()), *args) for body in bodies])
