@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, name_in, text_of
+from replay.readers.messages import counts, name_in, objects_in, text_of
 from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
 
 NAME = "atif"
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict) or not isinstance(first.get("steps"), list):
         return False
     return str(first.get("schema_version")).startswith("ATIF") or "agent" in first
@@ -45,8 +45,7 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
             turn = Turn(text_of(step.get("message")), model=name_in(step.get("model_name")))
             turn.thinking = name_in(step.get("reasoning_content")) or ""
             turn.usage = _usage(step.get("metrics"))
-            calls = step.get("tool_calls")
-            for call in calls if isinstance(calls, list) else ():
+            for call in objects_in(step.get("tool_calls")):
                 match call:
                     case {"tool_call_id": call_id, "function_name": str(tool)}:
                         turn.calls.append(Call(str(call_id), tool, call.get("arguments")))
@@ -60,11 +59,10 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
 def _add_results(run: Run, turn: Turn, observation: Any) -> None:
     results = observation.get("results") if isinstance(observation, dict) else None
     calls = {call.id: call for call in turn.calls}
-    for number, result in enumerate(results if isinstance(results, list) else ()):
-        if isinstance(result, dict):
-            at = turn.calls[number] if number < len(turn.calls) else None
-            call = calls.get(str(result.get("source_call_id")), at)
-            run.steps.append(returned(call, text_of(result.get("content"))))
+    for number, result in enumerate(objects_in(results)):
+        at = turn.calls[number] if number < len(turn.calls) else None
+        call = calls.get(str(result.get("source_call_id")), at)
+        run.steps.append(returned(call, text_of(result.get("content"))))
 
 
 def _usage(metrics: Any) -> Usage | None:

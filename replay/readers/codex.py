@@ -24,7 +24,7 @@ _OUTPUTS = (
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict):
         return False
     if str(first.get("type")) in _WRAPPERS and "payload" in first:
@@ -117,8 +117,7 @@ class _Reading:
     def _add_result(self, item: dict[str, Any]) -> None:
         call_id = str(item.get("call_id"))
         call = self._calls.get(call_id)
-        found = item.get("tools") if item.get("type") == "tool_search_output" else item.get("output")
-        text = _output(found)
+        text = _output(item.get("tools" if item.get("type") == "tool_search_output" else "output"))
         is_cut = any(sign in text for sign in _CUT_SIGNS)
         self._turn = None
         whole = self._whole.get(call_id) if is_cut else None

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import parsed, text_of
+from replay.readers.messages import objects_in, parsed, text_of
 from replay.runs import Call, Notes, Run, Said, Turn, returned
 
 NAME = "swe-agent"
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict):
         return False
     history, trajectory = first.get("history"), first.get("trajectory")
@@ -58,8 +58,7 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
 def _calls(message: dict[str, Any]) -> list[Call]:
     """The calls of tools; else the command of the action, whose first word is the tool."""
     made = []
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
+    for call in objects_in(message.get("tool_calls")):
         match call:
             case {"function": {"name": str(tool), "arguments": arguments}}:
                 made.append(Call(str(call.get("id")), tool, parsed(arguments)))
