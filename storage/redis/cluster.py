@@ -133,10 +133,10 @@ class Cluster:
         """Asks all servers at once, as one may be silent. The first that knows the owner of every slot is
         believed, else the one that knows most."""
         self._is_stale = False
-        asked = [asyncio.create_task(_slots_of(one)) for one in self.servers]
-        self._asked.update(asked)
+        questions = [asyncio.create_task(_slots_of(one)) for one in self.servers]
+        self._asked.update(questions)
         best, most = list[SlotRange](), 0
-        for answer in asyncio.as_completed(asked):
+        for answer in asyncio.as_completed(questions):
             ranges = await answer
             if isinstance(ranges, StorageError):
                 self._why_unknown = ranges
