@@ -317,7 +317,7 @@ async def walk_store(
             one.is_lost |= one.act.name == "read" and one.outcome in (None, *BODIES)
         try:
             check_results(server, shard_of(KEY), is_whole=not faulty)
-            assert not any(port._drafted for port in ports)
+            assert not any(port.quota.drafted() for port in ports)
             assert is_linear([*calls, *again], end, await shown(ports[0]))
         except AssertionError as error:
             raise AssertionError("\n".join([*map(str, [*made, *calls]), *explorer.log])) from error
