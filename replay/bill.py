@@ -9,7 +9,7 @@ from content.tokens import count_in_slices
 from domain.ports import Tokenizer
 from replay.literals import strings
 from replay.prices import Prices, prices_of
-from replay.runs import Call, Result, Run, Said, Turn
+from replay.runs import Call, Input, Result, Run, Turn
 from replay.sums import Sums
 
 CALL_TOKENS = 60
@@ -196,7 +196,7 @@ def bill(counted: CountedRun, shown: Shown, definitions: int, offer: Offer) -> t
     number, held = 0, []
     for at, step in enumerate(counted.run.steps):
         match step:
-            case Said():
+            case Input():
                 context.add(counted.entering[at])
             case Result():
                 held.append(len(context.segments))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from replay.literals import literals, plain, quotes, stands_in, strings, without_line_numbers
-from replay.runs import Result, Run, Said, Turn
+from replay.runs import Input, Result, Run, Turn
 
 _WORD = re.compile(r"\w+")
 _NO_WORD = re.compile(r"\W")
@@ -93,7 +93,7 @@ def uses_of(run: Run) -> Uses:
     texts: list[_ResultText] = []
     for step, part in enumerate(run.steps):
         match part:
-            case Said():
+            case Input():
                 text = plain(part.text)
                 task = task or text
                 seen.add(text, -1)

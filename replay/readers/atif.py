@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, name_in, objects_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "atif"
 
@@ -26,7 +26,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
         agent = agent if isinstance(agent, dict) else {}
         run = Run(NAME, client=_client(agent.get("name")), model=name_in(agent.get("model_name")))
         if tools := agent.get("tool_definitions"):
-            run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+            run.steps.append(Input(json.dumps(tools, ensure_ascii=False)))
         for step in record["steps"]:
             _add(run, step, notes)
         yield run
@@ -40,7 +40,7 @@ def _client(name: Any) -> str:
 def _add(run: Run, step: Any, notes: Notes) -> None:
     match step:
         case {"source": "system" | "user"}:
-            run.steps.append(Said(text_of(step.get("message"))))
+            run.steps.append(Input(text_of(step.get("message"))))
         case {"source": "agent"}:
             turn = Turn(text_of(step.get("message")), model=name_in(step.get("model_name")))
             turn.thinking = name_in(step.get("reasoning_content")) or ""

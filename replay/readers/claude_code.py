@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import add_block, blocks_of, result_of, text_of, usage_of
-from replay.runs import Call, Notes, Run, Said, Turn
+from replay.runs import Call, Input, Notes, Run, Turn
 
 NAME = "claude-code"
 
@@ -102,20 +102,20 @@ class _Reading:
                 result.whole = _whole(record.get("toolUseResult"), result.text) if result.is_cut else None
                 self.run.steps.append(result)
             elif text := text_of([block]):
-                self.run.steps.append(Said(text))
+                self.run.steps.append(Input(text))
 
     def _add_attachment(self, rendered: Any, attachment: Any) -> None:
         """What the client adds to the context by itself: `rendered` in newer versions."""
         match rendered, attachment:
             case [*messages], _:
                 texts = [text_of(one.get("content")) for one in messages if isinstance(one, dict)]
-                self.run.steps.append(Said("\n".join(texts)))
+                self.run.steps.append(Input("\n".join(texts)))
             case _, {"type": "hook_success" | "command_permissions" | "queued_command"}:
                 pass
             case _, {"content": str(text)}:
-                self.run.steps.append(Said(text))
+                self.run.steps.append(Input(text))
             case _, {"addedLines": [*lines]}:
-                self.run.steps.append(Said(text_of(lines)))
+                self.run.steps.append(Input(text_of(lines)))
 
 
 def _whole(response: Any, shown: str) -> str | None:

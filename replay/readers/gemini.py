@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import blocks_of, counts, name_in, objects_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "gemini"
 
@@ -51,7 +51,7 @@ def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
     text = text_of(message.get("content"))
     match message.get("type"):
         case "user" if text:
-            run.steps.append(Said(text))
+            run.steps.append(Input(text))
         case "user":
             # What a tool returned, which stands beside the call too.
             pass

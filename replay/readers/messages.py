@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, returned
 
 NAME = "messages"
 
@@ -50,9 +50,9 @@ def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None =
     about = about or {}
     run = Run(NAME, passed=_passed(about), model=name_in(about.get("model")))
     if system := text_of(about.get("system")):
-        run.steps.append(Said(system))
+        run.steps.append(Input(system))
     if tools := about.get("tools"):
-        run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+        run.steps.append(Input(json.dumps(tools, ensure_ascii=False)))
     calls: dict[str, Call] = {}
     for message in messages:
         if isinstance(message, dict):
@@ -66,13 +66,13 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
     role, content = message.get("role"), message.get("content")
     match role:
         case "system" | "developer":
-            run.steps.append(Said(text_of(content)))
+            run.steps.append(Input(text_of(content)))
         case "user":
             for block in blocks_of(content):
                 if isinstance(block, dict) and block.get("type") == "tool_result":
                     run.steps.append(result_of(block, calls))
                 elif text := text_of([block]):
-                    run.steps.append(Said(text))
+                    run.steps.append(Input(text))
         case "assistant":
             run.steps.append(_turn(message, calls))
         case "tool" | "function":

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import add_block, counts, kind_of, name_in, objects_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "pi"
 
@@ -28,9 +28,9 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
                 _add(run, message, calls, notes)
             case {"type": "compaction" | "branch_summary", "summary": str(summary)}:
                 yield run
-                run = Run(NAME, client=NAME, steps=[Said(summary)])
+                run = Run(NAME, client=NAME, steps=[Input(summary)])
             case {"type": "custom_message", "content": content}:
-                run.steps.append(Said(text_of(content)))
+                run.steps.append(Input(text_of(content)))
             case {"type": str(kind)} if _SILENT.fullmatch(kind):
                 pass
             case _:
@@ -42,7 +42,7 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
     content = message.get("content")
     match message.get("role"):
         case "user" | "custom":
-            run.steps.append(Said(text_of(content)))
+            run.steps.append(Input(text_of(content)))
         case "assistant":
             run.steps.append(_turn(message, calls))
         case "toolResult":
@@ -52,7 +52,7 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             tool, is_error = str(message.get("toolName") or "tool"), message.get("isError") is True
             run.steps.append(returned(call, text_of(content), tool, is_error=is_error, is_cut=is_cut))
         case "bashExecution":
-            run.steps.append(Said(f"{message.get('command')}\n{message.get('output')}"))
+            run.steps.append(Input(f"{message.get('command')}\n{message.get('output')}"))
         case role:
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import objects_in, parsed, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, returned
+from replay.runs import Call, Input, Notes, Run, Turn, returned
 
 NAME = "swe-agent"
 
@@ -49,7 +49,7 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
             call = pending.pop(0)
             run.steps.append(returned(call, text_of(message.get("content"))))
         elif role in ("system", "user"):
-            run.steps.append(Said(text_of(message.get("content"))))
+            run.steps.append(Input(text_of(message.get("content"))))
         else:
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
     return run
