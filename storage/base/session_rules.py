@@ -105,7 +105,7 @@ def session_usage(session: Session) -> LedgerUsage:
 
 
 def counts_alike(one: Session, other: Session) -> bool:
-    """True if `session_usage` is the same for sure."""
+    """True only if `session_usage` is the same for both."""
     return one.policy is other.policy and one.model is other.model and one.ended_at == other.ended_at
 
 
