@@ -10,8 +10,8 @@ from domain.structs import frozen_struct, replace
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A model's context window, all in tokens. Without `is_known` it stands in for a window that was told by
-    neither the operator nor a table, and no usage report has it enforced."""
+    """A model's context window, all in tokens. Not `is_known`: neither the operator nor a table gives the
+    window, so that no usage report makes it enforced."""
 
     context_window: int
     buffer_tokens: int

@@ -26,10 +26,10 @@ class OutcomeKind(StrEnum):
 @frozen_struct
 class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. A result that passed
-    with masks has one. `durability` is None
-    if nothing is stored, or the store cannot tell. `is_retry`: the call was a retry, and is answered
-    as it was before. `has_no_window`: no budget is enforced, since the window of the session's model is not
-    known, and the caller has not been told so. Not `is_recorded`: it has no accounting entry."""
+    with masks has one. `durability` is None if nothing is stored, or the store cannot tell. `is_retry`: the
+    call was a retry, and is answered as it was before. `has_no_window`: no budget is enforced, since the
+    window of the session's model is not known, and no answer has warned the caller yet. Not `is_recorded`: it
+    has no accounting entry."""
 
     kind: OutcomeKind
     text: str | None

@@ -44,13 +44,13 @@ def advice(total: Outcomes, plans: Iterable[Plan]) -> list[Advice]:
         for tool, figures in by_tool.items()
         if figures.replaced >= LEAST_REPLACED
     }
-    found = [
+    advices = [
         _best(
             tool, [(plan, by_label[plan.label].get(tool)) for plan in plans if plan.label in by_label], total
         )
         for tool in tools
     ]
-    return sorted(found, key=lambda one: (-total.amount(one.saved), one.tool))
+    return sorted(advices, key=lambda one: (-total.amount(one.saved), one.tool))
 
 
 def _best(tool: str, tried: Sequence[tuple[Plan, ToolFigures | None]], total: Outcomes) -> Advice:

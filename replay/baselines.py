@@ -27,9 +27,9 @@ def claude_code(text: str) -> Cut | None:
     if len(text) <= CLAUDE_CODE_CHARS:
         return None
     preview = cut_head(text.encode(), CLAUDE_CODE_PREVIEW_BYTES).decode()
-    said = f"Output too large ({len(text) / 1024:.1f}KB). Full output saved to: /tmp/tool-results/output.txt"
+    note = f"Output too large ({len(text) / 1024:.1f}KB). Full output saved to: /tmp/tool-results/output.txt"
     return Cut(
-        f"<persisted-output>\n{said}\n\nPreview (first 2KB):\n{preview}\n...\n</persisted-output>",
+        f"<persisted-output>\n{note}\n\nPreview (first 2KB):\n{preview}\n...\n</persisted-output>",
         has_file=True,
     )
 

@@ -9,7 +9,7 @@ from content.tokens import count_in_slices
 from domain.ports import Tokenizer
 from replay.literals import strings
 from replay.prices import Prices, prices_of
-from replay.runs import Call, Result, Run, Said, Turn
+from replay.runs import Call, Input, Result, Run, Turn
 from replay.sums import Sums
 
 CALL_TOKENS = 60
@@ -81,10 +81,10 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
     for step in run.steps:
         written = 0
         if isinstance(step, Turn):
-            said = tokenizer.count("\n".join((step.text, *map(_written, step.calls))))
-            written = said + tokenizer.count(step.thinking)
+            turn_tokens = tokenizer.count("\n".join((step.text, *map(_written, step.calls))))
+            written = turn_tokens + tokenizer.count(step.thinking)
             counted_output += written
-            entering.append(said)
+            entering.append(turn_tokens)
         else:
             # In slices: the tokens of all of a large result would take twice its bytes.
             entering.append(count_in_slices(tokenizer, step.text))
@@ -93,11 +93,11 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
         known = prices_of(model or (step.model if isinstance(step, Turn) else None) or usual)
         prices.append(known if is_cached else known.uncached)
         output.append(written)
-    found = CountedRun(run, entering, output, prices, counted_output=counted_output)
-    found.prefix = _prefix(run, entering)
-    found.billed = _billed(run)
-    found.later = _later(found)
-    return found
+    counted_run = CountedRun(run, entering, output, prices, counted_output=counted_output)
+    counted_run.prefix = _prefix(run, entering)
+    counted_run.billed = _billed(run)
+    counted_run.later = _later(counted_run)
+    return counted_run
 
 
 def _written(call: Call) -> str:
@@ -122,24 +122,24 @@ def _prefix(run: Run, entering: Sequence[int]) -> int:
 def _billed(run: Run) -> Volume | None:
     """None unless each turn has its usage."""
     usages = [turn.usage for turn in run.turns]
-    found = [usage for usage in usages if usage is not None]
-    if not found or len(found) < len(usages):
+    known_usages = [usage for usage in usages if usage is not None]
+    if not known_usages or len(known_usages) < len(usages):
         return None
     return Volume(
-        sum(usage.input + usage.cache_write for usage in found),
-        sum(usage.cache_read for usage in found),
-        sum(usage.output for usage in found),
+        sum(usage.input + usage.cache_write for usage in known_usages),
+        sum(usage.cache_read for usage in known_usages),
+        sum(usage.output for usage in known_usages),
     )
 
 
-def _later(found: CountedRun) -> list[float]:
+def _later(counted_run: CountedRun) -> list[float]:
     """The first request after a token's entry writes it, each later one reads it."""
-    costs, ahead = [0.0] * len(found.run.steps), 0.0
+    costs, ahead = [0.0] * len(counted_run.run.steps), 0.0
     following: Prices | None = None
     for step in range(len(costs) - 1, -1, -1):
         costs[step] = following.write + ahead - following.read if following else 0.0
-        if isinstance(found.run.steps[step], Turn):
-            following = found.prices[step]
+        if isinstance(counted_run.run.steps[step], Turn):
+            following = counted_run.prices[step]
             ahead += following.read
     return costs
 
@@ -196,7 +196,7 @@ def bill(counted: CountedRun, shown: Shown, definitions: int, offer: Offer) -> t
     number, held = 0, []
     for at, step in enumerate(counted.run.steps):
         match step:
-            case Said():
+            case Input():
                 context.add(counted.entering[at])
             case Result():
                 held.append(len(context.segments))

@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
     writer = None
     if options.report is not None and (writer := _WRITERS.get(options.report.suffix.lower())) is None:
         raise ConfigError(f"--report: the name must end with one of {', '.join(_WRITERS)}.")
-    given = {} if options.policy_file is None else {"policy_file": options.policy_file}
-    settings = load_settings(**given)
+    overrides = {} if options.policy_file is None else {"policy_file": options.policy_file}
+    settings = load_settings(**overrides)
     caps = _caps(options.caps)
     notes = Notes()
     summary = _summary(options, settings, caps, notes)

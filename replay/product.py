@@ -153,14 +153,14 @@ class Product:
 
     def definition_tokens(self, plan: Plan) -> int:
         """Tokens of the tools that the plan offers, and of the instructions for the system prompt."""
-        found = self._definitions.get(plan.label)
-        if found is None:
+        tokens = self._definitions.get(plan.label)
+        if tokens is None:
             offered = offered_tools(self._rt.policies.policy("", plan.policy))
             # As GET /tools sends them.
             listed = msgspec.json.encode(definitions(offered, self._rt.modes, ToolFormat.OPENAI)).decode()
-            found = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
-            self._definitions[plan.label] = found
-        return found
+            tokens = self.tokenizer(None).count(listed + instructions(offered)) if offered else 0
+            self._definitions[plan.label] = tokens
+        return tokens
 
     def bypasses(self, subject: Subject, plan: Plan) -> bool:
         """True if the result passes whatever its size: the client reads such files to edit them, the policy
@@ -223,7 +223,7 @@ class Product:
 
     async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
         result = subject.result
-        given = ToolResult(
+        tool_result = ToolResult(
             await self._session(plan),
             result.tool[:_MAX_NAME] or "tool",
             call_id=self._next_call_id() if plan.names_repeats else None,
@@ -231,7 +231,7 @@ class Product:
             is_error=result.is_error,
             door=DOORS.get(subject.client),
         )
-        outcome = (await govern(given, result.text, self._rt)).outcome
+        outcome = (await govern(tool_result, result.text, self._rt)).outcome
         if outcome.handle is not None:
             self._handles.setdefault(plan.label, {})[subject.digest] = outcome.handle
         return outcome
@@ -242,11 +242,11 @@ class Product:
 
     async def _handle(self, subject: Subject, plan: Plan) -> Handle:
         """That of this run: the text may be remembered from another."""
-        found = self._handles.get(plan.label, {}).get(subject.digest)
-        if found is None:
-            found = (await self._govern(subject, plan)).handle
-            assert found is not None
-        return found
+        handle = self._handles.get(plan.label, {}).get(subject.digest)
+        if handle is None:
+            handle = (await self._govern(subject, plan)).handle
+            assert handle is not None
+        return handle
 
     def _text(self, text: str, handle: Handle | None) -> Text:
         if handle is not None:

@@ -1,7 +1,9 @@
 """Replays one run under each policy and baseline: what would have been shown, asked, found and paid."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from replay import baselines
 from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, Offer, Shown, Volume, bill, counted
@@ -101,12 +103,12 @@ class _OneRun:
         self._figures = Figures()
 
     async def figures(self) -> Figures:
-        found, run = self._figures, self._run
-        end = found.by_end[end_of(run.passed)] = self._outcomes()
-        found.clients[run.client or run.format] += 1
-        found.models.update(run.models or ("not named",))
-        found.runs_with_two_models = int(len(run.models) > 1)
-        found.runs_without_results = int(not self._results)
+        figures_of_run, run = self._figures, self._run
+        end = figures_of_run.by_end[end_of(run.passed)] = self._outcomes()
+        figures_of_run.clients[run.client or run.format] += 1
+        figures_of_run.models.update(run.models or ("not named",))
+        figures_of_run.runs_with_two_models = int(len(run.models) > 1)
+        figures_of_run.runs_without_results = int(not self._results)
         self._sizes()
         whole = Shown(self._result_tokens)
         recorded, volume = bill(self._counted, whole, 0, Offer.HOOK)
@@ -125,7 +127,7 @@ class _OneRun:
                 end.policies[way.label] = await self._judged(way, recorded)
                 await self._product.end_plan(plan)
         await self._product.end_run()
-        return found
+        return figures_of_run
 
     def _outcomes(self) -> Outcomes:
         quotes = sum(use.is_quote for uses in self._uses.by_step.values() for use in uses)
@@ -142,19 +144,16 @@ class _OneRun:
         )
 
     def _sizes(self) -> None:
-        for number, result in enumerate(self._results):
+        every_use = chain.from_iterable(self._uses.by_step.values())
+        uses = Counter(use.result for use in every_use if not use.is_quote)
+        for number, (result, subject) in enumerate(zip(self._results, self._subjects, strict=True)):
             sizes = self._figures.tools.setdefault(result.tool, ToolSizes())
             size = len(result.text.encode())
             sizes.results += 1
             sizes.bytes += size
-            subject = self._subjects[number]
             sizes.bypassed += self._product.bypasses(subject, self._replaying.in_force)
             sizes.largest = sorted((*sizes.largest, size), reverse=True)[:MOST_LARGEST]
-            sizes.uses += sum(
-                use.result == number and not use.is_quote
-                for uses in self._uses.by_step.values()
-                for use in uses
-            )
+            sizes.uses += uses[number]
 
     def _billed(self, recorded: Money, volume: Volume) -> None:
         """Beside what was billed: the same prices, for the tokens of the provider's own report."""
@@ -210,29 +209,29 @@ class _OneRun:
         return Text(plain(text), self._tokenizer.count(text), len(text.encode()))
 
     async def _judged(self, way: _Way, recorded: Money) -> PolicyFigures:
-        found = PolicyFigures()
+        figures = PolicyFigures()
         for number, (result, view) in enumerate(zip(self._results, way.views, strict=True)):
             text = view.text
-            found.bytes_shown += len(result.text.encode()) if text is None else text.bytes
+            figures.bytes_shown += len(result.text.encode()) if text is None else text.bytes
             if text is not None:
-                found.replaced += 1
-                tool = found.tools.setdefault(result.tool, ToolFigures())
+                figures.replaced += 1
+                tool = figures.tools.setdefault(result.tool, ToolFigures())
                 tool.replaced += 1
                 self._charge(tool, text.tokens - self._result_tokens[number], self._result_steps[number])
         tokens = [
             tokens if view.text is None else view.text.tokens
             for view, tokens in zip(way.views, self._result_tokens, strict=True)
         ]
-        asked = await self._asked(way, tokens, found)
+        asked = await self._asked(way, tokens, figures)
         if way.is_shown:
             cleared = self._tokenizer.count(baselines.CLEARED)
             shown = Shown(tokens, asked, way.first_stored, way.last_results, cleared)
-            self._bill(way, shown, recorded, found)
+            self._bill(way, shown, recorded, figures)
         if way.last_results:
-            found.replaced = max(0, len(self._results) - way.last_results)
-        return found
+            figures.replaced = max(0, len(self._results) - way.last_results)
+        return figures
 
-    def _bill(self, way: _Way, shown: Shown, recorded: Money, found: PolicyFigures) -> None:
+    def _bill(self, way: _Way, shown: Shown, recorded: Money, figures: PolicyFigures) -> None:
         """Where no tool is offered, all offers cost the same; a late one does so where nothing is stored."""
         bills: dict[Offer, Money] = {}
         for offer in (Offer.HOOK, Offer.LATE, Offer.ALWAYS):
@@ -242,8 +241,8 @@ class _OneRun:
             else:
                 money = bills[Offer.HOOK]
             bills[offer] = money
-            found.bills[offer] = replace(money)
-            found.dearer[offer] = Money(
+            figures.bills[offer] = replace(money)
+            figures.dearer[offer] = Money(
                 money.relative > recorded.relative * _MORE, money.dollars > recorded.dollars * _MORE
             )
 
@@ -251,7 +250,7 @@ class _OneRun:
         prices = self._counted.prices[step]
         tool.cost.add(tokens * self._counted.later[step], prices)
 
-    async def _asked(self, way: _Way, tokens: Sequence[int], found: PolicyFigures) -> Asked:
+    async def _asked(self, way: _Way, tokens: Sequence[int], figures: PolicyFigures) -> Asked:
         """Classifies each use, and returns the questions that have to be asked."""
         asked: dict[int, list[list[int]]] = {}
         answers: dict[int, list[str]] = {}
@@ -261,21 +260,21 @@ class _OneRun:
         }
         for step, uses in self._uses.by_step.items():
             missing = [use for use in uses if not self._is_visible(way, use, step)]
-            found.visible += sum(not use.is_quote for use in uses if use not in missing)
-            found.quotes_broken += sum(use.is_quote for use in missing)
+            figures.visible += sum(not use.is_quote for use in uses if use not in missing)
+            figures.quotes_broken += sum(use.is_quote for use in missing)
             needed = [use for use in missing if not _in_any(use, answers.get(use.result, ()))]
             rounds = await self._rounds(way, step, needed, answers) if needed else []
             if rounds:
                 asked[step] = rounds
-                found.follow_ups += 1
+                figures.follow_ups += 1
             for use in missing:
-                tool = found.tools.setdefault(self._results[use.result].tool, ToolFigures())
+                tool = figures.tools.setdefault(self._results[use.result].tool, ToolFigures())
                 tool.quotes_broken += use.is_quote
                 if way.is_shown:
-                    await self._classify(way, use, answers, found)
+                    await self._classify(way, use, answers, figures)
             context = self._counted.prefix + sum(self._counted.entering[:step])
             context -= sum(one for at, one in saved.items() if at < step)
-            self._charge_rounds(found, rounds, step, context, needed)
+            self._charge_rounds(figures, rounds, step, context, needed)
         return asked
 
     async def _rounds(
@@ -301,7 +300,7 @@ class _OneRun:
 
     def _charge_rounds(
         self,
-        found: PolicyFigures,
+        policy: PolicyFigures,
         rounds: Sequence[Sequence[int]],
         step: int,
         context: int,
@@ -319,12 +318,12 @@ class _OneRun:
             written = CALL_TOKENS * len(answers)
             cost += prices.read * context + prices.output * written + (written + sum(answers)) * before
         for tool in tools:
-            figures = found.tools.setdefault(tool, ToolFigures())
+            figures = policy.tools.setdefault(tool, ToolFigures())
             figures.follow_ups += 1
             figures.cost.add(cost / len(tools), prices)
 
     async def _classify(
-        self, way: _Way, use: Use, answers: dict[int, list[str]], found: PolicyFigures
+        self, way: _Way, use: Use, answers: dict[int, list[str]], figures: PolicyFigures
     ) -> None:
         view = way.views[use.result]
         if _in_any(use, answers.get(use.result, ())):
@@ -336,9 +335,9 @@ class _OneRun:
         else:
             where = "lost"
         if not use.is_quote:
-            found.one_call += where == "1 call"
-            found.findable += where == "found"
-            found.lost += where == "lost"
+            figures.one_call += where == "1 call"
+            figures.findable += where == "found"
+            figures.lost += where == "lost"
         shown = self._figures.literals
         if (
             self._replaying.shows

@@ -22,7 +22,7 @@ class Usage:
 
 
 @dataclass(slots=True)
-class Said:
+class Input:
     """A text that entered the context from outside: system prompt, task, message of a user."""
 
     text: str
@@ -77,7 +77,7 @@ def returned(
     return Result(call.id, call.tool, text, call.arguments, is_error, is_cut, whole)
 
 
-Step = Said | Turn | Result
+Step = Input | Turn | Result
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class Run:
 class Notes:
     """What was met beside the runs. `unknown` counts records of a kind that a reader does not know, by
     `format: kind`; `faults` counts files and lines that could not be read, by reason; `named` has a path for
-    each of the first of them. `position`: bytes of the file in hand that were read from the disk."""
+    each of the first of them. `position`: bytes of the current file that were read from the disk."""
 
     unknown: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)

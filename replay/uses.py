@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from replay.literals import literals, plain, quotes, stands_in, strings, without_line_numbers
-from replay.runs import Result, Run, Said, Turn
+from replay.runs import Input, Result, Run, Turn
 
 _WORD = re.compile(r"\w+")
 _NO_WORD = re.compile(r"\W")
@@ -62,14 +62,14 @@ class _Seen:
         if not postings or not all(postings):
             return []
         first, *others = sorted((one for one in postings if one), key=len)
-        found = []
+        results = []
         for number in sorted(first.intersection(*others)):
             text, result = self._texts[number]
             if stands_in(literal, text):
                 if result < 0:
                     return []
-                found.append(result)
-        return found
+                results.append(result)
+        return results
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -88,12 +88,12 @@ def uses_of(run: Run) -> Uses:
     """Finds the uses of a run."""
     actions = {step: _action(part) for step, part in enumerate(run.steps) if isinstance(part, Turn)}
     named = {step: list(literals(action)) for step, action in actions.items()}
-    words = {word for found in named.values() for literal in found for word in _WORD.findall(literal)}
-    found, seen, number, task = Uses(), _Seen(words), 0, ""
+    words = {word for of_turn in named.values() for literal in of_turn for word in _WORD.findall(literal)}
+    uses, seen, number, task = Uses(), _Seen(words), 0, ""
     texts: list[_ResultText] = []
     for step, part in enumerate(run.steps):
         match part:
-            case Said():
+            case Input():
                 text = plain(part.text)
                 task = task or text
                 seen.add(text, -1)
@@ -110,10 +110,10 @@ def uses_of(run: Run) -> Uses:
                         used.append(Use(step, results[0], literal))
                 used += _quotes(part, step, texts)
                 if used:
-                    found.by_step[step] = used
-                    found.questions[step] = question(action, task, [use.literal for use in used])
+                    uses.by_step[step] = used
+                    uses.questions[step] = question(action, task, [use.literal for use in used])
                 seen.add(action, -1)
-    return found
+    return uses
 
 
 def _action(turn: Turn) -> str:
@@ -132,7 +132,7 @@ class _ResultText:
 
 
 def _quotes(turn: Turn, step: int, texts: list[_ResultText]) -> list[Use]:
-    found = []
+    uses = []
     for call in turn.calls:
         for quote in quotes(call.arguments):
             wanted = plain(quote).strip()
@@ -140,8 +140,8 @@ def _quotes(turn: Turn, step: int, texts: list[_ResultText]) -> list[Use]:
                 number for number, text in enumerate(texts) if wanted and wanted in text.unnumbered
             )
             if results:
-                found.append(Use(step, results[-1], wanted, is_quote=True, results=results))
-    return found
+                uses.append(Use(step, results[-1], wanted, is_quote=True, results=results))
+    return uses
 
 
 def question(action: str, task: str, used: list[str]) -> str:

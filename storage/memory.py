@@ -28,7 +28,7 @@ _PURGED_AT_ONCE = 500
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Body:
     stored: StoredResult
     body: bytes
     used_at: int
@@ -45,7 +45,7 @@ class MemoryStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._quota = Quota(max_bytes, quota_of)
-        self._sessions: dict[SessionKey, dict[Handle, _Kept]] = {}
+        self._sessions: dict[SessionKey, dict[Handle, _Body]] = {}
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
@@ -61,13 +61,13 @@ class MemoryStore:
         if before is not None:
             self._quota.give(stored.tenant, len(before.body))
         used_at = stored.stored_at if before is None else max(stored.stored_at, before.used_at)
-        session[stored.handle] = _Kept(stored, body, used_at)
+        session[stored.handle] = _Body(stored, body, used_at)
 
-    def _alive(self, tenant: str, handle: Handle) -> _Kept | None:
+    def _alive(self, tenant: str, handle: Handle) -> _Body | None:
         result = self._sessions.get(SessionKey(tenant, handle.session_id), {}).get(handle)
         return result if result is not None and not self._has_expired(result) else None
 
-    def _has_expired(self, result: _Kept) -> bool:
+    def _has_expired(self, result: _Body) -> bool:
         return result.used_at + self._retention_ms <= self._clock()
 
     def _remove(self, tenant: str, handle: Handle) -> None:
@@ -170,7 +170,7 @@ class _MemoryDraft:
 
 
 @dataclass(slots=True)
-class KeptSession:
+class SessionRecord:
     """A session, the charges of its named calls by epoch and call id, and its findings by name. `stores`: a
     result was stored in it."""
 
@@ -183,19 +183,17 @@ class KeptSession:
 class MemoryLedger(LedgerBase):
     """No method awaits, so each is atomic."""
 
+    load = Load()
     warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
 
     def __init__(self, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._usage: dict[str, LedgerUsage] = {}
-        self._sessions: dict[SessionKey, KeptSession] = {}
+        self._sessions: dict[SessionKey, SessionRecord] = {}
         self._entries: dict[int, AccountingEntry] = {}
         self._rolled = RolledSums()
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
-
-    def _kept(self, key: SessionKey) -> KeptSession | None:
-        return self._sessions.get(key)
 
     def _save(self, session: Session) -> Session:
         """Raises StoreFull, TooManySessions if the session is a new one and there is no room for it."""
@@ -205,7 +203,7 @@ class MemoryLedger(LedgerBase):
         if after.sessions > before.sessions:
             self._check_room(tenant, opens=True)
         if record is None:
-            self._sessions[session.key] = KeptSession(session)
+            self._sessions[session.key] = SessionRecord(session)
         else:
             record.session = session
         self._count(tenant, after.sessions - before.sessions, after.bytes - before.bytes)
@@ -268,8 +266,8 @@ class MemoryLedger(LedgerBase):
         self._count(entry.tenant, 0, -_size(entry))
 
     async def enter(self, call: Call) -> Entered:
-        known = self._kept(call.key)
-        record = known or KeptSession(session_rules.fresh(call.key, self._clock()))
+        known = self._sessions.get(call.key)
+        record = known or SessionRecord(session_rules.fresh(call.key, self._clock()))
         session = session_rules.alive(record.session)
         first = None if call.call_id is None else record.calls.get((session.epoch, call.call_id))
         if first is not None:
@@ -283,12 +281,12 @@ class MemoryLedger(LedgerBase):
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         receipt = self._judge(charge, forced=forced)
         if receipt is not None and not receipt.is_retry:
-            self._enter(charge)
+            self._record(charge)
         return receipt
 
     def _judge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         """What `reserve` or, if `forced`, `settle` returns. Changes nothing."""
-        record, entry = self._kept(charge.key), charge.entry
+        record, entry = self._sessions.get(charge.key), charge.entry
         call = None if charge.call_id is None else (charge.epoch, charge.call_id)
         if record is not None and call in record.calls:
             first = record.calls[call]
@@ -300,8 +298,8 @@ class MemoryLedger(LedgerBase):
         budget = session.budget(charge.default_window, charge.enforce)
         return session_rules.receipt(budget, charge) if forced or budget.fits(charge.tokens) else None
 
-    def _enter(self, charge: Charge) -> None:
-        record = self._kept(charge.key)
+    def _record(self, charge: Charge) -> None:
+        record = self._sessions.get(charge.key)
         session = session_rules.admitted(None if record is None else record.session, charge)
         self._save(session_rules.charged(session, charge))
         if charge.call_id is not None:
@@ -314,7 +312,7 @@ class MemoryLedger(LedgerBase):
 
     async def append(self, entry: AccountingEntry) -> None:
         self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
-        if (record := self._kept(SessionKey(entry.tenant, entry.session_id))) is not None:
+        if (record := self._sessions.get(SessionKey(entry.tenant, entry.session_id))) is not None:
             record.session = session_rules.used(record.session, entry.timestamp)
         self._append(entry)
 
@@ -328,7 +326,7 @@ class MemoryLedger(LedgerBase):
             self._stored_at[entry.tenant, handle] = max(entry.timestamp, before)
 
     async def session(self, key: SessionKey) -> Session | None:
-        record = self._kept(key)
+        record = self._sessions.get(key)
         return None if record is None else record.session
 
     async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
@@ -403,7 +401,7 @@ class MemoryLedger(LedgerBase):
         if not (once and name in record.findings):
             self._keep(record, name, text)
 
-    def _keep(self, record: KeptSession, name: str, text: str) -> None:
+    def _keep(self, record: SessionRecord, name: str, text: str) -> None:
         tenant = record.session.key.tenant
         with suppress(StoreFull):
             self._check_room(tenant, opens=False)
@@ -411,7 +409,7 @@ class MemoryLedger(LedgerBase):
             record.findings[name] = text
             self._count(tenant, 0, session_rules.text_bytes(text) - session_rules.text_bytes(before))
 
-    def _forget_findings(self, record: KeptSession) -> None:
+    def _forget_findings(self, record: SessionRecord) -> None:
         self._count(
             record.session.key.tenant, 0, -sum(map(session_rules.text_bytes, record.findings.values()))
         )

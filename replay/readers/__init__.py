@@ -1,7 +1,8 @@
 """Readers of transcripts: each format is one module and one line of FORMATS.
 
-A module has `NAME`; `recognises`, which is given the first records of a file; and `runs`, which yields the
-runs of all its records one by one. A record is a line of JSON lines, or the whole of a JSON document.
+A module has `NAME`; `recognises`, which gets the first records of a file, at least one; and `runs`, which
+yields the runs of all its records one by one. A record is a line of JSON lines, or the whole of a JSON
+document.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,5 +28,5 @@ LOOKED_AT = 20
 
 
 def recognised(records: Sequence[Any]) -> Format | None:
-    """The format of a file with these first records."""
-    return next((one for one in FORMATS.values() if one.recognises(records)), None)
+    """The format of a file with these first records; None without any."""
+    return next((one for one in FORMATS.values() if records and one.recognises(records)), None)

@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, name_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.readers.messages import counts, name_in, objects_in, text_of
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "atif"
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict) or not isinstance(first.get("steps"), list):
         return False
     return str(first.get("schema_version")).startswith("ATIF") or "agent" in first
@@ -26,7 +26,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
         agent = agent if isinstance(agent, dict) else {}
         run = Run(NAME, client=_client(agent.get("name")), model=name_in(agent.get("model_name")))
         if tools := agent.get("tool_definitions"):
-            run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+            run.steps.append(Input(json.dumps(tools, ensure_ascii=False)))
         for step in record["steps"]:
             _add(run, step, notes)
         yield run
@@ -40,13 +40,12 @@ def _client(name: Any) -> str:
 def _add(run: Run, step: Any, notes: Notes) -> None:
     match step:
         case {"source": "system" | "user"}:
-            run.steps.append(Said(text_of(step.get("message"))))
+            run.steps.append(Input(text_of(step.get("message"))))
         case {"source": "agent"}:
             turn = Turn(text_of(step.get("message")), model=name_in(step.get("model_name")))
             turn.thinking = name_in(step.get("reasoning_content")) or ""
             turn.usage = _usage(step.get("metrics"))
-            calls = step.get("tool_calls")
-            for call in calls if isinstance(calls, list) else ():
+            for call in objects_in(step.get("tool_calls")):
                 match call:
                     case {"tool_call_id": call_id, "function_name": str(tool)}:
                         turn.calls.append(Call(str(call_id), tool, call.get("arguments")))
@@ -60,11 +59,10 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
 def _add_results(run: Run, turn: Turn, observation: Any) -> None:
     results = observation.get("results") if isinstance(observation, dict) else None
     calls = {call.id: call for call in turn.calls}
-    for number, result in enumerate(results if isinstance(results, list) else ()):
-        if isinstance(result, dict):
-            at = turn.calls[number] if number < len(turn.calls) else None
-            call = calls.get(str(result.get("source_call_id")), at)
-            run.steps.append(returned(call, text_of(result.get("content"))))
+    for number, result in enumerate(objects_in(results)):
+        at = turn.calls[number] if number < len(turn.calls) else None
+        call = calls.get(str(result.get("source_call_id")), at)
+        run.steps.append(returned(call, text_of(result.get("content"))))
 
 
 def _usage(metrics: Any) -> Usage | None:

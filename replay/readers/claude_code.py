@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import text_of, usage_of
-from replay.runs import Call, Notes, Run, Said, Turn, returned
+from replay.readers.messages import add_block, blocks_of, result_of, text_of, usage_of
+from replay.runs import Call, Input, Notes, Run, Turn
 
 NAME = "claude-code"
 
@@ -91,46 +91,31 @@ class _Reading:
         model = message.get("model")
         turn.model = model if isinstance(model, str) and model != "<synthetic>" else turn.model
         turn.usage = usage_of(message.get("usage")) or turn.usage
-        content = message.get("content")
-        blocks: list[Any] = content if isinstance(content, list) else [content]
-        for block in blocks:
-            match block:
-                case str(text) | {"type": "text", "text": str(text)}:
-                    turn.text += text
-                case {"type": "thinking", "thinking": str(text)}:
-                    turn.thinking += text
-                case {"type": "tool_use", "id": str(call_id), "name": str(tool)}:
-                    call = self._calls[call_id] = Call(call_id, tool, block.get("input"))
-                    turn.calls.append(call)
+        for block in blocks_of(message.get("content")):
+            add_block(turn, block)
+        self._calls.update((call.id, call) for call in turn.calls)
 
     def _add_user(self, record: dict[str, Any], message: dict[str, Any]) -> None:
-        content = message.get("content")
-        for block in content if isinstance(content, list) else [content]:
+        for block in blocks_of(message.get("content")):
             if isinstance(block, dict) and block.get("type") == "tool_result":
-                self._add_result(record, block)
-            elif text := text_of(block if isinstance(block, str) else [block]):
-                self.run.steps.append(Said(text))
-
-    def _add_result(self, record: dict[str, Any], block: dict[str, Any]) -> None:
-        call = self._calls.get(str(block.get("tool_use_id")))
-        text = text_of(block.get("content"))
-        is_cut = any(sign in text[:400] for sign in _CUT_SIGNS)
-        is_error = block.get("is_error") is True
-        whole = _whole(record.get("toolUseResult"), text) if is_cut else None
-        self.run.steps.append(returned(call, text, is_error=is_error, is_cut=is_cut, whole=whole))
+                result = result_of(block, self._calls, _CUT_SIGNS)
+                result.whole = _whole(record.get("toolUseResult"), result.text) if result.is_cut else None
+                self.run.steps.append(result)
+            elif text := text_of([block]):
+                self.run.steps.append(Input(text))
 
     def _add_attachment(self, rendered: Any, attachment: Any) -> None:
         """What the client adds to the context by itself: `rendered` in newer versions."""
         match rendered, attachment:
             case [*messages], _:
                 texts = [text_of(one.get("content")) for one in messages if isinstance(one, dict)]
-                self.run.steps.append(Said("\n".join(texts)))
+                self.run.steps.append(Input("\n".join(texts)))
             case _, {"type": "hook_success" | "command_permissions" | "queued_command"}:
                 pass
             case _, {"content": str(text)}:
-                self.run.steps.append(Said(text))
+                self.run.steps.append(Input(text))
             case _, {"addedLines": [*lines]}:
-                self.run.steps.append(Said(text_of(lines)))
+                self.run.steps.append(Input(text_of(lines)))
 
 
 def _whole(response: Any, shown: str) -> str | None:

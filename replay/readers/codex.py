@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, name_in, parsed, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "codex"
 
@@ -24,7 +24,7 @@ _OUTPUTS = (
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict):
         return False
     if str(first.get("type")) in _WRAPPERS and "payload" in first:
@@ -51,7 +51,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
             yield reading.run
             summary = payload.get("message") if isinstance(payload, dict) else None
             reading = _Reading(reading.model)
-            reading.run.steps.append(Said(str(summary or "")))
+            reading.run.steps.append(Input(str(summary or "")))
         elif isinstance(payload, dict):
             reading.add(str(kind), payload, notes)
         elif isinstance(kind, str):
@@ -73,7 +73,7 @@ class _Reading:
                 instructions = payload.get("base_instructions") or payload.get("instructions")
                 text = instructions.get("text") if isinstance(instructions, dict) else instructions
                 if isinstance(text, str) and text:
-                    self.run.steps.append(Said(text))
+                    self.run.steps.append(Input(text))
             case "turn_context":
                 self.model = name_in(payload.get("model")) or self.model
             case "response_item":
@@ -112,13 +112,12 @@ class _Reading:
             self._open_turn().text += text
         else:
             self._turn = None
-            self.run.steps.append(Said(text))
+            self.run.steps.append(Input(text))
 
     def _add_result(self, item: dict[str, Any]) -> None:
         call_id = str(item.get("call_id"))
         call = self._calls.get(call_id)
-        found = item.get("tools") if item.get("type") == "tool_search_output" else item.get("output")
-        text = _output(found)
+        text = _output(item.get("tools" if item.get("type") == "tool_search_output" else "output"))
         is_cut = any(sign in text for sign in _CUT_SIGNS)
         self._turn = None
         whole = self._whole.get(call_id) if is_cut else None

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, name_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.readers.messages import blocks_of, counts, name_in, objects_in, text_of
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "gemini"
 
@@ -13,7 +13,7 @@ _CUT_SIGNS = ("... [CONTENT TRUNCATED] ...", "Output too large. Showing", "chara
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     return isinstance(first, dict) and {"sessionId", "projectHash"} <= first.keys()
 
 
@@ -31,8 +31,8 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
                     messages.clear()
                     _collect(messages, changed["messages"])
             case {"$rewindTo": str(last)}:
-                kept = list(messages)
-                for name in kept[kept.index(last) :] if last in messages else []:
+                names = list(messages)
+                for name in names[names.index(last) :] if last in messages else []:
                     del messages[name]
             case _:
                 notes.unknown[f"{NAME}: a record that is no message"] += 1
@@ -42,41 +42,34 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
     yield run
 
 
-def _collect(messages: dict[str, dict[str, Any]], found: Any) -> None:
-    for message in found if isinstance(found, list) else ():
-        if isinstance(message, dict):
-            messages[str(message.get("id", len(messages)))] = message
+def _collect(messages: dict[str, dict[str, Any]], more: Any) -> None:
+    for message in objects_in(more):
+        messages[str(message.get("id", len(messages)))] = message
 
 
 def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
     text = text_of(message.get("content"))
     match message.get("type"):
         case "user" if text:
-            run.steps.append(Said(text))
+            run.steps.append(Input(text))
         case "user":
             # What a tool returned, which stands beside the call too.
             pass
         case "gemini":
             turn = Turn(text, model=name_in(message.get("model")), usage=_usage(message.get("tokens")))
-            turn.thinking = "\n".join(
-                str(one.get("description")) for one in _objects(message.get("thoughts"))
-            )
+            thoughts = objects_in(message.get("thoughts"))
+            turn.thinking = "\n".join(str(one.get("description")) for one in thoughts)
             run.steps.append(turn)
-            for call in _objects(message.get("toolCalls")):
+            for call in objects_in(message.get("toolCalls")):
                 _add_call(run, turn, call)
         case kind if str(kind) not in _SILENT:
             notes.unknown[f"{NAME}: {str(kind)[:40]}"] += 1
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:
     made = Call(str(call.get("id")), str(call.get("name")), call.get("args"))
     turn.calls.append(made)
-    results = call.get("result")
-    for part in results if isinstance(results, list) else [results]:
+    for part in blocks_of(call.get("result")):
         match part:
             case {"functionResponse": {"response": {**response}}}:
                 text = next((one for one in response.values() if isinstance(one, str)), "")

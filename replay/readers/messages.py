@@ -1,29 +1,20 @@
 """Messages of OpenAI's or Anthropic's shape: a list, an object with `messages`, or one message a line."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, returned
 
 NAME = "messages"
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
-_ENDS = {
-    "judge": {
-        "success": True,
-        "pass": True,
-        "passed": True,
-        "failure": False,
-        "fail": False,
-        "failed": False,
-    },
-}
+_JUDGED = {"success": True, "pass": True, "passed": True, "failure": False, "fail": False, "failed": False}
 _FLAGS = ("passed", "resolved", "success")
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if isinstance(first, list):
         return bool(first) and _is_message(first[0])
     if isinstance(first, dict) and isinstance(messages := first.get("messages"), list):
@@ -59,9 +50,9 @@ def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None =
     about = about or {}
     run = Run(NAME, passed=_passed(about), model=name_in(about.get("model")))
     if system := text_of(about.get("system")):
-        run.steps.append(Said(system))
+        run.steps.append(Input(system))
     if tools := about.get("tools"):
-        run.steps.append(Said(json.dumps(tools, ensure_ascii=False)))
+        run.steps.append(Input(json.dumps(tools, ensure_ascii=False)))
     calls: dict[str, Call] = {}
     for message in messages:
         if isinstance(message, dict):
@@ -75,9 +66,13 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
     role, content = message.get("role"), message.get("content")
     match role:
         case "system" | "developer":
-            run.steps.append(Said(text_of(content)))
+            run.steps.append(Input(text_of(content)))
         case "user":
-            _add_user(run, content, calls)
+            for block in blocks_of(content):
+                if isinstance(block, dict) and block.get("type") == "tool_result":
+                    run.steps.append(result_of(block, calls))
+                elif text := text_of([block]):
+                    run.steps.append(Input(text))
         case "assistant":
             run.steps.append(_turn(message, calls))
         case "tool" | "function":
@@ -87,35 +82,48 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 
 
-def _add_user(run: Run, content: Any, calls: dict[str, Call]) -> None:
-    for block in content if isinstance(content, list) else [content]:
-        if isinstance(block, dict) and block.get("type") == "tool_result":
-            call = calls.get(str(block.get("tool_use_id")))
-            is_error = block.get("is_error") is True
-            run.steps.append(returned(call, text_of(block.get("content")), is_error=is_error))
-        elif text := text_of(block if isinstance(block, str) else [block]):
-            run.steps.append(Said(text))
-
-
 def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
     turn = Turn(model=name_in(message.get("model")), usage=usage_of(message.get("usage")))
-    turn.text = text_of(message.get("content"))
     turn.thinking = str(message.get("reasoning_content") or message.get("reasoning") or "")
-    content = message.get("content")
-    for block in content if isinstance(content, list) else []:
-        match block:
-            case {"type": "tool_use", "name": str(tool)}:
-                turn.calls.append(Call(str(block.get("id")), tool, block.get("input")))
-            case {"type": "thinking", "thinking": str(thinking)}:
-                turn.thinking += thinking
-    calls_made = message.get("tool_calls")
-    for call in calls_made if isinstance(calls_made, list) else []:
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            tool = str(function.get("name"))
-            turn.calls.append(Call(str(call.get("id")), tool, parsed(function.get("arguments"))))
+    for block in objects_in(message.get("content")):
+        add_block(turn, block)
+    turn.text = text_of(message.get("content"))
+    for call in objects_in(message.get("tool_calls")):
+        match call:
+            case {"function": {**function}}:
+                tool = str(function.get("name"))
+                turn.calls.append(Call(str(call.get("id")), tool, parsed(function.get("arguments"))))
     calls.update((call.id, call) for call in turn.calls)
     return turn
+
+
+def add_block(turn: Turn, block: Any) -> None:
+    """Adds a content block of an answer to its turn; a block of another kind adds nothing."""
+    match block:
+        case str(text) | {"type": "text", "text": str(text)}:
+            turn.text += text
+        case {"type": "thinking", "thinking": str(text)}:
+            turn.thinking += text
+        case {"type": "tool_use" | "toolCall", "name": str(tool)}:
+            arguments = block.get("input", block.get("arguments"))
+            turn.calls.append(Call(str(block.get("id")), tool, arguments))
+
+
+def result_of(block: dict[str, Any], calls: dict[str, Call], cut_signs: Iterable[str] = ()) -> Result:
+    """The result in a block `tool_result`. The client has cut it if a sign is in its first 400 characters."""
+    text, is_error = text_of(block.get("content")), block.get("is_error") is True
+    is_cut = any(sign in text[:400] for sign in cut_signs)
+    return returned(calls.get(str(block.get("tool_use_id"))), text, is_error=is_error, is_cut=is_cut)
+
+
+def blocks_of(content: Any) -> list[Any]:
+    """A string alone is one block."""
+    return content if isinstance(content, list) else [content]
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none of anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text_of(content: Any) -> str:
@@ -163,8 +171,8 @@ def usage_of(usage: Any) -> Usage | None:
 
 def counts(value: Any, *names: str) -> list[int]:
     """The whole numbers of these names; 0 for one that is missing."""
-    found = [value.get(name) for name in names] if isinstance(value, dict) else [None] * len(names)
-    return [one if isinstance(one, int) else 0 for one in found]
+    numbers = [value.get(name) for name in names] if isinstance(value, dict) else [None] * len(names)
+    return [one if isinstance(one, int) else 0 for one in numbers]
 
 
 def name_in(value: Any) -> str | None:
@@ -173,7 +181,6 @@ def name_in(value: Any) -> str | None:
 
 
 def _passed(about: dict[str, Any]) -> bool | None:
-    for key, values in _ENDS.items():
-        if isinstance(about.get(key), str):
-            return values.get(about[key].lower())
+    if isinstance(judged := about.get("judge"), str):
+        return _JUDGED.get(judged.lower())
     return next((about[key] for key in _FLAGS if isinstance(about.get(key), bool)), None)

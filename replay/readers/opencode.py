@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, kind_of, name_in
-from replay.runs import Call, Notes, Result, Run, Said, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, returned
 
 NAME = "opencode"
 
@@ -61,7 +61,7 @@ def _add(run: Run, role: str, info: dict[str, Any], parts: Sequence[Any], notes:
             case {"type": "step-start"}:
                 end()
             case {"type": "text", "text": str(text)} if role != "assistant":
-                run.steps.append(Said(text))
+                run.steps.append(Input(text))
             case {"type": "text" | "reasoning" | "tool" | "step-finish"} if role == "assistant":
                 turn = turn or Turn(model=name_in(info.get("modelID")))
                 _add_part(turn, results, part)

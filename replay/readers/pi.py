@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import counts, kind_of, name_in, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, Usage, returned
+from replay.readers.messages import add_block, counts, kind_of, name_in, objects_in, text_of
+from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
 
 NAME = "pi"
 
@@ -15,7 +15,7 @@ _SILENT = re.compile(
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     return isinstance(first, dict) and first.get("type") == "session" and "cwd" in first
 
 
@@ -28,9 +28,9 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
                 _add(run, message, calls, notes)
             case {"type": "compaction" | "branch_summary", "summary": str(summary)}:
                 yield run
-                run = Run(NAME, client=NAME, steps=[Said(summary)])
+                run = Run(NAME, client=NAME, steps=[Input(summary)])
             case {"type": "custom_message", "content": content}:
-                run.steps.append(Said(text_of(content)))
+                run.steps.append(Input(text_of(content)))
             case {"type": str(kind)} if _SILENT.fullmatch(kind):
                 pass
             case _:
@@ -42,9 +42,9 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
     content = message.get("content")
     match message.get("role"):
         case "user" | "custom":
-            run.steps.append(Said(text_of(content)))
+            run.steps.append(Input(text_of(content)))
         case "assistant":
-            run.steps.append(_turn(message, content, calls))
+            run.steps.append(_turn(message, calls))
         case "toolResult":
             call = calls.get(str(message.get("toolCallId")))
             details = message.get("details")
@@ -52,22 +52,16 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             tool, is_error = str(message.get("toolName") or "tool"), message.get("isError") is True
             run.steps.append(returned(call, text_of(content), tool, is_error=is_error, is_cut=is_cut))
         case "bashExecution":
-            run.steps.append(Said(f"{message.get('command')}\n{message.get('output')}"))
+            run.steps.append(Input(f"{message.get('command')}\n{message.get('output')}"))
         case role:
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 
 
-def _turn(message: dict[str, Any], content: Any, calls: dict[str, Call]) -> Turn:
+def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
     turn = Turn(model=name_in(message.get("model")))
-    for block in content if isinstance(content, list) else []:
-        match block:
-            case {"type": "text", "text": str(text)}:
-                turn.text += text
-            case {"type": "thinking", "thinking": str(text)}:
-                turn.thinking += text
-            case {"type": "toolCall", "id": str(call_id), "name": str(tool)}:
-                call = calls[call_id] = Call(call_id, tool, block.get("arguments"))
-                turn.calls.append(call)
+    for block in objects_in(message.get("content")):
+        add_block(turn, block)
+    calls.update((call.id, call) for call in turn.calls)
     usage = message.get("usage")
     if isinstance(usage, dict) and usage.get("totalTokens"):
         turn.usage = Usage(*counts(usage, "input", "cacheWrite", "cacheRead", "output"))

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from replay.readers.messages import parsed, text_of
-from replay.runs import Call, Notes, Run, Said, Turn, returned
+from replay.readers.messages import objects_in, parsed, text_of
+from replay.runs import Call, Input, Notes, Run, Turn, returned
 
 NAME = "swe-agent"
 
 
 def recognises(records: Sequence[Any]) -> bool:
-    first = records[0] if records else None
+    first = records[0]
     if not isinstance(first, dict):
         return False
     history, trajectory = first.get("history"), first.get("trajectory")
@@ -49,7 +49,7 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
             call = pending.pop(0)
             run.steps.append(returned(call, text_of(message.get("content"))))
         elif role in ("system", "user"):
-            run.steps.append(Said(text_of(message.get("content"))))
+            run.steps.append(Input(text_of(message.get("content"))))
         else:
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
     return run
@@ -58,8 +58,7 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
 def _calls(message: dict[str, Any]) -> list[Call]:
     """The calls of tools; else the command of the action, whose first word is the tool."""
     made = []
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
+    for call in objects_in(message.get("tool_calls")):
         match call:
             case {"function": {"name": str(tool), "arguments": arguments}}:
                 made.append(Call(str(call.get("id")), tool, parsed(arguments)))

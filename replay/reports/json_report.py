@@ -17,7 +17,7 @@ def text(summary: Summary) -> str:
 
 def document(summary: Summary) -> dict[str, Any]:
     figures, notes = summary.figures, summary.notes
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "version": 1,
         "note": CAVEAT,
         "unit": "dollars" if summary.is_priced else "tokens of fresh input",
@@ -52,11 +52,11 @@ def document(summary: Summary) -> dict[str, Any]:
         "policy_file": policy_file(summary.advised),
     }
     if figures.billed.runs:
-        found["billed"] = asdict(figures.billed)
+        report["billed"] = asdict(figures.billed)
     if summary.shows:
         names = ("tool", "found", "literal")
-        found["literals"] = [dict(zip(names, one, strict=True)) for one in figures.literals]
-    return found
+        report["literals"] = [dict(zip(names, one, strict=True)) for one in figures.literals]
+    return report
 
 
 def _outcomes(outcomes: Outcomes, summary: Summary) -> dict[str, Any]:

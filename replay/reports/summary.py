@@ -83,7 +83,7 @@ def heads(summary: Summary) -> list[str]:
     uses, edits = plural(total.uses, "use"), plural(total.quotes, "edit")
     models = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in figures.models.most_common(5))
     more = f", {len(figures.models) - 5} more" if len(figures.models) > 5 else ""
-    said = [
+    sentences = [
         f"{plural(total.runs, 'run')} in {plural(notes.files, 'file')} ({formats}): {turns}, "
         f"{plural(total.results, 'result')} of tools, {total.bytes / 1e6:,.1f} MB, {uses} and {edits} of "
         "what they hold.",
@@ -91,17 +91,19 @@ def heads(summary: Summary) -> list[str]:
         f"Bill as recorded: {summary.money(total.recorded)}, {_UNITS[summary.is_priced]}.",
     ]
     if summary.model and prices_of(summary.model).dollars is None:
-        said.append(f"No price is known for {summary.model}.")
+        sentences.append(f"No price is known for {summary.model}.")
     if not summary.has_percentages:
-        said.append(f"Fewer than {LEAST_USES} uses: amounts instead of percentages.")
+        sentences.append(f"Fewer than {LEAST_USES} uses: amounts instead of percentages.")
     for count, one, many in (
         (total.cut_results, "result was cut", "results were cut"),
         (figures.runs_with_two_models, "run has more than one model", "runs have more than one model"),
         (figures.runs_without_results, "run has no result of a tool", "runs have no result of a tool"),
     ):
         if count:
-            said.append(f"{plural(count, one, many)}{_CUT * (count == total.cut_results and 'cut' in one)}.")
-    return [*said, *_verdict(summary)]
+            sentences.append(
+                f"{plural(count, one, many)}{_CUT * (count == total.cut_results and 'cut' in one)}."
+            )
+    return [*sentences, *_verdict(summary)]
 
 
 _CUT = " by the client before the transcript was written"
@@ -158,17 +160,17 @@ def to_do(summary: Summary) -> str:
 
 def faults(notes: Notes) -> list[str]:
     """What could not be read, and what is not known."""
-    said = [
+    sentences = [
         f"{plural(count, SINGULAR[reason], reason)}: {', '.join(notes.named[reason])}"
         f"{', …' * (count > len(notes.named[reason]))}"
         for reason, count in notes.faults.most_common()
     ]
     if notes.unknown:
-        said.append(
+        sentences.append(
             "Unknown records: "
             + ", ".join(f"{kind} ({count:,})" for kind, count in notes.unknown.most_common(10))
         )
-    return said
+    return sentences
 
 
 def billed_line(summary: Summary) -> str:
@@ -182,16 +184,16 @@ def billed_line(summary: Summary) -> str:
         if billed
     ]
     off = _off(shared.counted_bill.relative, shared.billed_bill.relative)
-    said = (
+    line = (
         f"What providers billed for {plural(shared.runs, 'run')}, beside what is counted here: "
         f"{', '.join(parts)}. The bill as recorded is off by {off}, with the output as billed: transcripts "
         "lack some of what models think."
     )
     if shared.uncached_runs:
-        said += (
+        line += (
             f" {plural(shared.uncached_runs, 'run was', 'runs were')} billed without a cache, and so here."
         )
-    return said
+    return line
 
 
 def _volumes(counted: Volume, billed: Volume) -> list[tuple[str, int, int]]:

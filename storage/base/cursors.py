@@ -27,8 +27,12 @@ def decode(kind: Kind, cursor: str) -> str:
 
 
 def decode_number(kind: Kind, cursor: str) -> int:
-    """Returns a position that is a row number of 63 bits. Raises InvalidField."""
-    position = decode(kind, cursor)
+    """Returns a position that is the number of a row. Raises InvalidField."""
+    return number_in(decode(kind, cursor))
+
+
+def number_in(position: str) -> int:
+    """Returns a number of at most 18 digits: SQLite takes none past 63 bits. Raises InvalidField."""
     if not (position.isascii() and position.isdigit() and len(position) <= 18):
         raise foreign()
     return int(position)

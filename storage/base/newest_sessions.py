@@ -8,8 +8,6 @@ from domain.ports import SessionPage
 from storage.base import cursors
 
 _END_OF_TIME = (1 << 63) - 1
-_MOST_DIGITS = 18
-"""Those of a time in a cursor: SQLite takes no number past 63 bits."""
 
 
 def position_of(cursor: str | None) -> tuple[int, str]:
@@ -17,9 +15,7 @@ def position_of(cursor: str | None) -> tuple[int, str]:
     if cursor is None:
         return _END_OF_TIME, ""
     used_at, _, session_id = cursors.decode("used", cursor).partition(" ")
-    if not (used_at.isascii() and used_at.isdigit() and len(used_at) <= _MOST_DIGITS):
-        raise cursors.foreign()
-    return int(used_at), session_id
+    return cursors.number_in(used_at), session_id
 
 
 def cursor_after(used_at: int, session_id: str) -> str:

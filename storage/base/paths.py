@@ -1,12 +1,10 @@
-"""Directories and files of one process: created durably, locked, watched, and marked with their schema."""
+"""Directories and files of one process: created durably, locked and watched."""
 
 import errno
 import fcntl
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
-from domain import __version__
 from domain.errors import ConfigError, StoreUnavailable
 
 
@@ -78,28 +76,3 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What a store or a ledger says of itself. `written_by` is "" if it does not name a version."""
-
-    number: int
-    written_by: str
-
-
-def refusal(owner: str, schema: Schema, known: int) -> str | None:
-    """Returns why this version must not use the `owner` of the schema, and what to do; None if it may."""
-    if schema.number == known:
-        return None
-    writer = f"Spillgate {schema.written_by}" if schema.written_by else "another version of Spillgate"
-    says = (
-        f"{owner} was written by {writer} (schema {schema.number}). This is Spillgate {__version__}, which "
-        f"reads schema {known}."
-    )
-    if schema.number > known:
-        return f"{says} Start that version or a newer one, or restore a backup from before the upgrade."
-    return (
-        f"{says} It cannot be migrated. Start the version that wrote it until its results have expired, or "
-        "use another path or URL."
-    )

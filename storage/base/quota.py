@@ -1,6 +1,7 @@
 """Bytes that a store may hold, of all tenants and of each; past them StoreFull, TenantFull (507)."""
 
 import threading
+from collections import Counter
 
 from domain.errors import StoreFull, TenantFull
 from domain.quotas import QuotaOf, reached, unbounded
@@ -68,3 +69,29 @@ class Quota:
             "that are done with, or raise it, and try again.",
             cause=f"{self.used:,} of {self.max_bytes:,} bytes are used{more}",
         )
+
+
+class SharedQuota(Quota):
+    """The quota of a store that several processes use. The store counts what is published; the drafts of this
+    process are counted here."""
+
+    def __init__(self, max_bytes: int, quota_of: QuotaOf = unbounded) -> None:
+        super().__init__(max_bytes, quota_of)
+        self._drafted = Counter[str]()
+
+    def take(self, tenant: str, size: int) -> None:
+        """Adds bytes of a draft. Raises StoreFull, TenantFull: then nothing is added."""
+        super().take(tenant, size)
+        with self._lock:
+            self._drafted[tenant] += size
+
+    def end_draft(self, tenant: str, size: int, published: int = 0) -> None:
+        """A draft of `size` bytes has ended; `published` of them are stored now."""
+        with self._lock:
+            self._drafted[tenant] -= size
+        self.give(tenant, size - published)
+
+    def drafted(self) -> Counter[str]:
+        """The bytes of drafts by tenant."""
+        with self._lock:
+            return +self._drafted

@@ -15,7 +15,7 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Call, Charge, Clock, Entered, Load, Receipt
+from domain.ports import Call, Charge, Clock, Entered, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
 from domain.structs import replace
@@ -32,13 +32,10 @@ SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
 
 
-class LedgerTimes(TypedDict):
+class LedgerOptions(TypedDict):
     clock: Clock
     session_retention_seconds: float
     entry_retention_seconds: float
-
-
-class LedgerOptions(LedgerTimes):
     quota_of: NotRequired[QuotaOf]
 
 
@@ -51,10 +48,6 @@ class LedgerBase(ABC):
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._idle_ms = min(IDLE_MS, self._session_ms // 4)
         self._quota_of = options.get("quota_of", unbounded)
-
-    @property
-    def load(self) -> Load:
-        return Load()
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
@@ -112,7 +105,7 @@ def session_usage(session: Session) -> LedgerUsage:
 
 
 def counts_alike(one: Session, other: Session) -> bool:
-    """True if `session_usage` is the same for sure."""
+    """True only if `session_usage` is the same for both."""
     return one.policy is other.policy and one.model is other.model and one.ended_at == other.ended_at
 
 

@@ -12,16 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-import msgspec
-
-from domain import __version__
 from domain.errors import ConfigError, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
-from storage.base.paths import Schema, WatchedPath, make_directories, refusal, take_lock, used_share
+from storage.base.paths import WatchedPath, make_directories, take_lock, used_share
 from storage.base.quota import Quota
+from storage.base.schema import check_mark, mark
 from storage.base.threads import Threads
 from storage.disk.draft import DiskDraft, GroupPublish
 from storage.disk.published import PublishedBodies
@@ -32,7 +30,6 @@ SCHEMA = 1
 
 _NAMES = ("tool_output", "drafts", "lock")
 _MAX_SCHEMA_BYTES = 1 << 12
-_decode_schema = msgspec.json.Decoder(Schema).decode
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -119,12 +116,7 @@ def _check_schema(path: Path, root: int) -> bool:
         return False
     with open(fd, "rb") as file:
         text = file.read(_MAX_SCHEMA_BYTES)
-    try:
-        refused = refusal(str(path), _decode_schema(text), SCHEMA)
-    except msgspec.DecodeError:
-        refused = f"{path / 'schema'} is damaged. Restore it from a backup."
-    if refused is not None:
-        raise ConfigError(refused)
+    check_mark(str(path), str(path / "schema"), text, SCHEMA)
     return True
 
 
@@ -132,7 +124,7 @@ def _write_schema(files: Files, root: int, drafts: int) -> None:
     unlink("schema", drafts)
     fd = files.create("schema", drafts)
     try:
-        write_all(files, fd, msgspec.json.encode(Schema(SCHEMA, __version__)))
+        write_all(files, fd, mark(SCHEMA))
         files.sync(fd)
     finally:
         os.close(fd)

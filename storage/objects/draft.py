@@ -11,6 +11,7 @@ from typing import Protocol, Self, TypeVarTuple
 
 from domain.errors import StorageError, StoreUnavailable
 from domain.results import Durability, StoredResult
+from storage.base.quota import SharedQuota
 from storage.objects.bucket import Bucket, SegmentCache
 from storage.objects.layout import ObjectInfo, segment_path
 
@@ -23,11 +24,8 @@ class ObjectPublisher(Protocol):
 
     bucket: Bucket
     cache: SegmentCache
+    quota: SharedQuota
     segment_bytes: int
-
-    def take(self, tenant: str, size: int) -> None: ...
-
-    def give(self, tenant: str, size: int, published: int = 0) -> None: ...
 
     async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None: ...
 
@@ -73,7 +71,7 @@ class ObjectDraft:
                 await self._store.bucket.detach(partial(self._store.remove_segments, self._sent))
 
     async def write(self, chunk: bytes) -> None:
-        self._store.take(self._tenant, len(chunk))
+        self._store.quota.take(self._tenant, len(chunk))
         self._size += len(chunk)
         self._waiting += chunk
         while len(self._waiting) > self._store.segment_bytes:
@@ -140,7 +138,7 @@ class ObjectDraft:
         try:
             is_ours = self._store.put_info(info, data)
         finally:
-            self._store.give(self._tenant, self._size, published=self._size if is_ours else 0)
+            self._store.quota.end_draft(self._tenant, self._size, self._size if is_ours else 0)
         self._waiting.clear()
         if not is_ours:
             with suppress(StorageError):
@@ -154,7 +152,7 @@ class ObjectDraft:
 
     def _drop(self) -> None:
         self._is_done = True
-        self._store.give(self._tenant, self._size)
+        self._store.quota.end_draft(self._tenant, self._size)
         self._waiting.clear()
 
 

@@ -1,7 +1,6 @@
 """Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
 
 import asyncio
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,7 +15,7 @@ from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, Notices
-from storage.base.quota import Quota
+from storage.base.quota import SharedQuota
 from storage.objects.bucket import Bucket, SegmentCache
 from storage.objects.draft import CHUNK, ObjectDraft
 from storage.objects.layout import (
@@ -82,9 +81,7 @@ class ObjectStore:
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
         self._step_ms = self._retention_ms // _STEPS
-        self._quota = Quota(max_bytes, quota_of)
-        self._drafted: Counter[str] = Counter()
-        self._counting = threading.Lock()
+        self.quota = SharedQuota(max_bytes, quota_of)
         self._notices = Notices()
         self._scanned_at: int | None = None
         self._leaving: deque[tuple[float, list[str]]] = deque()
@@ -166,31 +163,19 @@ class ObjectStore:
         return await self._scan()
 
     async def stored_bytes(self) -> int:
-        return self._quota.used
+        return self.quota.used
 
     async def usage(self) -> dict[str, int]:
-        return self._quota.usage()
+        return self.quota.usage()
 
     async def check(self) -> None:
-        self._quota.check()
+        self.quota.check()
         await self.bucket.run(self.bucket.put, "probe", b"spillgate")
 
     async def close(self) -> None:
         if left := [path for _, paths in self._leaving for path in paths]:
             await self.bucket.detach(partial(self.remove_segments, left))
         await self.bucket.close()
-
-    def take(self, tenant: str, size: int) -> None:
-        """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
-        self._quota.take(tenant, size)
-        with self._counting:
-            self._drafted[tenant] += size
-
-    def give(self, tenant: str, size: int, published: int = 0) -> None:
-        """A draft of `size` bytes has ended; `published` of them are stored now."""
-        with self._counting:
-            self._drafted[tenant] -= size
-        self._quota.give(tenant, size - published)
 
     async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
         """The segment of this path, from the cache or from the bucket. None if it is missing or damaged."""
@@ -223,7 +208,7 @@ class ObjectStore:
                 return False
             if version is not None and self.bucket.update(info.path, data, version):
                 if before is not None:
-                    self._quota.give(before.stored.tenant, before.size)
+                    self.quota.give(before.stored.tenant, before.size)
                     self._remove_body(before)
                 return True
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
@@ -285,7 +270,7 @@ class ObjectStore:
         self.bucket.delete([path])
         if info is None:
             return False
-        self._quota.give(info.stored.tenant, info.size)
+        self.quota.give(info.stored.tenant, info.size)
         self._remove_body(info)
         return not self._has_expired(info)
 
@@ -363,8 +348,8 @@ class ObjectStore:
 
     async def _scan(self) -> int:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
-        began, before = self._clock(), Counter(self._quota.usage())
-        before.subtract(self._drafted)
+        began, before = self._clock(), Counter(self.quota.usage())
+        before.subtract(self.quota.drafted())
         large: dict[str, ListedBody] = {}
         async for page in self.bucket.pages(SEGMENTS):
             for meta in page:
@@ -382,7 +367,7 @@ class ObjectStore:
         for orphan in filter(self._is_orphan, large.values()):
             await self.bucket.run(self.remove_segments, orphan.segments)
         for tenant in {*before, *stored_bytes}:
-            self._quota.give(tenant, before[tenant] - stored_bytes[tenant])
+            self.quota.give(tenant, before[tenant] - stored_bytes[tenant])
         self._scanned_at = began
         return deleted
 

@@ -10,20 +10,17 @@ bytes of bodies that are kept in memory for reading); for s3: `region`, `endpoin
 """
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
 from obstore.exceptions import BaseError
 from obstore.store import from_url
 
-from domain import __version__
 from domain.errors import ConfigError, StorageError
 from domain.ports import Clock
 from domain.quotas import QuotaOf, unbounded
-from storage.base.paths import Schema, refusal
+from storage.base.schema import check_mark, mark
 from storage.objects.bucket import Bucket
 from storage.objects.layout import SCHEMA
 from storage.objects.store import ObjectStore
@@ -39,7 +36,6 @@ _OPTIONS = {
 
 _PLAIN = "Results travel to the object store unencrypted. Give its endpoint as https://."
 _SCHEMA_PATH = "schema"
-_decode_schema: Callable[[bytes], Schema] = msgspec.json.Decoder(Schema).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +180,7 @@ async def _check_promises(bucket: Bucket) -> None:
 
 async def _check_schema(bucket: Bucket) -> None:
     """Marks a bucket without a schema with that of this version."""
-    schema_of_version = msgspec.json.encode(Schema(SCHEMA, __version__))
-    if await bucket.run(bucket.create, _SCHEMA_PATH, schema_of_version):
+    if await bucket.run(bucket.create, _SCHEMA_PATH, mark(SCHEMA)):
         return
     schema = await bucket.run(bucket.get, _SCHEMA_PATH)
-    try:
-        refused = refusal("The bucket", _decode_schema(schema[0] if schema else b""), SCHEMA)
-    except msgspec.DecodeError:
-        refused = "The object `schema` in the bucket is damaged. Restore it from a backup."
-    if refused is not None:
-        raise ConfigError(refused)
+    check_mark("The bucket", "The object `schema` in the bucket", schema[0] if schema else b"", SCHEMA)

@@ -62,9 +62,9 @@ class Cluster:
         wanted = {one for one in owners if one is not None}
         while wanted - values.keys():
             value = secrets.token_hex(8)
-            found = owners[_slot_of(probe_tag(value))]
-            if found is not None:
-                values[found] = value
+            owner = owners[_slot_of(probe_tag(value))]
+            if owner is not None:
+                values[owner] = value
         return list(values.values())
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
@@ -130,13 +130,13 @@ class Cluster:
             self._learning = asyncio.create_task(self._learn(), context=Context())
 
     async def _learn(self) -> None:
-        """Asks all servers at once, as one may be silent. The first that knows the owner of every slot is
-        believed, else the one that knows most."""
+        """Asks all servers at once, as one may be silent. Uses the first answer that has the owner of every
+        slot, else the one that has the most."""
         self._is_stale = False
-        asked = [asyncio.create_task(_slots_of(one)) for one in self.servers]
-        self._asked.update(asked)
+        questions = [asyncio.create_task(_slots_of(one)) for one in self.servers]
+        self._asked.update(questions)
         best, most = list[SlotRange](), 0
-        for answer in asyncio.as_completed(asked):
+        for answer in asyncio.as_completed(questions):
             ranges = await answer
             if isinstance(ranges, StorageError):
                 self._why_unknown = ranges
@@ -149,9 +149,9 @@ class Cluster:
         self._asked = {one for one in self._asked if not one.done()}
         self._is_stale |= most < REDIS_CLUSTER_HASH_SLOTS
         if best:
-            await self._believe(best)
+            await self._set_owners(best)
 
-    async def _believe(self, ranges: list[SlotRange]) -> None:
+    async def _set_owners(self, ranges: list[SlotRange]) -> None:
         owners: list[Server | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         for first, last, addresses in ranges:
             primary, *_ = [self._at(address) for address in addresses]
@@ -185,7 +185,8 @@ async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
         return error
     except (TypeError, ValueError, LookupError, AttributeError):
         return StoreUnavailable(
-            "A server of the Redis cluster answers with nonsense. Is it a Redis?", cause=asked.named
+            "A server of the Redis cluster does not answer as Redis does. Check the hosts in the URL.",
+            cause=asked.named,
         )
 
 

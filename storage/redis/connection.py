@@ -15,7 +15,7 @@ from domain.errors import StorageError, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
-from storage.base.paths import Schema
+from storage.base.schema import Schema
 from storage.redis.cluster import Cluster
 from storage.redis.facts import (
     OURS,
@@ -139,8 +139,7 @@ class RedisConnection:
         return reply, Durability.AOF if is_on_disk else Durability.MEMORY
 
     def counter(self, where: str, digits: bytes | None) -> int:
-        """`kept` is a counter as Redis keeps it; None is 0, and so is a damaged one, which a warning names by
-        `where`."""
+        """The counter with these digits. None is 0; so is a damaged one, which a warning names by `where`."""
         if digits is None:
             return 0
         if digits.isdigit() and len(digits) <= _COUNTER_DIGITS:

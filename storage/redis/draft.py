@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
+from storage.base.quota import SharedQuota
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import body_key
 
@@ -39,6 +40,7 @@ class RedisPublisher(Protocol):
     """What a draft needs of its store."""
 
     connection: RedisConnection
+    quota: SharedQuota
     jobs: set[asyncio.Task[Any]]
     draft_ms: int
 
@@ -46,8 +48,6 @@ class RedisPublisher(Protocol):
     def body_ms(self) -> int: ...
 
     async def take(self, tenant: str, size: int) -> None: ...
-
-    def give(self, tenant: str, size: int, published: int = 0) -> None: ...
 
     async def put_info(
         self, stored: StoredResult, size: int, body: str, segment: bytes
@@ -192,7 +192,7 @@ class RedisDraft:
     def _end(self) -> None:
         if not self._is_done:
             self._is_done = True
-            self._store.give(self._tenant, self._size, self._published)
+            self._store.quota.end_draft(self._tenant, self._size, self._published)
             self._waiting.clear()
 
 

@@ -23,7 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from domain import __version__
 from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.results import Durability
-from storage.base.paths import Schema, refusal
+from storage.base.schema import Schema, refusal
 from storage.redis.keys import SCHEMA_KEY
 
 _FIRST_WAITAOF = (7, 2)
@@ -58,7 +58,7 @@ _CODES = {*_FOR_NOW, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "CROSSSLOT", "ERR"}
 SCHEMA = 2
 """The schema of the keys and of their values."""
 
-OURS = Schema(SCHEMA, __version__)
+OURS = Schema(SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,8 @@ def _translated(error: BaseException) -> StorageError:
 async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
     """Marks a Redis without a schema with that of this version. `command` runs a command; None means that its
     key has another type. Raises StorageError."""
-    asked = ("HMGET", SCHEMA_KEY, "number", "written_by")
-    schema = await command(*asked)
+    reading = ("HMGET", SCHEMA_KEY, "number", "written_by")
+    schema = await command(*reading)
     if schema is not None and schema[0] is None:
         try:
             # Of several versions that start at the same time, one writes the number.
@@ -211,7 +211,7 @@ async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
         except StoreFull:
             # No mark, and it cannot be written: this is not the data of a newer version.
             return OURS
-        schema = await command(*asked)
+        schema = await command(*reading)
     number, written_by = schema or (None, None)
     if number is None or not number.isdigit():
         raise StoreUnavailable(f"The key {SCHEMA_KEY} is damaged. Restore it from a backup.")

@@ -23,7 +23,7 @@ from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.redis.connection import RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import LARGEST, check_count, encoded, pack_kept
+from storage.redis.records import LARGEST, check_count, encoded, pack_call
 from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
@@ -94,7 +94,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         check_count(charge.tokens)
         entry, text, size, finding = charge.entry, b"", 0, None
         if charge.call_id is not None:
-            text = pack_kept(entry, charge.fingerprint, charge.text)
+            text = pack_call(entry, charge.fingerprint, charge.text)
             size = session_rules.text_bytes(charge.text)
         elif charge.text is not None and charge.kept_as is not None:
             text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"
@@ -301,55 +301,55 @@ class RedisLedger(RedisEntries, LedgerBase):
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
             return partial(self._check_room, _TenantUsage(), most)
-        known, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
-        used = known.usage
+        tally, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
+        used = tally.usage
         if (
-            now > known.counted_at + _FRESH_SECONDS
-            or (most.max_sessions and used.sessions + known.steps >= most.max_sessions)
-            or (most.ledger_max_bytes and used.bytes + known.size >= most.ledger_max_bytes)
+            now > tally.counted_at + _FRESH_SECONDS
+            or (most.max_sessions and used.sessions + tally.steps >= most.max_sessions)
+            or (most.ledger_max_bytes and used.bytes + tally.size >= most.ledger_max_bytes)
         ):
-            used = await self._counted(tenant, known)
+            used = await self._counted(tenant, tally)
         if session_rules.surplus(used, most) or session_rules.leaving(used, most):
-            used = await self._room_made(tenant, known, most)
-        known.steps, known.size = known.steps + 1, known.size + 2 * size + _STEP_BYTES
-        return partial(self._check_room, known, most)
+            used = await self._room_made(tenant, tally, most)
+        tally.steps, tally.size = tally.steps + 1, tally.size + 2 * size + _STEP_BYTES
+        return partial(self._check_room, tally, most)
 
     def _check_room(
-        self, known: "_TenantUsage", most: TenantQuota, *, opens: bool, admitted: bool = False
+        self, tally: "_TenantUsage", most: TenantQuota, *, opens: bool, admitted: bool = False
     ) -> None:
         try:
-            session_rules.check_room(known.usage, most, opens=opens, admitted=admitted)
+            session_rules.check_room(tally.usage, most, opens=opens, admitted=admitted)
         except (TenantFull, TooManySessions) as error:
-            idle_at = known.first_use and known.first_use + self._idle_ms
+            idle_at = tally.first_use and tally.first_use + self._idle_ms
             raise session_rules.with_time(error, idle_at or None, self._clock()) from None
 
-    async def _room_made(self, tenant: str, known: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
+    async def _room_made(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
         """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones. Of the
         callers that need room, one makes it; where there is none, once a second."""
-        async with known.making:
-            used = await self._counted(tenant, known)
-            if self._clock() < known.try_at:
+        async with tally.making:
+            used = await self._counted(tenant, tally)
+            if self._clock() < tally.try_at:
                 return used
             if surplus := session_rules.surplus(used, most):
                 await self._roll_up(tenant, surplus)
-                used = await self._counted(tenant, known)
+                used = await self._counted(tenant, tally)
             if session_rules.surplus(used, most):
                 await self._leave_all(tenant, "ended", LARGEST, _BATCH)
-                used = await self._counted(tenant, known)
+                used = await self._counted(tenant, tally)
             is_full = session_rules.surplus(used, most) > 0
             if count := _BATCH if is_full else session_rules.leaving(used, most):
                 idle_since = self._clock() - self._idle_ms
                 gone, _ = await self._leave_all(tenant, "live", idle_since, count, only_empty=True)
-                left, known.first_use = await self._leave_all(tenant, "live", idle_since, count - gone)
-                used = await self._counted(tenant, known)
+                left, tally.first_use = await self._leave_all(tenant, "live", idle_since, count - gone)
+                used = await self._counted(tenant, tally)
                 if not gone + left:
-                    known.try_at = self._clock() + _PAUSE_MS
+                    tally.try_at = self._clock() + _PAUSE_MS
             return used
 
-    async def _counted(self, tenant: str, known: "_TenantUsage") -> LedgerUsage:
+    async def _counted(self, tenant: str, tally: "_TenantUsage") -> LedgerUsage:
         counts = await self._used(shards_of(tenant))
         used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
-        known.usage, known.counted_at, known.steps, known.size = used, time.monotonic(), 0, 0
+        tally.usage, tally.counted_at, tally.steps, tally.size = used, time.monotonic(), 0, 0
         return used
 
     async def _roll_up(self, tenant: str, surplus: int) -> None:

@@ -30,7 +30,7 @@ class DamagedRecord(StorageError):
     """A record in Redis is damaged, or was not written by Spillgate."""
 
 
-class Kept(msgspec.Struct, array_like=True):
+class CallRecord(msgspec.Struct, array_like=True):
     """The receipt of a named call. `text` is the text for the model."""
 
     entry: AccountingEntry
@@ -53,7 +53,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 _decode_map = _decoder(dict[str, Any])
 decode_entry = _decoder(AccountingEntry)
 decode_summed_entry = _decoder(SummedEntry)
-decode_kept = _decoder(Kept)
+decode_call = _decoder(CallRecord)
 decode_sums = _decoder(Sums)
 decode_group = _decoder(Group)
 group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
@@ -61,7 +61,7 @@ group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
 
 def seal(session: Session) -> bytes:
     """Packs a session, after a SEAL of its SHA-1. What each charge changes is kept beside it."""
-    fields = {name: value for name, value in _given_of_session(session).items() if name not in _BESIDE}
+    fields = {name: value for name, value in _set_fields_of_session(session).items() if name not in _BESIDE}
     packed = pack(fields)
     return _checksum(packed) + packed
 
@@ -101,7 +101,7 @@ def pack_entry(entry: AccountingEntry) -> bytes:
     return pack(_sparse(entry))
 
 
-def pack_kept(entry: AccountingEntry, fingerprint: str, text: str | None) -> bytes:
+def pack_call(entry: AccountingEntry, fingerprint: str, text: str | None) -> bytes:
     return pack((_sparse(entry), fingerprint, text))
 
 
@@ -111,28 +111,28 @@ def check_count(number: int) -> None:
         raise _not_storable()
 
 
-def _given(kind: type[Any]) -> Callable[[Any], dict[str, object]]:
+def _set_fields(kind: type[Any]) -> Callable[[Any], dict[str, object]]:
     """Returns a function that lists the fields of a `kind` which differ from their defaults."""
     defaults = tuple((field.name, field.default) for field in fields(kind))
     values = attrgetter(*(name for name, _ in defaults))
 
-    def given(one: object) -> dict[str, object]:
+    def differing(one: object) -> dict[str, object]:
         pairs = zip(defaults, values(one), strict=True)
         return {name: value for (name, default), value in pairs if value != default}
 
-    return given
+    return differing
 
 
 _BESIDE = {"key", "reserved_tokens", "last_used_at"}
-_given_of_session = _given(Session)
-_given_of_entry = _given(AccountingEntry)
-_given_of_details = _given(EntryDetails)
+_set_fields_of_session = _set_fields(Session)
+_set_fields_of_entry = _set_fields(AccountingEntry)
+_set_fields_of_details = _set_fields(EntryDetails)
 
 
 def _sparse(entry: AccountingEntry) -> dict[str, object]:
-    fields = _given_of_entry(entry)
+    fields = _set_fields_of_entry(entry)
     if "details" in fields:
-        fields["details"] = _given_of_details(entry.details)
+        fields["details"] = _set_fields_of_details(entry.details)
     return fields
 
 

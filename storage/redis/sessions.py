@@ -18,9 +18,9 @@ from storage.redis.connection import RedisConnection
 from storage.redis.keys import shard_of
 from storage.redis.records import (
     SEAL,
+    CallRecord,
     DamagedRecord,
-    Kept,
-    decode_kept,
+    decode_call,
     encoded,
     group_of,
     pack,
@@ -44,7 +44,7 @@ class SessionState:
     session: Session | None = None
     seal: bytes = b""
     first: bytes = b""
-    receipt: Kept | None = None
+    receipt: CallRecord | None = None
     is_damaged: bool = False
 
     @property
@@ -53,9 +53,9 @@ class SessionState:
 
 
 class Step(NamedTuple):
-    """What `change` writes: the session after the change, or None to delete it, and the records that belong
-    to the change. `text` is a receipt or the text of a finding, and takes `text_bytes` of the session's
-    bytes. `once`: keeps a finding that is there. `ends`: also deletes the findings of the session."""
+    """What `change` writes: the session after the change, None if it is unknown and stays so, and the records
+    that belong to the change. `text` is a receipt or the text of a finding, and takes `text_bytes` of the
+    session's bytes. `once`: keeps a finding that is there. `ends`: also deletes the session's findings."""
 
     session: Session | None
     entry: AccountingEntry | None = None
@@ -92,7 +92,7 @@ class Sessions:
         is_damaged = reply is None
         try:
             session = unseal(key, sealed, reserved, used_at) if sealed else None
-            receipt = decode_kept(first) if first and session else None
+            receipt = decode_call(first) if first and session else None
         except DamagedRecord:
             is_damaged = session is None
             where = shard_of(key).key("session", key.session_id)

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, decode_info, encode_info
-from storage.base.quota import Quota
+from storage.base.quota import SharedQuota
 from storage.redis.connection import RedisConnection
 from storage.redis.draft import SEGMENT, RedisDraft, unpack
 from storage.redis.keys import Shard, body_key, file_name, shard_of, shards_of
@@ -59,8 +58,7 @@ class RedisStore:
         self.retention_ms = int(retention_seconds * 1000)
         self.draft_ms = int(draft_seconds * 1000)
         self.jobs: set[asyncio.Task[Any]] = set()
-        self._quota = Quota(max_bytes, quota_of)
-        self._drafted: Counter[str] = Counter()
+        self.quota = SharedQuota(max_bytes, quota_of)
         self._all_counted_at = self._count_began = self._reused_until = float("-inf")
         self._pause = 0.0
         self._counting = asyncio.Lock()
@@ -184,7 +182,7 @@ class RedisStore:
     async def stored_bytes(self) -> int:
         if time.monotonic() >= self._reused_until:
             await self._count_all()
-        return self._quota.used
+        return self.quota.used
 
     async def _count_all(self) -> None:
         """Counts the bytes of all tenants. A count of many shards pauses for as long as it took."""
@@ -193,29 +191,29 @@ class RedisStore:
             if self._count_began >= called_at - self._pause:
                 return
             began, shards = time.monotonic(), await self.connection.shards()
-            await self._count(shards, self._quota.usage())
+            await self._count(shards, self.quota.usage())
             self._all_counted_at = time.monotonic()
             took = self._all_counted_at - began if len(shards) > _MANY else 0.0
             self._count_began, self._pause, self._reused_until = began, 2 * took, began + _REUSED * took
 
     async def usage(self) -> dict[str, int]:
         await self.stored_bytes()
-        return self._quota.usage()
+        return self.quota.usage()
 
     async def _count(self, shards: Sequence[Shard], tenants: Iterable[str]) -> None:
         """Counts the bytes of these tenants, and of those that have these shards."""
         keys = [shard.key("held") for shard in shards]
         counters = await self.connection.counts([("GET", key) for key in keys])
-        counts = Counter(self._drafted)
+        counts = self.quota.drafted()
         for shard, key, one in zip(shards, keys, counters, strict=True):
             counts[shard.tenant] += self.connection.counter(key, one)
         for tenant in {*tenants, *(shard.tenant for shard in shards)}:
-            self._quota.set(tenant, counts[tenant])
+            self.quota.set(tenant, counts[tenant])
 
     async def check(self) -> None:
         await self.connection.check()
         await self.stored_bytes()
-        self._quota.check()
+        self.quota.check()
 
     async def close(self) -> None:
         await asyncio.gather(*self.jobs, return_exceptions=True)
@@ -223,7 +221,7 @@ class RedisStore:
 
     async def take(self, tenant: str, size: int) -> None:
         """Counts bytes of a draft. Raises StoreFull, TenantFull; nothing is counted then."""
-        quota, old = self._quota, time.monotonic() - _FRESH_SECONDS
+        quota, old = self.quota, time.monotonic() - _FRESH_SECONDS
         if quota.max_bytes and self._all_counted_at < old:
             await self.stored_bytes()
         if quota.max_bytes and quota.used + size > quota.max_bytes:
@@ -234,14 +232,6 @@ class RedisStore:
                 await self._count(shards_of(tenant), [tenant])
                 self._counted_at[tenant] = time.monotonic()
         quota.take(tenant, size)
-        self._drafted[tenant] += size
-
-    def give(self, tenant: str, size: int, published: int = 0) -> None:
-        """A draft of `size` bytes has ended; `published` of them are stored now."""
-        self._drafted[tenant] -= size
-        if not self._drafted[tenant]:
-            del self._drafted[tenant]
-        self._quota.give(tenant, size - published)
 
     async def put_info(
         self, stored: StoredResult, size: int, body: str, segment: bytes, gone: str = "?"
@@ -264,14 +254,14 @@ class RedisStore:
         args = (msgspec.msgpack.encode(change), encode_info(stored), segment)
         reply, durability = await self.connection.durable("publish", keys, args)
         self.connection.note_written(shard)
-        more, kept, unused = reply
+        more, in_use, unused = reply
         if unused:
             await self._let_go("PEXPIRE", [unused], GRACE_MS)
-        is_other = bool(kept) and kept.decode() != body
-        if is_other and not await self._renew(keys[0], kept):
+        is_other = bool(in_use) and in_use.decode() != body
+        if is_other and not await self._renew(keys[0], in_use):
             # The earlier body of the same content has expired: publish with the new one.
-            return await self.put_info(stored, size, body, segment, kept.decode())
-        return kept.decode(), more, durability
+            return await self.put_info(stored, size, body, segment, in_use.decode())
+        return in_use.decode(), more, durability
 
     async def _remove(self, key: SessionKey, *what: str | int) -> int:
         """Returns how many of the removed results had not expired."""
@@ -290,11 +280,11 @@ class RedisStore:
     async def _renew(self, result: str, body: bytes) -> bool:
         """Restarts the expiry of the body of the result with the key `result`. Returns False if the body has
         expired."""
-        is_kept = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
+        has_body = bool(await self.connection.command("PEXPIRE", body_key(body.decode()), self.body_ms))
         if await self.connection.command("HGET", result, "body") != body:
             # The result was deleted at the same time: its body expires like that of any deleted result.
             await self._let_go("PEXPIRE", [body], GRACE_MS)
-        return is_kept
+        return has_body
 
     async def _let_go(self, command: str, bodies: Sequence[bytes], *args: int) -> None:
         await self.connection.commands([(command, body_key(body.decode()), *args) for body in bodies])

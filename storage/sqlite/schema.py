@@ -9,7 +9,8 @@ from pathlib import Path
 
 from domain import __version__
 from domain.errors import ConfigError
-from storage.base.paths import Schema, make_directories, refusal, take_lock
+from storage.base.paths import make_directories, take_lock
+from storage.base.schema import Schema, refusal
 from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.hours import sum_up_new
 from storage.sqlite.reserve import Reserve
@@ -117,7 +118,6 @@ CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
 _COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
 _MIGRATIONS = {
-    6: "CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);",
     7: "DROP TRIGGER added; CREATE TABLE summed (one INTEGER);",
     8: f"""
 DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABLE summed;

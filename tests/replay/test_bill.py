@@ -13,7 +13,7 @@ from replay.bill import Money, Offer, Shown, bill, counted
 from replay.figures import Figures, Outcomes, PolicyFigures
 from replay.prices import prices_of
 from replay.reports.summary import Summary
-from replay.runs import Notes, Result, Run, Said, Turn, Usage
+from replay.runs import Input, Notes, Result, Run, Turn, Usage
 from tests.replay import made_runs
 from tests.replay.replaying import report
 from tests.replay.transcripts import claude_code, openai_lines
@@ -36,7 +36,7 @@ def run(*steps: Any) -> Run:
     return Run("messages", steps=list(steps))
 
 
-TWO_TURNS = run(Said(words(100)), Turn(words(10)), Result("c", "read", words(1000)), Turn(words(20)))
+TWO_TURNS = run(Input(words(100)), Turn(words(10)), Result("c", "read", words(1000)), Turn(words(20)))
 """Requests: 100 tokens written; then 10 + 1,000 written and 100 read."""
 
 
@@ -72,7 +72,7 @@ def test_a_question_is_one_more_turn_with_its_answer() -> None:
 
 
 def test_results_that_are_cleared_make_what_follows_written_again() -> None:
-    steps = [Said(words(100))]
+    steps = [Input(words(100))]
     for _ in range(3):
         steps += [Turn(""), Result("c", "read", words(50))]  # type: ignore[list-item]
     one = run(*steps, Turn(""))
@@ -83,7 +83,9 @@ def test_results_that_are_cleared_make_what_follows_written_again() -> None:
 
 def test_billed_input_tells_the_prefix_and_billed_output_stands() -> None:
     first = Turn(words(10), usage=Usage(0, 1100, 0, 300), model="claude-sonnet-4-6")
-    one = run(Said(words(100)), first, Result("c", "read", words(10)), Turn("", usage=Usage(0, 20, 1100, 50)))
+    one = run(
+        Input(words(100)), first, Result("c", "read", words(10)), Turn("", usage=Usage(0, 20, 1100, 50))
+    )
     found = counted(one, Words(), None)
     assert found.prefix == 1000
     assert found.output == [0, 300, 0, 50]
@@ -92,7 +94,7 @@ def test_billed_input_tells_the_prefix_and_billed_output_stands() -> None:
 
 def test_a_provider_that_reads_nothing_from_a_cache_is_billed_so() -> None:
     turns = [Turn("", usage=Usage(100, 0, 0, 0)), Turn("", usage=Usage(150, 0, 0, 0))]
-    one = run(Said(words(100)), turns[0], Said(words(50)), turns[1])
+    one = run(Input(words(100)), turns[0], Input(words(50)), turns[1])
     assert relative(one, []) == 100 + 150
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.runs import Notes, Result, Run, Said, Turn
+from replay.runs import Input, Notes, Result, Run, Turn
 from replay.sources import found_files, runs_of
 from tests.replay import transcripts
 from tests.replay.replaying import report
@@ -30,7 +30,7 @@ def test_a_session_is_read_as_its_client_wrote_it(name: str, write: Write, tmp_p
     results = list(run.results)
     assert [result.text for result in results] == [transcripts.LISTING, "opened"]
     assert len({result.tool for result in results} - {"list", "open"}) <= 1
-    kinds = [type(step) for step in run.steps if not isinstance(step, Said)]
+    kinds = [type(step) for step in run.steps if not isinstance(step, Input)]
     assert kinds[:4] == [Turn, Result, Turn, Result]
     assert any(
         transcripts.USED in str(call.arguments) + turn.text for turn in run.turns for call in turn.calls

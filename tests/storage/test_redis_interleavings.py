@@ -30,7 +30,7 @@ from storage.redis.connection import RedisConnection, script_source
 from storage.redis.facts import ServerFacts
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.ledger import RedisLedger
-from storage.redis.records import decode_kept, unseal
+from storage.redis.records import decode_call, unseal
 from storage.redis.server import Server
 from storage.redis.store import GRACE_MS, RedisStore
 from storage.redis.url import parse_redis_url
@@ -157,7 +157,7 @@ def check_bytes(server: "Redis", shard: Shard) -> dict[str, str]:
     size = sum(map(len, kept.values()))
     if found:
         session = unseal(KEY, found[b"s"], found[b"r"], found[b"u"])
-        texts = [decode_kept(text).text for name, text in found.items() if b":" in name]
+        texts = [decode_call(text).text for name, text in found.items() if b":" in name]
         size += session_rules.session_usage(session).bytes + sum(map(session_rules.text_bytes, texts))
         assert all(name.startswith(b"%d:" % session.epoch) for name in kept)
     assert int(server.hget(shard.key("sizes"), KEY.session_id) or 0) == size
@@ -183,8 +183,8 @@ async def walk_ledger(
             done(act.on(ledger))
         clock.advance(later)
         answers = [done(act.on(ledger)) for act in acts]
-        kept = ledger._kept(KEY)
-        return answers, done(state_of(ledger, dict(kept.findings) if kept else {}))
+        record = ledger._sessions.get(KEY)
+        return answers, done(state_of(ledger, dict(record.findings) if record else {}))
 
     for orders in walked(seed):
         server.flushdb()
@@ -317,7 +317,7 @@ async def walk_store(
             one.is_lost |= one.act.name == "read" and one.outcome in (None, *BODIES)
         try:
             check_results(server, shard_of(KEY), is_whole=not faulty)
-            assert not any(port._drafted for port in ports)
+            assert not any(port.quota.drafted() for port in ports)
             assert is_linear([*calls, *again], end, await shown(ports[0]))
         except AssertionError as error:
             raise AssertionError("\n".join([*map(str, [*made, *calls]), *explorer.log])) from error
@@ -382,7 +382,7 @@ def handles_charged(server: "Redis", shard: Shard) -> set[str]:
     """Those of the receipts of the life that goes on."""
     found = server.hgetall(shard.key("session", DEFAULT_SESSION))
     session = unseal(SERVED, found[b"s"], found[b"r"], found[b"u"])
-    receipts = [decode_kept(text) for name, text in found.items() if name.startswith(b"%d:" % session.epoch)]
+    receipts = [decode_call(text) for name, text in found.items() if name.startswith(b"%d:" % session.epoch)]
     assert session.reserved_tokens == sum(one.entry.tokens_out for one in receipts)
     return {str(one.entry.details.tool_output_handle) for one in receipts}
 

@@ -98,15 +98,12 @@ async def test_a_database_of_another_schema_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("number", [6, 7])
 async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_sums_them_up(
-    tmp_path: Path, number: int
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(LEDGER_7.read_text())
-        if number == 6:
-            connection.executescript("DROP TABLE written_by; PRAGMA user_version = 6")
         tenant, before = connection.execute("SELECT tenant, count(*) FROM entries").fetchone()
     connection.close()
     ledger = await opened_ledger(f"sqlite://{path}")

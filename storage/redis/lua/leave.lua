@@ -29,12 +29,7 @@ for place, one in ipairs(leaving) do
   if place > most then
     break
   end
-  local name = one[1]
-  -- First, because a full server refuses a script only at its first write, and allows UNLINK.
-  redis.call('UNLINK', ARGV[1] .. 'session:' .. name, ARGV[1] .. 'findings:' .. name)
-  redis.call('ZREM', list, name)
-  gone, bytes = gone + 1, bytes + number_of(redis.pcall('HGET', sizes, name))
-  redis.pcall('HDEL', sizes, name)
+  gone, bytes = gone + 1, bytes + delete_session(ARGV[1], list, sizes, one[1])
 end
 if bytes > 0 then
   add_to(state, 'bytes', -bytes)

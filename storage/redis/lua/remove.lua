@@ -4,9 +4,9 @@
 -- ARGV [1] prefix of the shard  [2..] `one`, session, file | `session`, session, epoch | `due`, now (ms), batch size
 -- Returns for each its last use ('0' if it had expired in Redis) and the key of its body.
 
-local said = redis.call('GET', KEYS[3])
-if said then
-  return cmsgpack.unpack(said)
+local reply = redis.call('GET', KEYS[3])
+if reply then
+  return cmsgpack.unpack(reply)
 end
 local removed = {}
 

@@ -8,8 +8,7 @@ for _, item in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', ARGV[1]))
   if bytes >= tonumber(ARGV[2]) then
     break
   end
-  redis.call('XDEL', KEYS[2], item[1])
-  gone, bytes = gone + 1, bytes + 2 * #item[2][2]
+  gone, bytes = gone + 1, bytes + delete_entry(KEYS[2], item)
   rolled = math.max(rolled, number_of(item[2][4]))
 end
 if bytes > 0 then

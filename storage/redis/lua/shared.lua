@@ -1,8 +1,8 @@
--- Counters. Every other script begins with these functions.
+-- Counters, and what is deleted. Every other script begins with these functions.
 
--- `kept` is a reply. Returns 0 for what is not there or damaged.
-local function number_of(kept)
-  return type(kept) == 'string' and tonumber(string.match(kept, '^%d+$')) or 0
+-- `reply` is that of a counter. Returns 0 for what is not there or damaged.
+local function number_of(reply)
+  return type(reply) == 'string' and tonumber(string.match(reply, '^%d+$')) or 0
 end
 
 -- Deletes a key that is no hash.
@@ -18,12 +18,28 @@ local function add_to(key, field, amount)
   redis.call('HSET', key, field, math.max(0, number_of(redis.call('HGET', key, field)) + amount))
 end
 
+-- Deletes a session, its findings and its name in a list. Returns the bytes that it counted for.
+-- First the keys, because a full server refuses a script only at its first write, and allows UNLINK.
+local function delete_session(shard, list, sizes, name)
+  redis.call('UNLINK', shard .. 'session:' .. name, shard .. 'findings:' .. name)
+  redis.call('ZREM', list, name)
+  local bytes = number_of(redis.pcall('HGET', sizes, name))
+  redis.pcall('HDEL', sizes, name)
+  return bytes
+end
+
+-- Deletes an entry, a reply of XRANGE. Returns the bytes that it counted for.
+local function delete_entry(entries, item)
+  redis.call('XDEL', entries, item[1])
+  return 2 * #item[2][2]
+end
+
 -- Adds to `held`, after `due` was changed. A counter that is damaged or missing is counted again from `due`; it is
 -- deleted with the last result.
 local function add_to_held(held, due, amount)
-  local kept = redis.pcall('GET', held)
-  local total = number_of(kept) + amount
-  if number_of(kept) == 0 and kept ~= '0' then
+  local counter = redis.pcall('GET', held)
+  local total = number_of(counter) + amount
+  if number_of(counter) == 0 and counter ~= '0' then
     total = 0
     for _, member in ipairs(redis.call('ZRANGE', due, 0, -1)) do
       total = total + (string.match(member, ' (%d+) ') or 0)

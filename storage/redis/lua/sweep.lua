@@ -11,10 +11,7 @@ local idle, oldest, batch = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[
 local sessions, gone, bytes = 0, 0, 0
 
 local function delete(name, list)
-  redis.call('UNLINK', ARGV[1] .. 'session:' .. name, ARGV[1] .. 'findings:' .. name)
-  redis.call('ZREM', list, name)
-  sessions, bytes = sessions + 1, bytes + number_of(redis.pcall('HGET', sizes, name))
-  redis.pcall('HDEL', sizes, name)
+  sessions, bytes = sessions + 1, bytes + delete_session(ARGV[1], list, sizes, name)
 end
 
 redis.call('ZREMRANGEBYSCORE', handles, '-inf', oldest)
@@ -32,8 +29,7 @@ local items, at = redis.call('XRANGE', entries, ARGV[6], '+', 'COUNT', batch), 0
 for _, item in ipairs(items) do
   at = tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53
   if at <= oldest then
-    redis.call('XDEL', entries, item[1])
-    gone, bytes = gone + 1, bytes + 2 * #item[2][2]
+    gone, bytes = gone + 1, bytes + delete_entry(entries, item)
   end
 end
 local begin = gone == 0 and at > tonumber(ARGV[7]) and '(' .. items[#items][1] or ARGV[6]
