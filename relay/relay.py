@@ -28,7 +28,6 @@ from command.client import (
 )
 from domain.doors import TOOL_NAMES
 from domain.references import UNRESOLVED, may_refer, references_in
-from relay.backend import GoverningService
 from relay.messages import (
     NOT_JSON,
     Buffer,
@@ -42,6 +41,7 @@ from relay.messages import (
     written,
 )
 from relay.offering import RELISTED_SECONDS, Offering
+from relay.service import GoverningService
 from relay.streams import to_stderr
 
 PICTURE_BYTES = 8 << 20
@@ -156,10 +156,10 @@ class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
     def __init__(
-        self, backend: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
+        self, service: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
     ) -> None:
         """`say` gets a line about each result that could not be stored."""
-        self._backend = backend
+        self._service = service
         self._offering = offering
         self.session = session
         self._say = say
@@ -239,7 +239,7 @@ class ResultReplacer:
         return self._answered(again, content)
 
     def _answered(self, fields: dict[str, Any], content: TextBody) -> str | None:
-        answer = self._backend.request(result_request(fields, content, content.size))
+        answer = self._service.request(result_request(fields, content, content.size))
         self.has_stored |= answer.names_handle
         return answer.replacement()
 
@@ -248,15 +248,15 @@ class Relay:
     """One conversation. `from_client` and `from_server` may be called from different threads."""
 
     def __init__(
-        self, backend: GoverningService, reply: Callable[[Buffer], None], offering: Offering
+        self, service: GoverningService, reply: Callable[[Buffer], None], offering: Offering
     ) -> None:
         """`reply` sends a message to the client that the server did not send."""
-        self._backend = backend
+        self._service = service
         self._reply = reply
         self._offering = offering
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._replacer = ResultReplacer(backend, session, offering, self._say)
+        self._replacer = ResultReplacer(service, session, offering, self._say)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | AwaitedCall] = {}
@@ -320,7 +320,7 @@ class Relay:
         if not references_in(given):
             return None
         try:
-            arguments, refusal = resolved(self._backend.request, self._replacer.session, call.tool, given)
+            arguments, refusal = resolved(self._service.request, self._replacer.session, call.tool, given)
         except ServiceError as error:
             self._say(f"{error} {call.tool!a} did not run.")
             arguments, refusal = None, UNRESOLVED
@@ -495,7 +495,7 @@ class Relay:
         many clients ask for tools only once."""
         message = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         try:
-            tools: list[dict[str, Any]] = self._backend.request(
+            tools: list[dict[str, Any]] = self._service.request(
                 ServiceRequest("POST", "/mcp", message)
             ).json()["result"]["tools"]
             self._offering.is_missing = False
@@ -531,7 +531,7 @@ class Relay:
                 "arguments": arguments,
             }
             body = written(members).encode()
-            return self._backend.request(
+            return self._service.request(
                 ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
             ).text()
         except ServiceError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from command.client import TOOL_SECONDS, ServiceError, ServiceRequest
 from domain.doors import NAMED_BY
-from relay.backend import GoverningService
+from relay.service import GoverningService
 from relay.streams import Output, lines, read_from, to_stderr
 
 KEEP_SECONDS = 600.0
