@@ -14,7 +14,8 @@ from app.api import openapi, problems
 from app.api.routing import RouteTable, Traits
 from app.edge.access import Access, RequestRates
 from app.edge.credentials import Credentials, open_credentials
-from app.edge.request_body import BodyGate, ReadAhead
+from app.edge.read_ahead import ReadAhead
+from app.edge.request_body import BodyGate
 from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
 from app.operations.policy_reload import follow_policies
