@@ -34,16 +34,9 @@ from command.commands import SETTING_UP
 from command.user_service import state_folder
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import (
-    CLIENTS,
-    HookAnswer,
-    HookCall,
-    PendingCall,
-    ended_session,
-    in_shell,
-    project_in,
-    text_in,
-)
+from domain.hooks import CLIENTS
+from domain.hooks.call import HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
+from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
 PATIENCE_MS = 1000

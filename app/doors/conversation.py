@@ -25,7 +25,7 @@ from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import MAX_NAME, HookCall
+from domain.hooks.call import MAX_NAME, HookCall
 
 DIGEST_CHARS = 24
 """Characters of the id of a call that is named by a digest."""

@@ -18,7 +18,8 @@ from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question
 from domain.handles import SessionKey, parse_handle
-from domain.hooks import MAX_NAME, text_in
+from domain.hooks.call import MAX_NAME
+from domain.hooks.texts import text_in
 from domain.ports import Call
 
 SESSION = "headroom"

@@ -12,7 +12,7 @@ import msgspec
 
 from app.edge.json_body import DROPPED, Edit, Path, as_json
 from domain.doors import TOOL_NAMES, Door
-from domain.hooks import OWN_TOOL
+from domain.hooks.call import OWN_TOOL
 
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 _LEFT_OUT = "…"

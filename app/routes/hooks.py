@@ -22,7 +22,9 @@ from domain.budget import Session
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import CLIENTS, HookCall, PendingCall, ended_session, in_shell, project_in, text_in
+from domain.hooks import CLIENTS
+from domain.hooks.call import HookCall, PendingCall, ended_session, in_shell, project_in
+from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
