@@ -16,7 +16,18 @@ from urllib.parse import urljoin, urlsplit
 from command.client import why
 from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, address_of, read_body
 from domain.errors import ConfigError
-from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
+from relay.messages import (
+    INTERNAL_ERROR,
+    NOT_JSON,
+    Buffer,
+    Id,
+    Json,
+    failure,
+    id_of,
+    method_of,
+    on_one_line,
+    parse,
+)
 from relay.routing_headers import VERSION, RoutingHeaders
 from relay.streams import SIGNAL_SECONDS, FromClient, FromServer, Output, lines, read_from
 
@@ -31,7 +42,6 @@ _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-INTERNAL_ERROR = -32603
 _HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
 

@@ -12,13 +12,12 @@ from contextlib import suppress
 from hashlib import sha256
 
 from domain.doors import MCP_CLIENTS, McpClient
-from relay.messages import Json
+from relay.messages import Json, client_info
 
 RELISTED_SECONDS = 0.5
 """The first result that is stored waits so long for the client to ask for the tools again: they are then in
 the model's next request."""
 
-_CLIENT = "io.modelcontextprotocol/clientInfo"
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_PREFIX = 100
 _AGAIN_SECONDS = 0.02
@@ -48,10 +47,9 @@ class Offering:
 
     def note_client(self, message: Json) -> None:
         """Reads who asks, from a request of either era."""
-        named = message.inner("params", "_meta", _CLIENT)
-        info = named or message.inner("params", "clientInfo")
+        info = client_info(message)
         if isinstance(info, dict):
-            self._is_stateless = named is not None
+            self._is_stateless = message.inner("params", "clientInfo") is None
             self._client = MCP_CLIENTS.get(str(info.get("name")))
 
     @property

@@ -26,13 +26,15 @@ from command.client import (
     session_in,
     shown_unstored,
 )
-from domain.doors import TOOL_NAMES
+from domain.doors import MCP_META, TOOL_NAMES
 from domain.references import UNRESOLVED, may_refer, references_in
 from relay.messages import (
+    INVALID_REQUEST,
     NOT_JSON,
     Buffer,
     Id,
     Json,
+    client_info,
     failure,
     id_of,
     is_batch,
@@ -54,7 +56,6 @@ SMALL_BYTES = 4096
 MOST_NAME = 256
 """Characters of a tool's name and of the id of a call that the service takes."""
 
-INVALID_REQUEST = -32600
 NO_TOOLS = "The model has no tools for stored results."
 
 _PICTURES = ("image", "audio")
@@ -63,12 +64,11 @@ _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 """Claude Code would put a larger result into a file before the relay's message could say what to do."""
 
 _CALL_ID = "claudecode/toolUseId"
-_VERSION = "io.modelcontextprotocol/protocolVersion"
-_SERVER = "io.modelcontextprotocol/serverInfo"
-_CLIENT = "io.modelcontextprotocol/clientInfo"
+_VERSION = f"{MCP_META}protocolVersion"
+_SERVER = f"{MCP_META}serverInfo"
 _LISTENS = "toolsListChanged"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+_SUBSCRIPTION = f"{MCP_META}subscriptionId"
 _MOST_AWAITED = 10_000
 _MOST_NAMESPACE = 128
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -292,8 +292,7 @@ class Relay:
         be known when the response comes."""
         method, request = method_of(message), id_of(message)
         if method is not None and request is not None:
-            client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
-            self._replacer.client = _name_in(client) or self._replacer.client
+            self._replacer.client = _name_in(client_info(message)) or self._replacer.client
             if method == "tools/call":
                 return self._called(message, request)
         return None if self._passes_on(message, method, request) else ""

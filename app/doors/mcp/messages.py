@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from app.edge.json_body import decoded
-from domain.doors import NAMED_BY
+from domain.doors import MCP_META, NAMED_BY
 from domain.errors import BadRequest
 
 STATELESS = "2026-07-28"
@@ -24,9 +24,7 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")
 MOST_ID = 1 << 53
 """The largest id that is a number: the JSON of many programs holds no larger one."""
 
-META = "io.modelcontextprotocol/"
-
-_VERSION_FIELD = f"params._meta['{META}protocolVersion']"
+_VERSION_FIELD = f"params._meta['{MCP_META}protocolVersion']"
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=")
 
@@ -126,7 +124,7 @@ def is_stateless(message: Any) -> bool:
     """True for a request that names its version itself."""
     params = message.get("params") if isinstance(message, dict) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and f"{META}protocolVersion" in meta
+    return isinstance(meta, dict) and f"{MCP_META}protocolVersion" in meta
 
 
 def check_version(call: RpcCall, headers: Headers) -> None:
@@ -138,7 +136,7 @@ def check_version(call: RpcCall, headers: Headers) -> None:
         if call.method != "initialize" and (unknown := [one for one in versions if one not in HANDSHAKE]):
             raise _unsupported(unknown[0])
         return
-    version = call.params["_meta"][f"{META}protocolVersion"]
+    version = call.params["_meta"][f"{MCP_META}protocolVersion"]
     if versions != [version]:
         raise _mismatch("MCP-Protocol-Version", _VERSION_FIELD)
     if version != STATELESS:

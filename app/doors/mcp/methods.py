@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from app import __version__
-from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Code, Params, RpcCall, RpcError
+from app.doors.mcp.messages import HANDSHAKE, STATELESS, Code, Params, RpcCall, RpcError
 from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
+from domain.doors import MCP_META
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in, split_handles
 
@@ -52,7 +53,7 @@ class Methods:
             raise RpcError(Code.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
         result = await self._traced(table[call.method], call)
         if call.is_stateless:
-            result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": _SERVER}}
+            result |= {"resultType": "complete", "_meta": {f"{MCP_META}serverInfo": _SERVER}}
             if call.method != "tools/call":
                 result |= {"ttlMs": 0, "cacheScope": "private"}
         return result
