@@ -18,8 +18,8 @@ from app.edge.read_ahead import ReadAhead
 from app.edge.request_body import BodyGate
 from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
+from app.operations.once_a_minute import OnceAMinute
 from app.operations.policy_reload import follow_policies
-from app.operations.refusals import Repeats
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
@@ -106,7 +106,7 @@ class SpillgateApp(FastAPI):
         self.state.keys = keys = open_credentials(settings)
         self.state.rates = RequestRates(lambda tenant: self.state.runtime.quota_of(tenant))
         self._routes = routes = RouteTable(self)
-        self._repeats = Repeats()
+        self._logged = OnceAMinute()
         self._access = Access(
             self._inside,
             settings=settings,
@@ -151,7 +151,7 @@ class SpillgateApp(FastAPI):
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code, carries_result=self._routes.traits(method, path).carries_results)
-        log_refused(error, method, route, self._repeats)
+        log_refused(error, method, route, self._logged)
         if code in NOT_KEPT:
             runtime.readiness.invalidate()
 
