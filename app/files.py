@@ -4,7 +4,6 @@ import errno
 import fcntl
 import logging
 import os
-import select
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -112,14 +111,3 @@ def only_writer(path: Path) -> Iterator[None]:
             held.callback(os.close, directory)
             fcntl.flock(directory, fcntl.LOCK_EX)
         yield
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Waits while the reader of a pipe does not read: call it in a thread. Raises OSError."""
-    left = memoryview(data)
-    while left:
-        try:
-            left = left[os.write(descriptor, left) :]
-        except BlockingIOError:
-            # Another process has set the terminal or the pipe that it shares with this one to non-blocking.
-            select.select([], [descriptor], [])

@@ -31,6 +31,7 @@ from command.client import (
     shown_unstored,
 )
 from command.commands import SETTING_UP
+from command.descriptors import write_all
 from command.user_service import state_folder
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
@@ -103,10 +104,8 @@ def _write(answer: HookAnswer) -> None:
     if sys.stdout is None:  # It was closed. A connection may have had its number.
         return
     # ASCII: a lone surrogate in what stays of the result must not fail here.
-    left = memoryview(json.dumps(answer).encode() + b"\n")
     with suppress(OSError):
-        while left:
-            left = left[os.write(1, left) :]
+        write_all(1, json.dumps(answer).encode() + b"\n")
 
 
 def _mistyped(word: str) -> int:

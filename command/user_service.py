@@ -6,7 +6,6 @@ takes the place of an older one; an older one uses the newer one.
 """
 
 import errno
-import fcntl
 import os
 import re
 import signal
@@ -15,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from command.descriptors import try_lock
 from command.http1 import FAILURES, Address, Connections, HttpRequest
 from domain import __version__
 from domain.errors import ConfigError
@@ -101,7 +101,7 @@ def stop(seconds: float = STOP_SECONDS) -> bool:
         return False
     deadline, was_running = time.monotonic() + seconds, False
     try:
-        while not _locked(lock):
+        while not try_lock(lock):
             if time.monotonic() > deadline:
                 raise StartFailed(f"The service with the process id {process} does not end.")
             if not was_running:
@@ -120,7 +120,7 @@ def is_running() -> bool:
     if lock is None:
         return False
     try:
-        return not _locked(lock)
+        return not try_lock(lock)
     finally:
         os.close(lock)
 
@@ -173,14 +173,6 @@ def _opened_lock(flags: int) -> int | None:
         return None
 
 
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _spawned(wanted: Address) -> "Popen[bytes] | None":
     """A service that runs on when this process ends. None if another process has the lock, and so serves the
     store. Raises StartFailed."""
@@ -191,7 +183,7 @@ def _spawned(wanted: Address) -> "Popen[bytes] | None":
         os.makedirs(folder, mode=0o700, exist_ok=True)
         # The service inherits the lock, and so holds it as long as it runs.
         lock = os.open(_path("lock"), _LOCK, 0o600)
-        if not _locked(lock):
+        if not try_lock(lock):
             return None
         os.truncate(lock, 0)
         log = _opened_log()

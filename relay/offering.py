@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from hashlib import sha256
 
+from command.descriptors import try_lock
 from domain.doors import MCP_CLIENTS, McpClient
 from relay.messages import Json, client_info
 
@@ -96,13 +97,15 @@ class Offering:
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             lock = os.open(self._path, _LOCK, 0o600)
+            is_locked = try_lock(lock)
+            if not is_locked:
+                time.sleep(_AGAIN_SECONDS)
+                is_locked = try_lock(lock)
         except OSError:
             return True
-        if not _locked(lock):
-            time.sleep(_AGAIN_SECONDS)
-            if not _locked(lock):
-                os.close(lock)
-                return False
+        if not is_locked:
+            os.close(lock)
+            return False
         os.truncate(lock, 0)
         os.write(lock, self._own_prefix.encode())
         self._lock = lock
@@ -112,14 +115,6 @@ class Offering:
         if self._lock is not None:
             with suppress(OSError):
                 os.unlink(self._path)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _is_locked(lock: int) -> bool:

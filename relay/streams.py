@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from command.descriptors import write_all
+
 Buffer = bytes | bytearray | memoryview
 FromClient = Callable[[Buffer], Buffer | None]
 FromServer = Callable[[Buffer], Buffer]
@@ -43,12 +45,7 @@ class Output:
     def write(self, message: Buffer) -> None:
         """Raises OSError, for example if the reader is gone."""
         with self._lock:
-            left = memoryview(message)
-            while left:
-                try:
-                    left = left[os.write(self._fd, left) :]
-                except BlockingIOError:
-                    select.select([], [self._fd], [])
+            write_all(self._fd, message)
             if self._after_first is not None:
                 self._after_first()
                 self._after_first = None

@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from app.files import write_all
 from app.operations.once_a_minute import OnceAMinute
+from command.descriptors import write_all
 from domain.errors import ConfigError
 
 STANDARD_OUTPUT = "-"

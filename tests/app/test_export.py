@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app import files
 from app.operations import export, line_writer
 from app.operations.line_writer import LineWriter
 from app.settings import load_settings
+from command.descriptors import write_all
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.faults.service_process import SERVE, Service
@@ -214,7 +214,7 @@ async def test_a_line_after_a_torn_one_begins_on_its_own(
 
     def fill_disk(descriptor: int, data: bytes) -> None:
         os.write(descriptor, data[:10])
-        monkeypatch.setattr(line_writer, "write_all", files.write_all)
+        monkeypatch.setattr(line_writer, "write_all", write_all)
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(line_writer, "write_all", fill_disk)
