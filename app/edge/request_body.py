@@ -254,6 +254,12 @@ async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) 
     return await _unless(stopping.wait(), late, work)
 
 
+async def cancel_on_end(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the client disconnects, or if the service cannot wait for it any longer.
+    Raises ClientDisconnected, Draining."""
+    return await cancel_on_disconnect(request, cancel_on_stop(request.app.state.stopping, work))
+
+
 async def _unless(event: Coroutine[Any, Any, object], error: Exception, work: Coroutine[Any, Any, T]) -> T:
     """Runs `work`. If the event comes first, cancels it and raises the error."""
     working, watching = asyncio.ensure_future(work), asyncio.ensure_future(event)
