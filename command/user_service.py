@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from command.descriptors import try_lock
 from command.http1 import FAILURES, Address, Connections, HttpRequest
-from domain import __version__
+from domain import LOOPBACK_NAMES, __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ MAX_LOG_BYTES = 1 << 20
 _POLL_SECONDS = 0.02
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
 """Settings of an operator's service. This one exports nothing."""
 
@@ -214,14 +213,14 @@ def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
 
     inherited = {name: value for name, value in os.environ.items() if name not in _OPERATORS_OWN}
     command = [sys.executable, "-P", "-m", "app.cli.main", "serve", "--until-idle", str(IDLE_SECONDS)]
-    if wanted.host in _LOOPBACK and not wanted.path and not wanted.is_tls:
+    if wanted.is_loopback and not wanted.is_tls:
         command += ["--also-on", f"{wanted.host}:{wanted.port}"]
     process = subprocess.Popen(  # noqa: S603
         command,
         env={
             "SPILLGATE_LOG_LEVEL": "warning",
             # As without a socket: a web page must not reach the service by a name of its own.
-            "SPILLGATE_ALLOWED_HOSTS": ",".join(_LOOPBACK),
+            "SPILLGATE_ALLOWED_HOSTS": ",".join(LOOPBACK_NAMES),
             **inherited,
             "SPILLGATE_UDS": socket_address().path,
         },
