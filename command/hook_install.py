@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from command import user_service
 from command.client import service_address
+from command.commands import SETTING_UP
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from command.http1 import address_of
@@ -83,7 +84,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "action",
-        choices=("install", "uninstall", "status"),
+        choices=SETTING_UP,
         help="add to, remove from or find in its settings",
     )
     parser.add_argument("client", help=f"one of {', '.join(PLANS)}")

@@ -38,9 +38,8 @@ _WHERE = (
 def main(arguments: Sequence[str]) -> int:
     """The first argument is the command."""
     name = arguments[0]
-    about = COMMANDS[name].help
     parser = argparse.ArgumentParser(
-        prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.", epilog=_WHERE
+        prog=f"spillgate {name}", description=COMMANDS[name].description, epilog=_WHERE
     )
     _add_arguments(name, parser)
     options = parser.parse_args(arguments[1:])

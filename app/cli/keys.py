@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.cli.tables import table
 from app.edge.api_keys import (
     NAME,
     NAME_RULE,
@@ -21,6 +20,7 @@ from app.edge.api_keys import (
 )
 from app.files import only_writer, read_text
 from command.files import replace_text
+from command.tables import table
 from domain.errors import ConfigError
 from domain.handles import is_tenant
 
@@ -151,7 +151,7 @@ def _table(lines: list[str]) -> str:
             expires = f"{datetime.fromtimestamp(key.expires, UTC):%Y-%m-%d %H:%M}"
             expires += " (expired)" if key.has_expired(now) else ""
         rows.append((str(number), key.tenant, key.role, key.name, key.digest[:SHOWN_DIGITS], expires))
-    return table(rows, ("line", "tenant", "role", "name", "digest", "expires"))
+    return table(rows, ("line", "tenant", "role", "name", "digest", "expires"), indent="  ")
 
 
 def _write_out(path: Path, token: str) -> None:
