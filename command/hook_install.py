@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     if not changes:
         print(f"Nothing to change: {client} is {'set up' if options.action == 'install' else 'not set up'}.")
     elif options.action == "install" and not options.dry_run:
-        print(_said(client, setup))
+        print(_after_install(client, setup))
     return 0
 
 
@@ -137,7 +137,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _said(client: str, setup: Setup) -> str:
+def _after_install(client: str, setup: Setup) -> str:
     asking = (
         "The model asks about a stored result with `spillgate ask`: an MCP client cannot use a Unix socket."
     )

@@ -315,11 +315,11 @@ class Relay:
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
             return None
-        given = json.loads(call.arguments)
-        if not references_in(given):
+        original = json.loads(call.arguments)
+        if not references_in(original):
             return None
         try:
-            arguments, refusal = resolved(self._service.request, self._replacer.session, call.tool, given)
+            arguments, refusal = resolved(self._service.request, self._replacer.session, call.tool, original)
         except ServiceError as error:
             self._say(f"{error} {call.tool!a} did not run.")
             arguments, refusal = None, UNRESOLVED

@@ -189,8 +189,8 @@ def _gemini_calls(message: Message) -> Iterator[MessageCall]:
 def _gemini_results(message: Message) -> Iterator[MessageResult]:
     """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
-        found = result.get("response")
-        response = found if isinstance(found, dict) else {}
+        member = result.get("response")
+        response = member if isinstance(member, dict) else {}
         path: Path = ("parts", number, name, "response")
         key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
         place = (

@@ -178,11 +178,11 @@ def _by_name(key_set: list[dict[str, Any]]) -> dict[tuple[str, str], PyJWK]:
 def _signing_keys(one: dict[str, Any]) -> Iterator[tuple[str, str, PyJWK]]:
     """Id, algorithm and key, for each algorithm that may be used with it. Nothing for a key that is not for
     signatures, is private, or is of an unknown type or an unusual size."""
-    kid, kind, said = one.get("kid", ""), one.get("kty"), one.get("alg")
+    kid, kind, own_algorithm = one.get("kid", ""), one.get("kty"), one.get("alg")
     if not isinstance(kid, str) or not isinstance(kind, str) or one.get("use", "sig") != "sig" or "d" in one:
         return
     for algorithm in ALGORITHMS.get(kind, ()):
-        if said not in (None, algorithm):
+        if own_algorithm not in (None, algorithm):
             continue
         try:
             key = PyJWK(one, algorithm)

@@ -308,11 +308,11 @@ def further_listener(address: str | None) -> Iterator[list[socket.socket]]:
     """None where another program listens."""
     host, _, port = (address or "").rpartition(":")
     try:
-        found = [_tcp_socket(host, int(port))] if host else []
+        sockets = [_tcp_socket(host, int(port))] if host else []
     except ConfigError:
-        found = []
+        sockets = []
     with contextlib.ExitStack() as opened:
-        yield [opened.enter_context(contextlib.closing(sock)) for sock in found]
+        yield [opened.enter_context(contextlib.closing(sock)) for sock in sockets]
 
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:

@@ -106,11 +106,13 @@ class Readiness:
         many tenants. Raises StorageError."""
         began = monotonic()
         if began >= self._uses_until:
-            stored, kept = await self._store.usage(), await self._ledger.usage()
+            stored, ledger = await self._store.usage(), await self._ledger.usage()
             spent, quota_of = self._spent(), self._quota_of
             self._uses = [
-                TenantUse(one, quota_of(one), stored.get(one, 0), kept.get(one, _UNUSED), spent.get(one, 0.0))
-                for one in sorted({*stored, *kept, *spent})
+                TenantUse(
+                    one, quota_of(one), stored.get(one, 0), ledger.get(one, _UNUSED), spent.get(one, 0.0)
+                )
+                for one in sorted({*stored, *ledger, *spent})
             ]
             self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began

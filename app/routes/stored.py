@@ -126,8 +126,8 @@ async def list_stored(
     for _ in range(_MOST_PAGES):
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
-        found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_stored_out(rt, stored) for stored in found if stored is not None]
+        lookups = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
+        results += [_stored_out(rt, stored) for stored in lookups if stored is not None]
         cursor = page.next_cursor
         if results or cursor is None:
             break

@@ -88,12 +88,12 @@ def parse(body: bytes) -> Any:
 
 def id_of(message: Any) -> str | int | None:
     """The id for the response to a message, None if it has none that can be repeated."""
-    found = message.get("id") if isinstance(message, dict) else None
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, int) and not isinstance(found, bool) and -MOST_ID <= found <= MOST_ID:
-        return found
-    return found if isinstance(found, str) else None
+    id = message.get("id") if isinstance(message, dict) else None
+    if isinstance(id, float) and id.is_integer():
+        id = int(id)
+    if isinstance(id, int) and not isinstance(id, bool) and -MOST_ID <= id <= MOST_ID:
+        return id
+    return id if isinstance(id, str) else None
 
 
 def call_of(message: Any) -> RpcCall | None:
@@ -163,10 +163,10 @@ def _unsupported(requested: str) -> RpcError:
 
 def _plain(header: str) -> str | None:
     """The value of a header that may be written as `=?base64?…?=`; None if that is malformed."""
-    found = _SENTINEL.fullmatch(header)
-    if found is None:
+    match = _SENTINEL.fullmatch(header)
+    if match is None:
         return header
     try:
-        return base64.b64decode(found[1], validate=True).decode()
+        return base64.b64decode(match[1], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None

@@ -76,8 +76,8 @@ class Methods:
         return offered_tools(self._rt.policies.policy("", None))
 
     def _instructions(self) -> dict[str, str]:
-        said = instructions(self._offered())
-        return {"instructions": said} if said else {}
+        text = instructions(self._offered())
+        return {"instructions": text} if text else {}
 
     async def initialize(self, call: RpcCall) -> dict[str, Any]:
         version = _text(call.params, "protocolVersion")
@@ -127,13 +127,13 @@ class Methods:
     async def read_resource(self, call: RpcCall) -> dict[str, Any]:
         uri = _text(call.params, "uri")
         unknown = Code.INVALID_PARAMS if call.is_stateless else Code.RESOURCE_NOT_FOUND
-        found = _URI.fullmatch(uri)
-        if found is None:
+        match = _URI.fullmatch(uri)
+        if match is None:
             raise RpcError(unknown, f"There is no such resource. There is {URI_TEMPLATE}?offset=1.")
-        handle = f"{unquote(found[1])}/{unquote(found[2])}"
+        handle = f"{unquote(match[1])}/{unquote(match[2])}"
         key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
-            answer = await read_lines(key, handle, int(found[3] or 1), self._rt)
+            answer = await read_lines(key, handle, int(match[3] or 1), self._rt)
         except (NotFound, Gone) as error:
             raise RpcError(unknown, error.detail) from None
         except SpillgateError as error:

@@ -31,9 +31,9 @@ def is_reference(text: str) -> bool:
 
 def references_in(value: Any) -> list[str]:
     """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError."""
-    found: list[str] = []
-    replaced(value, lambda text, path: found.append(text))
-    return found
+    references: list[str] = []
+    replaced(value, lambda text, path: references.append(text))
+    return references
 
 
 def is_of_relay(reference: str) -> bool:
