@@ -103,7 +103,8 @@ def why_unreadable(error: OSError, path: str) -> str:
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Waits for the others who change files of its directory like this. Not where that cannot be locked."""
+    """Waits until no other process changes a file of the directory this way. Does not wait where the
+    directory cannot be locked."""
     with ExitStack() as held:
         with suppress(OSError):
             name = os.path.dirname(os.path.realpath(path))

@@ -80,7 +80,7 @@ class ServiceState:
 class SpillgateApp(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
     dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
-    declared as a route all the same, for the OpenAPI document."""
+    also declared as a route, for the OpenAPI document."""
 
     def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(

@@ -327,15 +327,15 @@ class ServiceClient:
         """The answer, if its status is below 400. Raises ServiceError."""
         sent = self._http(request)
         seconds = request.seconds + sent.length / _BYTES_A_SECOND
-        with self._told():
+        with self._translating():
             return _accepted(self._exchange(sent, seconds))
 
     def stream(self, request: ServiceRequest) -> Iterator[bytes]:
-        """The body of the answer in pieces, as they come: it is never held whole, and waited for without
-        end. Raises ServiceError, also in its midst."""
+        """The body of the answer in pieces as they arrive, without a time limit. Raises ServiceError, also
+        after some of the pieces."""
         if self._start is not None:
             self.request(ServiceRequest("GET", "/livez"))
-        with self._told(), closing(self._connected()) as connection:
+        with self._translating(), closing(self._connected()) as connection:
             response = connection.send(self._http(request))
             if response.status >= 400:
                 _accepted(HttpAnswer(response.status, read_body(response)))
@@ -359,8 +359,8 @@ class ServiceClient:
             return Connection(self._fallback.address, ANSWER_SECONDS)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Translates what goes wrong with a connection. Raises ServiceError."""
+    def _translating(self) -> Iterator[None]:
+        """Translates errors of a connection. Raises ServiceError."""
         try:
             yield
         except HTTPException as error:

@@ -40,7 +40,7 @@ from domain.hooks.call import HookAnswer, HookCall, PendingCall, ended_session, 
 from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
-PATIENCE_MS = 1000
+TIMEOUT_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 START_SECONDS = 5.0
@@ -205,7 +205,7 @@ def _masked(client: str, payload: Any) -> HookAnswer:
     with closing(ServiceClient.from_environment()) as service:
         body = json.dumps(payload).encode()
         answer = service.request(
-            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_patience())
+            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_timeout())
         ).json()
     return answer if isinstance(answer, dict) else {}
 
@@ -215,7 +215,7 @@ def _end(session: str) -> str:
     path = f"/sessions/{quote(session, safe='')}?keep_results=true"
     with closing(ServiceClient.from_environment()) as service:
         try:
-            service.request(ServiceRequest("DELETE", path, seconds=_patience()))
+            service.request(ServiceRequest("DELETE", path, seconds=_timeout()))
         except Refused as error:
             if error.status != 404:
                 raise
@@ -271,7 +271,7 @@ def _cut(client: str, text: str, error: ServiceError) -> str | None:
 
 def _service() -> ServiceClient:
     """Raises ConfigError, Passed."""
-    seconds = max(START_SECONDS, _patience())
+    seconds = max(START_SECONDS, _timeout())
     return ServiceClient.from_environment(seconds=seconds, retry_seconds=RETRY_SECONDS)
 
 
@@ -289,12 +289,12 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
         "is_error": call.is_error,
         "tool_arguments": arguments,
     }
-    return result_request(fields, content, content.size, _patience())
+    return result_request(fields, content, content.size, _timeout())
 
 
-def _patience() -> float:
+def _timeout() -> float:
     """Seconds. Raises Passed."""
-    milliseconds = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
+    milliseconds = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(TIMEOUT_MS)
     if not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
     return int(milliseconds) / 1000

@@ -39,7 +39,7 @@ _OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
 """Settings of an operator's service. This one exports nothing."""
 
 _started: "list[Popen[bytes]]" = []
-"""Those of this process, which has to read their exit status."""
+"""The services that this process has started: it has to read their exit status."""
 
 
 class StartFailed(Exception):
@@ -47,7 +47,7 @@ class StartFailed(Exception):
 
 
 def state_folder() -> str:
-    """Where nothing can be, if the home directory is not known: `~` would be a folder of the project."""
+    """A path that cannot exist if the home directory is not known: `~` would be a folder of the project."""
     base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
 
@@ -235,7 +235,7 @@ def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
 
 
 def _failed(what: str) -> StartFailed:
-    """With the last line of the log. Is noted for those who come soon after."""
+    """With the last line of the log, which is also kept for the next attempts."""
     line = ""
     with suppress(OSError):
         with open(_path("service.log"), "rb") as log:

@@ -272,7 +272,7 @@ class HttpServer:
         self, method: str, body: bytes | None, headers: Mapping[str, str], post: Post | None = None
     ) -> tuple[Connection, HTTPResponse]:
         """The response to one request; redirects of the same origin are followed. A request that the client
-        awaits, and a stream, take as long as they take: the client can cancel. Raises FAILURES."""
+        awaits, and a stream, have no time limit: the client can cancel them. Raises FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         session = {} if body is self._initialize else self._session
         sent = {"Accept": accepted, **session, **self._headers, **headers}

@@ -1,4 +1,4 @@
-"""When a client's model gets our tools, from which of the client's relays, and what it sees them called.
+"""When a client's model gets our tools, from which of the client's relays, and under which names.
 
 A client that asks for the tools again when they change gets them once something is stored, any other client
 from the start. Of several relays of one client, one offers: its tools answer for all of them.

@@ -1,4 +1,4 @@
-"""HTTP headers that repeat parts of an MCP request, as the version without sessions wants them."""
+"""HTTP headers that repeat parts of an MCP request, as the version without sessions requires."""
 
 import base64
 import re

@@ -116,8 +116,8 @@ class CommandServer:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)  # noqa: S603
 
     def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
-        """Relays until the server has ended and said all. Returns its exit status; negative: the signal that
-        ended it. Signals that this process gets are passed on."""
+        """Relays until the server has ended and all its output is relayed. Returns its exit status; negative:
+        the signal that ended it. Signals that this process gets are passed on."""
         for number in SIGNALS:
             signal.signal(number, lambda got, frame: self._process.send_signal(got))
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()

@@ -16,7 +16,8 @@ from relay.service import GoverningService
 from relay.streams import Output, lines, read_from, to_stderr
 
 KEEP_SECONDS = 600.0
-"""The service is asked so often while a client runs, and does not end: hooks over HTTP cannot start one."""
+"""The interval at which the service is asked while a client runs, so that it does not end: hooks over HTTP
+cannot start one."""
 
 THREADS = 4
 

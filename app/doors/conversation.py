@@ -2,7 +2,7 @@
 
 A client sends the whole conversation with each request, and keeps its tool results as they were. Each is
 governed once, by its call; in later requests the same text stands in its place, so that the caches of model
-providers stay valid. Nothing that comes after a result, and nothing that changes with time, has a part in it.
+providers stay valid. The text depends neither on later messages nor on the time.
 """
 
 import asyncio

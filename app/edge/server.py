@@ -217,7 +217,7 @@ def serve(
 
 def _stderr_that_never_waits() -> int:
     """A descriptor of its own on the pipe, file or terminal of stderr: the traceback is cut where a pipe that
-    is not read is full, and the process ends all the same. A socket cannot be opened again: stderr itself."""
+    is not read is full, and the process still ends. A socket cannot be opened again: stderr itself."""
     stderr = (sys.__stderr__ or sys.stderr).fileno()
     try:
         return os.open(f"/dev/fd/{stderr}", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)

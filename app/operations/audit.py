@@ -91,7 +91,7 @@ def note_refusal(code: str) -> None:
 
 
 class Audit(JsonLines[AuditLine]):
-    """A line that cannot be written is counted, and the request is answered all the same."""
+    """A line that cannot be written is counted, and the request is still answered."""
 
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""

@@ -9,8 +9,8 @@ SETTING = "SPILLGATE_ACCOUNTING_EXPORT"
 
 
 class ExportedLedger(LedgerAround):
-    """The ledger, whose entries are exported once it has accepted them. What cannot be written is in the
-    ledger all the same."""
+    """The ledger, whose entries are exported once it has accepted them. An entry that cannot be
+    written is still in the ledger."""
 
     def __init__(self, ledger: Ledger, export: JsonLines[AccountingEntry]) -> None:
         super().__init__(ledger)

@@ -133,7 +133,7 @@ class LineWriter(Generic[T]):
 
 class JsonLines(LineWriter[T]):
     """Items as lines of JSON, in the file or on the standard output that a setting names. A line that cannot
-    be written is counted and logged: nobody waits for it."""
+    be written is counted and logged, and delays no request."""
 
     def __init__(
         self,

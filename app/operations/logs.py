@@ -37,7 +37,7 @@ MOST_WAITING = 8192
 FLUSH_SECONDS = 2.0
 
 _FRAMES = 20
-# Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
+# Their lines at INFO name addresses, or repeat what "listening" and "stopped" say.
 _CHATTY = ("httpx", "httpcore", "asyncio", "urllib3", "uvicorn")
 
 
@@ -140,7 +140,7 @@ class LogHandler(QueueHandler):
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Says nothing: the default prints the record, and whatever it was given."""
+        """Prints nothing: the default prints the record with its arguments, which may hold content."""
 
 
 def _encoded(line: str) -> bytes:

@@ -126,7 +126,7 @@ class Readiness:
         return self._down_seconds + now
 
     def invalidate(self) -> None:
-        """Something was not kept: what was found before says nothing any more."""
+        """A write has failed: the results of earlier checks are not used again."""
         self._invalidated_at = monotonic()
         self._uses_until = -math.inf
 
@@ -171,7 +171,7 @@ class Readiness:
             self.is_up[name] = True
         if failed is not None:
             self._down_since = self._down_since or began
-            # Each reason once: two may take turns for as long as it lasts.
+            # Each reason once: in one outage two may alternate.
             if failed.why not in self._why_down:
                 self._why_down.add(failed.why)
                 log.warning("Not ready.", extra={"fields": {"why": failed.why}})

@@ -120,7 +120,7 @@ async def list_stored(
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
-    """Retention goes on: to be listed is no use of a result."""
+    """A list does not restart the retention of its results."""
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
     results: list[StoredOut] = []
     for _ in range(_MOST_PAGES):

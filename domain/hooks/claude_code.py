@@ -112,7 +112,7 @@ def _spilled(response: Any) -> str | None:
 
 
 def before(payload: Any) -> PendingCall | None:
-    """PreToolUse. Without a decision, the agent asks for its permissions as ever, about the new arguments."""
+    """PreToolUse. Without a decision, the agent asks for permission as usual, about the new arguments."""
     return None if is_other_agent(payload) else pre_tool_use(payload, {})
 
 

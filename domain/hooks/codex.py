@@ -42,8 +42,8 @@ def read(payload: Any) -> HookCall | None:
 
 
 def before(payload: Any) -> PendingCall | None:
-    """PreToolUse. Codex takes new arguments only with a decision; its approvals and sandbox hold all the
-    same."""
+    """PreToolUse. Codex takes new arguments only with a decision; its approvals and its sandbox still
+    apply."""
     return pre_tool_use(payload, {"permissionDecision": "allow"})
 
 
