@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -84,8 +84,8 @@ class Server(uvicorn.Server):
         self._supervisor = supervisor
         self._idle = idle
         self._owns_process = False
-        """True if it serves in the main thread. Else it is part of a command, whose signals are its own, and
-        which its stop must not end."""
+        """True if it serves in the main thread. The signals of another thread's process are not its own, and
+        its stop must not end that process."""
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
@@ -181,13 +181,12 @@ def serve(
     settings: Settings,
     refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
-    listening: Callable[[Server], None] = lambda server: None,
     idle: IdleWatch | None = None,
     also_on: str | None = None,
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from, or until `idle` is over.
-    Returns the exit code. `listening` is called once connections are accepted. `also_on` is host:port of a
-    further socket, if that is free. Raises ConfigError for what cannot be bound."""
+    Returns the exit code. `also_on` is host:port of a further socket, if that is free. Raises ConfigError for
+    what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
@@ -200,7 +199,6 @@ def serve(
         server = Server(
             _config(app, files, refused), app, settings, address, supervisor or Supervisor(), idle
         )
-        listening(server)
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:

@@ -16,7 +16,7 @@ from app.edge.request_body import cancel_on_end
 from app.operations.tracing import READ
 from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import ToolFormat, definitions, instructions
-from app.tools.pass_on import pass_on
+from app.tools.pass_on import Used, pass_on
 from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION
 
@@ -91,19 +91,11 @@ class ArgumentsIn(BodyIn):
     arguments: Annotated[Any, Field(description="As the model wrote them: any JSON.")]
 
 
-class UsedOut(BodyOut):
-    """`path` is the JSON Pointer of the argument, `bytes` the size of the text that stands there now."""
-
-    handle: str
-    path: str
-    bytes: int
-
-
 class ArgumentsOut(BodyOut):
     """`arguments` with the text of each stored result that a string refers to. `refusal` is what the model
     reads instead if the tool is not to run: then `arguments` is null."""
 
-    used: list[UsedOut]
+    used: list[Used]
     refusal: str | None
     arguments: Any
 
@@ -117,9 +109,9 @@ class ArgumentsOut(BodyOut):
 async def post_arguments(request: Request, rt: InRuntime, tenant: Tenant, body: ArgumentsIn) -> Response:
     key = session_key(tenant, body.session_id)
     passed = await cancel_on_end(request, pass_on(key, body.tool_name, body.arguments, rt))
-    head = {"used": [used._asdict() for used in passed.used], "refusal": passed.refusal}
+    head = {"used": passed.used, "refusal": passed.refusal}
     if passed.arguments is None:
-        return JSONResponse({**head, "arguments": None})
+        return Response(as_json({**head, "arguments": None}), media_type=JSON)
 
     async def answer() -> AsyncIterator[bytes]:
         yield as_json(head)[:-1] + b',"arguments":'

@@ -43,8 +43,9 @@ _FRAGMENTS = (
 )
 
 
-class Used(NamedTuple):
-    """`path` is the JSON Pointer of the argument."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """`path` is the JSON Pointer of the argument, `bytes` the size of the text that stands there now."""
 
     handle: str
     path: str
