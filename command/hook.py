@@ -26,8 +26,8 @@ from command.client import (
     ServiceRequest,
     TextBody,
     encoded,
+    govern,
     resolved,
-    result_request,
     shown_unstored,
 )
 from command.commands import SETTING_UP
@@ -241,25 +241,21 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
         if call.spilled is not None:
             content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
         named = json.dumps([call.tool, call.arguments, content.size]).encode()
-        digest = sha256(named + encoded(text)).hexdigest()
-        call_id = call.call_id or digest
-        while True:
+        call_id = call.call_id or sha256(named + encoded(text)).hexdigest()
+        fields = _fields(client, call, call_id)
+        try:
             try:
-                return service.request(_request(client, call, call_id, content)).replacement()
+                answer = govern(service.request, fields, content, _timeout())
             except Refused as error:
-                if error.code == "invalid_utf8" and isinstance(content, Spilled):
-                    content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
-                elif error.code == "idempotency_key_reused" and call_id != digest:
-                    # Some agents, or their models, count calls from 0 again and again.
-                    call_id = digest
-                elif content.size > LARGE_BYTES:
-                    return _cut(client, text, error)
-                else:
+                if error.code != "invalid_utf8" or not isinstance(content, Spilled):
                     raise
-            except ServiceError as error:
-                if content.size <= LARGE_BYTES:
-                    raise
-                return _cut(client, text, error)
+                content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
+                answer = govern(service.request, fields, content, _timeout())
+            return answer.replacement()
+        except ServiceError as error:
+            if content.size <= LARGE_BYTES:
+                raise
+            return _cut(client, text, error)
 
 
 def _cut(client: str, text: str, error: ServiceError) -> str | None:
@@ -275,12 +271,12 @@ def _service() -> ServiceClient:
     return ServiceClient.from_environment(seconds=seconds, retry_seconds=RETRY_SECONDS)
 
 
-def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:
-    """Raises Passed."""
+def _fields(client: str, call: HookCall, call_id: str) -> dict[str, str | bool | None]:
+    """Those of POST /results."""
     arguments = call.arguments
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments)
-    fields = {
+    return {
         "tool_name": call.tool,
         "session_id": call.session_id,
         "tool_call_id": call_id,
@@ -289,7 +285,6 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
         "is_error": call.is_error,
         "tool_arguments": arguments,
     }
-    return result_request(fields, content, content.size, _timeout())
 
 
 def _timeout() -> float:

@@ -11,18 +11,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.client import (
     TOOL_SECONDS,
-    Refused,
     ServiceError,
     ServiceRequest,
     TextBody,
+    govern,
     project_here,
     resolved,
-    result_request,
     session_in,
     shown_unstored,
 )
@@ -226,20 +224,7 @@ class ResultReplacer:
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         if self._offering.is_missing:
             raise ServiceError(NO_TOOLS)
-        try:
-            return self._answered(fields, content)
-        except Refused as error:
-            if error.code != "idempotency_key_reused":
-                raise
-        # A second answer to one request, or a client that counts its calls from 0 again.
-        digest = sha256()
-        for piece in content:
-            digest.update(piece)
-        again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{digest.hexdigest()}"}
-        return self._answered(again, content)
-
-    def _answered(self, fields: dict[str, Any], content: TextBody) -> str | None:
-        answer = self._service.request(result_request(fields, content, content.size))
+        answer = govern(self._service.request, fields, content)
         self.has_stored |= answer.names_handle
         return answer.replacement()
 
