@@ -4,7 +4,6 @@ import errno
 import fcntl
 import logging
 import os
-import select
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -104,7 +103,8 @@ def why_unreadable(error: OSError, path: str) -> str:
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """Waits for the others who change files of its directory like this. Not where that cannot be locked."""
+    """Waits until no other process changes a file of the directory this way. Does not wait where the
+    directory cannot be locked."""
     with ExitStack() as held:
         with suppress(OSError):
             name = os.path.dirname(os.path.realpath(path))
@@ -112,14 +112,3 @@ def only_writer(path: Path) -> Iterator[None]:
             held.callback(os.close, directory)
             fcntl.flock(directory, fcntl.LOCK_EX)
         yield
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Waits while the reader of a pipe does not read: call it in a thread. Raises OSError."""
-    left = memoryview(data)
-    while left:
-        try:
-            left = left[os.write(descriptor, left) :]
-        except BlockingIOError:
-            # Another process has set the terminal or the pipe that it shares with this one to non-blocking.
-            select.select([], [descriptor], [])

@@ -14,11 +14,12 @@ from app.api import openapi, problems
 from app.api.routing import RouteTable, Traits
 from app.edge.access import Access, RequestRates
 from app.edge.credentials import Credentials, open_credentials
-from app.edge.request_body import BodyGate, ReadAhead
+from app.edge.read_ahead import ReadAhead
+from app.edge.request_body import BodyGate
 from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
+from app.operations.once_a_minute import OnceAMinute
 from app.operations.policy_reload import follow_policies
-from app.operations.refusals import Repeats
 from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
@@ -79,7 +80,7 @@ class ServiceState:
 class SpillgateApp(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
     dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
-    declared as a route all the same, for the OpenAPI document."""
+    also declared as a route, for the OpenAPI document."""
 
     def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(
@@ -105,7 +106,7 @@ class SpillgateApp(FastAPI):
         self.state.keys = keys = open_credentials(settings)
         self.state.rates = RequestRates(lambda tenant: self.state.runtime.quota_of(tenant))
         self._routes = routes = RouteTable(self)
-        self._repeats = Repeats()
+        self._logged = OnceAMinute()
         self._access = Access(
             self._inside,
             settings=settings,
@@ -150,7 +151,7 @@ class SpillgateApp(FastAPI):
         code, route = error.code, self._routes.template(path)
         runtime: Runtime = self.state.runtime
         runtime.metrics.refused(code, carries_result=self._routes.traits(method, path).carries_results)
-        log_refused(error, method, route, self._repeats)
+        log_refused(error, method, route, self._logged)
         if code in NOT_KEPT:
             runtime.readiness.invalidate()
 

@@ -81,15 +81,15 @@ class Redactions:
 
 async def _kept_key(session: Session, ledger: Ledger) -> bytes:
     about, made = (session.key, session.epoch, _NAME), secrets.token_hex(_KEY_BYTES)
-    kept = await ledger.finding(*about)
-    if kept is None:
+    key = await ledger.finding(*about)
+    if key is None:
         if await ledger.session(session.key) is None:
             # The first result of a session opens it when it is charged, which is later.
             await ledger.put_session(session.key, SessionChange(frozenset()))
         await ledger.keep_finding(*about, made, once=True)
         # Another replica may have been the first. A ledger that is full keeps none.
-        kept = await ledger.finding(*about) or made
-    return kept.encode()[: 2 * _KEY_BYTES]
+        key = await ledger.finding(*about) or made
+    return key.encode()[: 2 * _KEY_BYTES]
 
 
 def detector_of(rt: "Runtime", policy: Policy, stored: StoredResult | None = None) -> Detector | None:

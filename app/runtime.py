@@ -20,7 +20,9 @@ from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
 from app.governing.unrecorded import Unrecorded
 from app.operations.audit import Audit
-from app.operations.export import Export, exported
+from app.operations.export import SETTING as EXPORT
+from app.operations.export import ExportedLedger
+from app.operations.line_writer import JsonLines
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
@@ -31,6 +33,7 @@ from app.redacting import Redactions
 from app.settings import Settings
 from content import redaction
 from content.tokens import count_in_slices, load_encoding
+from domain.accounting import AccountingEntry
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
@@ -269,10 +272,10 @@ async def _sealed(
 def _exported(
     target: str, settings: Settings, ledger: Ledger, metrics: Metrics, stack: AsyncExitStack
 ) -> Ledger:
-    export = Export(target, settings.accounting_export_max_bytes)
-    metrics.watch_dropped("export_lost", lambda: export.lost)
+    export = JsonLines[AccountingEntry](EXPORT, target, settings.accounting_export_max_bytes)
+    metrics.watch_dropped("export_lost", lambda: export.dropped)
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
-    return exported(ledger, export)
+    return ExportedLedger(ledger, export)
 
 
 def _opened_audit(target: str | None, metrics: Metrics, stack: AsyncExitStack) -> Audit | None:

@@ -14,7 +14,7 @@ _NAME = "reads"
 
 
 class _Read(msgspec.Struct, array_like=True):
-    """A session, in one life of it: what it stores after it was ended and opened again is another's."""
+    """A session, in one life of it: what it stores after it was ended and opened again is not included."""
 
     session_id: str
     epoch: int

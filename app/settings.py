@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.files import read_text
 from app.proxies import proxies
-from domain import DEFAULT_URL
+from domain import DEFAULT_URL, LOOPBACK_NAMES
 from domain.errors import ConfigError
 from domain.handles import DEFAULT_TENANT, is_tenant
 from domain.library_errors import pydantic_rule
@@ -21,7 +21,6 @@ from policies.documents import check_base_url
 from storage import ledger_url
 
 PREFIX = "SPILLGATE_"
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 CENTURY_SECONDS = 36_525 * 86_400
 """The longest retention: the backends count milliseconds in 64 bits."""
 
@@ -461,10 +460,15 @@ def _check_issuer(settings: Settings) -> None:
         return
     if not settings.oidc_audience:
         raise ConfigError(f"{PREFIX}OIDC_AUDIENCE is not set: tokens for other services would be taken, too.")
-    parts = urlsplit(settings.oidc_issuer)
-    is_loopback = parts.scheme == "http" and parts.hostname in LOOPBACK_NAMES
-    if not parts.hostname or parts.username is not None or not (parts.scheme == "https" or is_loopback):
+    if urlsplit(settings.oidc_issuer).username is not None or not is_secure(settings.oidc_issuer):
         raise ConfigError(f"{PREFIX}OIDC_ISSUER must be an https URL without a user or password.")
+
+
+def is_secure(url: str) -> bool:
+    """True for https, and for http on this machine."""
+    parts = urlsplit(url)
+    is_loopback = parts.scheme == "http" and parts.hostname in LOOPBACK_NAMES
+    return bool(parts.hostname) and (parts.scheme == "https" or is_loopback)
 
 
 def _check_binding(settings: Settings) -> None:

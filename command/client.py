@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from hashlib import sha256
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from command import user_service
@@ -148,11 +149,36 @@ class TextBody:
         yield bytes(piece)
 
 
-def result_request(
+class Content(Protocol):
+    """A result as UTF-8, in pieces that can be iterated over more than once."""
+
+    size: int
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+def govern(
+    ask: Callable[[ServiceRequest], ServiceAnswer],
     fields: Mapping[str, str | bool | None],
-    content: TextBody | Iterable[Buffer],
-    size: int,
+    content: Content,
     seconds: float = ANSWER_SECONDS,
+) -> ServiceAnswer:
+    """The answer of POST /results. Some agents, or their models, count calls from 0 again: a result under the
+    id of another call is sent again under an id that its content gives. Raises ServiceError."""
+    try:
+        return ask(_result_request(fields, content, seconds))
+    except Refused as error:
+        if error.code != "idempotency_key_reused":
+            raise
+    digest = sha256(str(fields["tool_name"]).encode())
+    for piece in content:
+        digest.update(piece)
+    own_id = f"{str(fields['tool_call_id'])[:128]}-{digest.hexdigest()}"
+    return ask(_result_request({**fields, "tool_call_id": own_id}, content, seconds))
+
+
+def _result_request(
+    fields: Mapping[str, str | bool | None], content: Content, seconds: float
 ) -> ServiceRequest:
     """A result of a tool for POST /results, with those of these fields that are not None. The content goes as
     text, with the fields in the query. If that would be too long, the body is JSON; a large result goes
@@ -161,12 +187,12 @@ def result_request(
     query = _query(set_fields)
     headers = {"Prefer": "return=minimal"}
     if len(query) > _MOST_QUERY:
-        if isinstance(content, TextBody) and size <= LARGE_BYTES:
+        if isinstance(content, TextBody) and content.size <= LARGE_BYTES:
             body = json.dumps({**set_fields, "content": _SURROGATES.sub("\ufffd", content.text)}).encode()
             return ServiceRequest("POST", "/results", body, headers, seconds=seconds)
         query = _query({name: value for name, value in set_fields.items() if name != "tool_arguments"})
     headers["Content-Type"] = "text/plain; charset=utf-8"
-    return ServiceRequest("POST", f"/results?{query}", content, headers, size, seconds)
+    return ServiceRequest("POST", f"/results?{query}", content, headers, content.size, seconds)
 
 
 def resolved(
@@ -327,15 +353,15 @@ class ServiceClient:
         """The answer, if its status is below 400. Raises ServiceError."""
         sent = self._http(request)
         seconds = request.seconds + sent.length / _BYTES_A_SECOND
-        with self._told():
+        with self._translating():
             return _accepted(self._exchange(sent, seconds))
 
     def stream(self, request: ServiceRequest) -> Iterator[bytes]:
-        """The body of the answer in pieces, as they come: it is never held whole, and waited for without
-        end. Raises ServiceError, also in its midst."""
+        """The body of the answer in pieces as they arrive, without a time limit. Raises ServiceError, also
+        after some of the pieces."""
         if self._start is not None:
             self.request(ServiceRequest("GET", "/livez"))
-        with self._told(), closing(self._connected()) as connection:
+        with self._translating(), closing(self._connected()) as connection:
             response = connection.send(self._http(request))
             if response.status >= 400:
                 _accepted(HttpAnswer(response.status, read_body(response)))
@@ -359,8 +385,8 @@ class ServiceClient:
             return Connection(self._fallback.address, ANSWER_SECONDS)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Translates what goes wrong with a connection. Raises ServiceError."""
+    def _translating(self) -> Iterator[None]:
+        """Translates errors of a connection. Raises ServiceError."""
         try:
             yield
         except HTTPException as error:

@@ -10,6 +10,10 @@ class Command(NamedTuple):
     help: str
     module: str
 
+    @property
+    def description(self) -> str:
+        return f"{self.help[:1].upper()}{self.help[1:]}."
+
 
 SERVICE, SHELL, LISTING = "app.cli.main", "command.shell", "command.listing"
 

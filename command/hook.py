@@ -26,27 +26,21 @@ from command.client import (
     ServiceRequest,
     TextBody,
     encoded,
+    govern,
     resolved,
-    result_request,
     shown_unstored,
 )
 from command.commands import SETTING_UP
+from command.descriptors import write_all
 from command.user_service import state_folder
 from domain import DEFAULT_URL
 from domain.errors import ConfigError
-from domain.hooks import (
-    CLIENTS,
-    HookAnswer,
-    HookCall,
-    PendingCall,
-    ended_session,
-    in_shell,
-    project_in,
-    text_in,
-)
+from domain.hooks import CLIENTS
+from domain.hooks.call import HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
+from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
-PATIENCE_MS = 1000
+TIMEOUT_MS = 1000
 """How long the service may take, unless SPILLGATE_HOOK_TIMEOUT_MS is set."""
 
 START_SECONDS = 5.0
@@ -110,10 +104,8 @@ def _write(answer: HookAnswer) -> None:
     if sys.stdout is None:  # It was closed. A connection may have had its number.
         return
     # ASCII: a lone surrogate in what stays of the result must not fail here.
-    left = memoryview(json.dumps(answer).encode() + b"\n")
     with suppress(OSError):
-        while left:
-            left = left[os.write(1, left) :]
+        write_all(1, json.dumps(answer).encode() + b"\n")
 
 
 def _mistyped(word: str) -> int:
@@ -213,7 +205,7 @@ def _masked(client: str, payload: Any) -> HookAnswer:
     with closing(ServiceClient.from_environment()) as service:
         body = json.dumps(payload).encode()
         answer = service.request(
-            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_patience())
+            ServiceRequest("POST", f"/hooks/{client}", body, size=len(body), seconds=_timeout())
         ).json()
     return answer if isinstance(answer, dict) else {}
 
@@ -223,7 +215,7 @@ def _end(session: str) -> str:
     path = f"/sessions/{quote(session, safe='')}?keep_results=true"
     with closing(ServiceClient.from_environment()) as service:
         try:
-            service.request(ServiceRequest("DELETE", path, seconds=_patience()))
+            service.request(ServiceRequest("DELETE", path, seconds=_timeout()))
         except Refused as error:
             if error.status != 404:
                 raise
@@ -249,25 +241,21 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
         if call.spilled is not None:
             content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
         named = json.dumps([call.tool, call.arguments, content.size]).encode()
-        digest = sha256(named + encoded(text)).hexdigest()
-        call_id = call.call_id or digest
-        while True:
+        call_id = call.call_id or sha256(named + encoded(text)).hexdigest()
+        fields = _fields(client, call, call_id)
+        try:
             try:
-                return service.request(_request(client, call, call_id, content)).replacement()
+                answer = govern(service.request, fields, content, _timeout())
             except Refused as error:
-                if error.code == "invalid_utf8" and isinstance(content, Spilled):
-                    content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
-                elif error.code == "idempotency_key_reused" and call_id != digest:
-                    # Some agents, or their models, count calls from 0 again and again.
-                    call_id = digest
-                elif content.size > LARGE_BYTES:
-                    return _cut(client, text, error)
-                else:
+                if error.code != "invalid_utf8" or not isinstance(content, Spilled):
                     raise
-            except ServiceError as error:
-                if content.size <= LARGE_BYTES:
-                    raise
-                return _cut(client, text, error)
+                content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
+                answer = govern(service.request, fields, content, _timeout())
+            return answer.replacement()
+        except ServiceError as error:
+            if content.size <= LARGE_BYTES:
+                raise
+            return _cut(client, text, error)
 
 
 def _cut(client: str, text: str, error: ServiceError) -> str | None:
@@ -279,16 +267,16 @@ def _cut(client: str, text: str, error: ServiceError) -> str | None:
 
 def _service() -> ServiceClient:
     """Raises ConfigError, Passed."""
-    seconds = max(START_SECONDS, _patience())
+    seconds = max(START_SECONDS, _timeout())
     return ServiceClient.from_environment(seconds=seconds, retry_seconds=RETRY_SECONDS)
 
 
-def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spilled") -> ServiceRequest:
-    """Raises Passed."""
+def _fields(client: str, call: HookCall, call_id: str) -> dict[str, str | bool | None]:
+    """Those of POST /results."""
     arguments = call.arguments
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments)
-    fields = {
+    return {
         "tool_name": call.tool,
         "session_id": call.session_id,
         "tool_call_id": call_id,
@@ -297,12 +285,11 @@ def _request(client: str, call: HookCall, call_id: str, content: "TextBody | Spi
         "is_error": call.is_error,
         "tool_arguments": arguments,
     }
-    return result_request(fields, content, content.size, _patience())
 
 
-def _patience() -> float:
+def _timeout() -> float:
     """Seconds. Raises Passed."""
-    milliseconds = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(PATIENCE_MS)
+    milliseconds = os.environ.get("SPILLGATE_HOOK_TIMEOUT_MS") or str(TIMEOUT_MS)
     if not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds)):
         raise Passed("SPILLGATE_HOOK_TIMEOUT_MS must be a whole number of milliseconds")
     return int(milliseconds) / 1000

@@ -12,7 +12,7 @@ SERVER = "spillgate"
 """The name of the MCP server, which the tools' names have as a prefix (see `domain.hooks`)."""
 
 TIMEOUT_SECONDS = 10
-"""How long an agent waits for a hook. The hook loses patience with the service earlier."""
+"""How long an agent waits for a hook, whose own timeout is shorter."""
 
 PLUGINS = Path(__file__).parents[1] / "integrations"
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from command import user_service
 from command.client import service_address
+from command.commands import SETTING_UP
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
 from command.http1 import address_of
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     if not changes:
         print(f"Nothing to change: {client} is {'set up' if options.action == 'install' else 'not set up'}.")
     elif options.action == "install" and not options.dry_run:
-        print(_said(client, setup))
+        print(_after_install(client, setup))
     return 0
 
 
@@ -83,7 +84,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "action",
-        choices=("install", "uninstall", "status"),
+        choices=SETTING_UP,
         help="add to, remove from or find in its settings",
     )
     parser.add_argument("client", help=f"one of {', '.join(PLANS)}")
@@ -136,7 +137,7 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _said(client: str, setup: Setup) -> str:
+def _after_install(client: str, setup: Setup) -> str:
     asking = (
         "The model asks about a stored result with `spillgate ask`: an MCP client cannot use a Unix socket."
     )

@@ -1,6 +1,6 @@
 """Edits of a JSON text, with or without comments, that keep every byte of what others wrote.
 
-What is added is written so that `removed` finds its way back: directly after the opening bracket of a
+What is added is written so that `removed` can undo it: directly after the opening bracket of a
 container that was there, and behind a space or a line break in one that had to be made.
 """
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from command.client import ServiceClient, ServiceError, ServiceRequest, resolved, session_in
 from command.commands import COMMANDS
+from command.tables import table
 from domain.errors import ConfigError
 from domain.references import NOT_RUN, SCHEME
 
@@ -36,8 +37,7 @@ class Stored(NamedTuple):
 def main(arguments: Sequence[str]) -> int:
     """The first argument is the command."""
     name = arguments[0]
-    about = COMMANDS[name].help
-    parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.")
+    parser = argparse.ArgumentParser(prog=f"spillgate {name}", description=COMMANDS[name].description)
     if name == "cat":
         parser.add_argument(
             "handle", help=f"that of the result, or {LAST}; #lines=, #pattern= or #query= behind it: a part"
@@ -74,15 +74,13 @@ def handle_of(service: ServiceClient, handle: str) -> str:
 def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ConfigError("--limit must be at least 1.")
-    rows = [("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")]
+    rows = []
     for stored, _ in zip(_stored(service, _session(options)), range(options.limit), strict=False):
         moment = datetime.fromtimestamp(stored.stored_at / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         size = f"{stored.bytes:,}"
         rows.append((moment, size, stored.tool_name, _short(stored.command), stored.handle))
-    if len(rows) == 1:
-        print("Nothing is stored.")
-    else:
-        _print_table(rows, right=(1,))
+    heads = ("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")
+    print(table(rows, heads, right=(1,)) if rows else "Nothing is stored.")
     return 0
 
 
@@ -113,32 +111,32 @@ def _stats(service: ServiceClient, options: argparse.Namespace) -> int:
     session = _session(options)
     fields = {"group_by": "tool_name"} | ({"session_id": session} if session else {})
     summary = _fields(service, f"/accounting/summary?{urlencode(fields)}")
-    rows: list[tuple[str, ...]] = [
-        ("TOOL", "STORED", "ASKED BACK", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")
-    ]
+    heads = ("TOOL", "STORED", "ASKED BACK", "FOUND NOTHING", "COSTS MORE", "NET TOKENS KEPT OUT")
+    rows = []
     named = [(str(row["group"]), row) for row in summary["rows"]]
     for name, row in [*named, ("all", summary["total"])]:
         counts = (row[key] for key in ("stored", "asked_back", "found_nothing", "costs_more", "tokens_saved"))
         rows.append((_short(name), *(f"{count:,}" for count in counts)))
-    _print_table(rows, right=range(1, 6))
+    print(table(rows, heads, right=range(1, 6)))
     return 0
 
 
 def _storage_keys(service: ServiceClient, options: argparse.Namespace) -> int:
     """The exit status is 1 while an id is in use that the file does not have."""
-    found = _fields(service, "/config")["storage_keys"]
-    if found is None:
+    storage_keys = _fields(service, "/config")["storage_keys"]
+    if storage_keys is None:
         print("Nothing is encrypted: the service has no SPILLGATE_STORAGE_KEY_FILE.")
         return 0
-    rows: list[tuple[str, ...]] = [("KEY", "ENCRYPTS", "NEEDED UNTIL")]
-    for key in found["keys"]:
+    rows = []
+    for key in storage_keys["keys"]:
         until = key["needed_until"]
         moment = "not in use" if until is None else f"{datetime.fromtimestamp(until / 1000):%Y-%m-%d %H:%M}"
         rows.append((key["id"], "yes" if key["encrypts"] else "", moment))
-    _print_table(rows, right=())
-    if found["missing"]:
-        print(f"In use, but not in the file: {found['missing']}. Put the lines back that were taken out.")
-    return 1 if found["missing"] else 0
+    print(table(rows, ("KEY", "ENCRYPTS", "NEEDED UNTIL")))
+    missing: int = storage_keys["missing"]
+    if missing:
+        print(f"In use, but not in the file: {missing}. Put the lines back that were taken out.")
+    return int(missing > 0)
 
 
 def _session(options: argparse.Namespace) -> str | None:
@@ -166,13 +164,3 @@ def _fields(service: ServiceClient, route: str) -> dict[str, Any]:
 def _short(text: str) -> str:
     line = " ".join("".join(one if one.isprintable() else " " for one in text).split())
     return line if len(line) <= 40 else f"{line[:39]}…"
-
-
-def _print_table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())

@@ -88,8 +88,8 @@ def _uninstall() -> int:
 def _status() -> int:
     manager = _manager()
     print(f"{'installed' if manager.path.exists() else 'not installed'}: {manager.path}")
-    is_running, said = governing()
-    print(said)
+    is_running, line = governing()
+    print(line)
     return int(not is_running)
 
 

@@ -12,9 +12,16 @@ from functools import partial
 from io import BufferedReader
 from itertools import chain
 from typing import IO, cast
-from urllib.parse import urlencode
 
-from command.client import TOOL_SECONDS, ServiceClient, ServiceError, ServiceRequest, project_here, session_in
+from command.client import (
+    TOOL_SECONDS,
+    ServiceClient,
+    ServiceError,
+    ServiceRequest,
+    govern,
+    project_here,
+    session_in,
+)
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
 from domain import DEFAULT_URL
@@ -38,9 +45,8 @@ _WHERE = (
 def main(arguments: Sequence[str]) -> int:
     """The first argument is the command."""
     name = arguments[0]
-    about = COMMANDS[name].help
     parser = argparse.ArgumentParser(
-        prog=f"spillgate {name}", description=f"{about[:1].upper()}{about[1:]}.", epilog=_WHERE
+        prog=f"spillgate {name}", description=COMMANDS[name].description, epilog=_WHERE
     )
     _add_arguments(name, parser)
     options = parser.parse_args(arguments[1:])
@@ -189,10 +195,7 @@ def _write_ends(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
 
 def _replacement(spool: Spool, options: argparse.Namespace) -> str | None:
     """None if the result passes. Raises ServiceError, ConfigError, OSError."""
-    session = options.session or os.environ.get("SPILLGATE_SESSION")
-    fields = {"tool_name": options.tool, "door": "pipe"} | ({"session_id": session} if session else {})
-    fields |= {"project": project} if (project := project_here()) else {}
-    headers = {"Content-Type": "text/plain", "Prefer": "return=minimal"}
-    route = f"/results?{urlencode(fields, errors='replace')}"
+    session = options.session or os.environ.get("SPILLGATE_SESSION") or None
+    fields = {"tool_name": options.tool, "door": "pipe", "session_id": session, "project": project_here()}
     with closing(ServiceClient.from_environment()) as service:
-        return service.request(ServiceRequest("POST", route, spool, headers, spool.size)).replacement()
+        return govern(service.request, fields, spool).replacement()

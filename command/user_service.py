@@ -6,7 +6,6 @@ takes the place of an older one; an older one uses the newer one.
 """
 
 import errno
-import fcntl
 import os
 import re
 import signal
@@ -15,8 +14,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from command.descriptors import try_lock
 from command.http1 import FAILURES, Address, Connections, HttpRequest
-from domain import __version__
+from domain import LOOPBACK_NAMES, __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ MAX_LOG_BYTES = 1 << 20
 _POLL_SECONDS = 0.02
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
 """Settings of an operator's service. This one exports nothing."""
 
 _started: "list[Popen[bytes]]" = []
-"""Those of this process, which has to read their exit status."""
+"""The services that this process has started: it has to read their exit status."""
 
 
 class StartFailed(Exception):
@@ -48,7 +47,7 @@ class StartFailed(Exception):
 
 
 def state_folder() -> str:
-    """Where nothing can be, if the home directory is not known: `~` would be a folder of the project."""
+    """A path that cannot exist if the home directory is not known: `~` would be a folder of the project."""
     base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
 
@@ -101,7 +100,7 @@ def stop(seconds: float = STOP_SECONDS) -> bool:
         return False
     deadline, was_running = time.monotonic() + seconds, False
     try:
-        while not _locked(lock):
+        while not try_lock(lock):
             if time.monotonic() > deadline:
                 raise StartFailed(f"The service with the process id {process} does not end.")
             if not was_running:
@@ -120,7 +119,7 @@ def is_running() -> bool:
     if lock is None:
         return False
     try:
-        return not _locked(lock)
+        return not try_lock(lock)
     finally:
         os.close(lock)
 
@@ -173,14 +172,6 @@ def _opened_lock(flags: int) -> int | None:
         return None
 
 
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _spawned(wanted: Address) -> "Popen[bytes] | None":
     """A service that runs on when this process ends. None if another process has the lock, and so serves the
     store. Raises StartFailed."""
@@ -191,7 +182,7 @@ def _spawned(wanted: Address) -> "Popen[bytes] | None":
         os.makedirs(folder, mode=0o700, exist_ok=True)
         # The service inherits the lock, and so holds it as long as it runs.
         lock = os.open(_path("lock"), _LOCK, 0o600)
-        if not _locked(lock):
+        if not try_lock(lock):
             return None
         os.truncate(lock, 0)
         log = _opened_log()
@@ -222,14 +213,14 @@ def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
 
     inherited = {name: value for name, value in os.environ.items() if name not in _OPERATORS_OWN}
     command = [sys.executable, "-P", "-m", "app.cli.main", "serve", "--until-idle", str(IDLE_SECONDS)]
-    if wanted.host in _LOOPBACK and not wanted.path and not wanted.is_tls:
+    if wanted.is_loopback and not wanted.is_tls:
         command += ["--also-on", f"{wanted.host}:{wanted.port}"]
     process = subprocess.Popen(  # noqa: S603
         command,
         env={
             "SPILLGATE_LOG_LEVEL": "warning",
             # As without a socket: a web page must not reach the service by a name of its own.
-            "SPILLGATE_ALLOWED_HOSTS": ",".join(_LOOPBACK),
+            "SPILLGATE_ALLOWED_HOSTS": ",".join(LOOPBACK_NAMES),
             **inherited,
             "SPILLGATE_UDS": socket_address().path,
         },
@@ -244,7 +235,7 @@ def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
 
 
 def _failed(what: str) -> StartFailed:
-    """With the last line of the log. Is noted for those who come soon after."""
+    """With the last line of the log, which is also kept for the next attempts."""
     line = ""
     with suppress(OSError):
         with open(_path("service.log"), "rb") as log:

@@ -15,7 +15,7 @@ def tool_path() -> str | None:
     """Where `uv tool install` puts the command, if uvx runs this process; else None. Raises ConfigError."""
     if "UV" not in os.environ or not (_is_below("cache") or _is_below("tool")):
         return None
-    return os.path.join(_said("tool", "dir", "--bin"), "spillgate")
+    return os.path.join(_output_of_uv("tool", "dir", "--bin"), "spillgate")
 
 
 def install_tool() -> None:
@@ -24,13 +24,13 @@ def install_tool() -> None:
     if "UV" not in os.environ or not _is_below("cache"):
         return
     interpreter = os.path.realpath(sys.executable)
-    _said("tool", "install", "--quiet", "--python", interpreter, _package())
+    _output_of_uv("tool", "install", "--quiet", "--python", interpreter, _package())
     print(f"installed {tool_path()} with `uv tool install`: uvx runs from a cache")
 
 
 def _is_below(what: str) -> bool:
     """Whether this process runs from uv's cache, or from the tools that uv has installed."""
-    folder = os.path.realpath(_said(what, "dir"))
+    folder = os.path.realpath(_output_of_uv(what, "dir"))
     return os.path.realpath(sys.prefix).startswith(folder + os.sep)
 
 
@@ -45,7 +45,7 @@ def _package() -> str:
     )
 
 
-def _said(*arguments: str) -> str:
+def _output_of_uv(*arguments: str) -> str:
     """What uv prints. `UV` is the path of the uv that started this process."""
     try:
         done = subprocess.run(  # noqa: S603

@@ -46,6 +46,9 @@ def project_of(folder: str) -> str | None:
     return name if _PROJECT.fullmatch(name) else None
 
 
+MCP_META = "io.modelcontextprotocol/"
+"""What the names of MCP's own members of `_meta` begin with."""
+
 NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that MCP's header Mcp-Name repeats, of each method that has one."""
 

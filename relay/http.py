@@ -16,7 +16,18 @@ from urllib.parse import urljoin, urlsplit
 from command.client import why
 from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, address_of, read_body
 from domain.errors import ConfigError
-from relay.messages import NOT_JSON, Buffer, Id, Json, failure, id_of, method_of, on_one_line, parse
+from relay.messages import (
+    INTERNAL_ERROR,
+    NOT_JSON,
+    Buffer,
+    Id,
+    Json,
+    failure,
+    id_of,
+    method_of,
+    on_one_line,
+    parse,
+)
 from relay.routing_headers import VERSION, RoutingHeaders
 from relay.streams import SIGNAL_SECONDS, FromClient, FromServer, Output, lines, read_from
 
@@ -31,7 +42,6 @@ _DELETE_SECONDS, _RETRY_SECONDS = 2.0, 1.0
 _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-INTERNAL_ERROR = -32603
 _HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
 _LISTENS = "subscriptions/listen"
 
@@ -59,8 +69,8 @@ class HttpServer:
         except (ConfigError, ValueError):
             raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._kept = Connections(self._address)
-        self._given = dict(_header(line) for line in headers)
+        self._connections = Connections(self._address)
+        self._headers = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
         self._initialize = b""
         self._opening = threading.Lock()
@@ -163,7 +173,7 @@ class HttpServer:
                 self._resume(last, post)
             return "The server ended the stream without a response."
         body = read_body(response)
-        self._kept.keep(connection, response)
+        self._connections.keep(connection, response)
         if response.status >= 400:
             return self._refused(response.status, body, post)
         if kind == "application/json":
@@ -262,16 +272,16 @@ class HttpServer:
         self, method: str, body: bytes | None, headers: Mapping[str, str], post: Post | None = None
     ) -> tuple[Connection, HTTPResponse]:
         """The response to one request; redirects of the same origin are followed. A request that the client
-        awaits, and a stream, take as long as they take: the client can cancel. Raises FAILURES."""
+        awaits, and a stream, have no time limit: the client can cancel them. Raises FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         session = {} if body is self._initialize else self._session
-        sent = {"Accept": accepted, **session, **self._given, **headers}
+        sent = {"Accept": accepted, **session, **self._headers, **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
         is_awaited = body is None or (post is not None and post.request is not None)
         ends = None if is_awaited else time.monotonic() + ANSWER_SECONDS
         for _ in range(1 + _REDIRECTS):
-            connection = self._kept.take() or Connection(self._address, CONNECT_SECONDS)
+            connection = self._connections.take() or Connection(self._address, CONNECT_SECONDS)
             if post is not None and post.request is not None:
                 self._running[post.request] = connection
             response = connection.send(HttpRequest(method, self._route, sent, body or b""), ends)
@@ -279,7 +289,7 @@ class HttpServer:
             if route is None:
                 return connection, response
             read_body(response)
-            self._kept.keep(connection, response)
+            self._connections.keep(connection, response)
             self._route = route
         raise HTTPException("too many redirects")
 
@@ -299,7 +309,7 @@ class HttpServer:
                 connection = Connection(self._address, _DELETE_SECONDS)
                 ends = time.monotonic() + _DELETE_SECONDS
                 connection.send(
-                    HttpRequest("DELETE", self._route, {**self._session, **self._given}), ends
+                    HttpRequest("DELETE", self._route, {**self._session, **self._headers}), ends
                 ).read()
 
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from command.user_service import directory
 from domain.errors import ConfigError
 from relay import tools
-from relay.backend import GoverningService
 from relay.http import HttpServer
 from relay.offering import Offering
 from relay.relay import Relay
+from relay.service import GoverningService
 from relay.streams import CommandServer, Output
 
 _ANSWERS_SECONDS = 30.0
@@ -36,15 +36,15 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    backend = GoverningService(options.embedded)
-    client = Output(1, backend.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
-    offering = Offering(directory(), backend.identity, options.name)
-    relay = Relay(backend, client.write, offering)
+    service = GoverningService(options.embedded)
+    client = Output(1, service.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
+    offering = Offering(directory(), service.identity, options.name)
+    relay = Relay(service, client.write, offering)
     status = server.run(relay.from_client, relay.from_server, client)
     if status >= 0:
         relay.wait(_ANSWERS_SECONDS)
     offering.close()
-    backend.close()
+    service.close()
     return _end(status)
 
 

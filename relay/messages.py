@@ -6,10 +6,13 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from domain.doors import MCP_META
+
 Buffer = bytes | bytearray | memoryview
 Id = str | int | float
 
 NOT_JSON = (ValueError, RecursionError)
+INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r'[^\s,:\[\]{}"]+')
@@ -172,6 +175,13 @@ def id_of(message: Json) -> Id | None:
 def method_of(message: Json) -> str | None:
     method = message.inner("method")
     return method if isinstance(method, str) else None
+
+
+def client_info(message: Json) -> Any:
+    """Name and version of the client, as a request of either era says them; None if it does not. Raises
+    NOT_JSON."""
+    named = message.inner("params", "_meta", f"{MCP_META}clientInfo")
+    return named or message.inner("params", "clientInfo")
 
 
 def written(fields: Mapping[str, str]) -> str:

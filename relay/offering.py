@@ -1,4 +1,4 @@
-"""When a client's model gets our tools, from which of the client's relays, and what it sees them called.
+"""When a client's model gets our tools, from which of the client's relays, and under which names.
 
 A client that asks for the tools again when they change gets them once something is stored, any other client
 from the start. Of several relays of one client, one offers: its tools answer for all of them.
@@ -11,14 +11,14 @@ import time
 from contextlib import suppress
 from hashlib import sha256
 
+from command.descriptors import try_lock
 from domain.doors import MCP_CLIENTS, McpClient
-from relay.messages import Json
+from relay.messages import Json, client_info
 
 RELISTED_SECONDS = 0.5
 """The first result that is stored waits so long for the client to ask for the tools again: they are then in
 the model's next request."""
 
-_CLIENT = "io.modelcontextprotocol/clientInfo"
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_PREFIX = 100
 _AGAIN_SECONDS = 0.02
@@ -48,10 +48,9 @@ class Offering:
 
     def note_client(self, message: Json) -> None:
         """Reads who asks, from a request of either era."""
-        named = message.inner("params", "_meta", _CLIENT)
-        info = named or message.inner("params", "clientInfo")
+        info = client_info(message)
         if isinstance(info, dict):
-            self._is_stateless = named is not None
+            self._is_stateless = message.inner("params", "clientInfo") is None
             self._client = MCP_CLIENTS.get(str(info.get("name")))
 
     @property
@@ -98,13 +97,15 @@ class Offering:
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             lock = os.open(self._path, _LOCK, 0o600)
+            is_locked = try_lock(lock)
+            if not is_locked:
+                time.sleep(_AGAIN_SECONDS)
+                is_locked = try_lock(lock)
         except OSError:
             return True
-        if not _locked(lock):
-            time.sleep(_AGAIN_SECONDS)
-            if not _locked(lock):
-                os.close(lock)
-                return False
+        if not is_locked:
+            os.close(lock)
+            return False
         os.truncate(lock, 0)
         os.write(lock, self._own_prefix.encode())
         self._lock = lock
@@ -114,14 +115,6 @@ class Offering:
         if self._lock is not None:
             with suppress(OSError):
                 os.unlink(self._path)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _is_locked(lock: int) -> bool:

@@ -11,29 +11,28 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 from command.client import (
     TOOL_SECONDS,
-    Refused,
     ServiceError,
     ServiceRequest,
     TextBody,
+    govern,
     project_here,
     resolved,
-    result_request,
     session_in,
     shown_unstored,
 )
-from domain.doors import TOOL_NAMES
+from domain.doors import MCP_META, TOOL_NAMES
 from domain.references import UNRESOLVED, may_refer, references_in
-from relay.backend import GoverningService
 from relay.messages import (
+    INVALID_REQUEST,
     NOT_JSON,
     Buffer,
     Id,
     Json,
+    client_info,
     failure,
     id_of,
     is_batch,
@@ -42,6 +41,7 @@ from relay.messages import (
     written,
 )
 from relay.offering import RELISTED_SECONDS, Offering
+from relay.service import GoverningService
 from relay.streams import to_stderr
 
 PICTURE_BYTES = 8 << 20
@@ -54,7 +54,6 @@ SMALL_BYTES = 4096
 MOST_NAME = 256
 """Characters of a tool's name and of the id of a call that the service takes."""
 
-INVALID_REQUEST = -32600
 NO_TOOLS = "The model has no tools for stored results."
 
 _PICTURES = ("image", "audio")
@@ -63,12 +62,11 @@ _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 """Claude Code would put a larger result into a file before the relay's message could say what to do."""
 
 _CALL_ID = "claudecode/toolUseId"
-_VERSION = "io.modelcontextprotocol/protocolVersion"
-_SERVER = "io.modelcontextprotocol/serverInfo"
-_CLIENT = "io.modelcontextprotocol/clientInfo"
+_VERSION = f"{MCP_META}protocolVersion"
+_SERVER = f"{MCP_META}serverInfo"
 _LISTENS = "toolsListChanged"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-_SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+_SUBSCRIPTION = f"{MCP_META}subscriptionId"
 _MOST_AWAITED = 10_000
 _MOST_NAMESPACE = 128
 _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -156,10 +154,10 @@ class ResultReplacer:
     """Asks a service what a client gets instead of a result."""
 
     def __init__(
-        self, backend: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
+        self, service: GoverningService, session: str, offering: Offering, say: Callable[[str], None]
     ) -> None:
         """`say` gets a line about each result that could not be stored."""
-        self._backend = backend
+        self._service = service
         self._offering = offering
         self.session = session
         self._say = say
@@ -226,20 +224,7 @@ class ResultReplacer:
     def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
         if self._offering.is_missing:
             raise ServiceError(NO_TOOLS)
-        try:
-            return self._answered(fields, content)
-        except Refused as error:
-            if error.code != "idempotency_key_reused":
-                raise
-        # A second answer to one request, or a client that counts its calls from 0 again.
-        digest = sha256()
-        for piece in content:
-            digest.update(piece)
-        again = {**fields, "tool_call_id": f"{fields['tool_call_id'][:128]}-{digest.hexdigest()}"}
-        return self._answered(again, content)
-
-    def _answered(self, fields: dict[str, Any], content: TextBody) -> str | None:
-        answer = self._backend.request(result_request(fields, content, content.size))
+        answer = govern(self._service.request, fields, content)
         self.has_stored |= answer.names_handle
         return answer.replacement()
 
@@ -248,15 +233,15 @@ class Relay:
     """One conversation. `from_client` and `from_server` may be called from different threads."""
 
     def __init__(
-        self, backend: GoverningService, reply: Callable[[Buffer], None], offering: Offering
+        self, service: GoverningService, reply: Callable[[Buffer], None], offering: Offering
     ) -> None:
         """`reply` sends a message to the client that the server did not send."""
-        self._backend = backend
+        self._service = service
         self._reply = reply
         self._offering = offering
         process = f"{os.getpid()}-{os.urandom(4).hex()}"
         session = os.environ.get("SPILLGATE_SESSION") or f"mcp-{process}"
-        self._replacer = ResultReplacer(backend, session, offering, self._say)
+        self._replacer = ResultReplacer(service, session, offering, self._say)
         self._process = process
         self._requests = 0
         self._awaited: dict[Id, str | AwaitedCall] = {}
@@ -292,8 +277,7 @@ class Relay:
         be known when the response comes."""
         method, request = method_of(message), id_of(message)
         if method is not None and request is not None:
-            client = message.inner("params", "clientInfo") or message.inner("params", "_meta", _CLIENT)
-            self._replacer.client = _name_in(client) or self._replacer.client
+            self._replacer.client = _name_in(client_info(message)) or self._replacer.client
             if method == "tools/call":
                 return self._called(message, request)
         return None if self._passes_on(message, method, request) else ""
@@ -316,11 +300,11 @@ class Relay:
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
             return None
-        given = json.loads(call.arguments)
-        if not references_in(given):
+        original = json.loads(call.arguments)
+        if not references_in(original):
             return None
         try:
-            arguments, refusal = resolved(self._backend.request, self._replacer.session, call.tool, given)
+            arguments, refusal = resolved(self._service.request, self._replacer.session, call.tool, original)
         except ServiceError as error:
             self._say(f"{error} {call.tool!a} did not run.")
             arguments, refusal = None, UNRESOLVED
@@ -495,7 +479,7 @@ class Relay:
         many clients ask for tools only once."""
         message = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         try:
-            tools: list[dict[str, Any]] = self._backend.request(
+            tools: list[dict[str, Any]] = self._service.request(
                 ServiceRequest("POST", "/mcp", message)
             ).json()["result"]["tools"]
             self._offering.is_missing = False
@@ -531,7 +515,7 @@ class Relay:
                 "arguments": arguments,
             }
             body = written(members).encode()
-            return self._backend.request(
+            return self._service.request(
                 ServiceRequest("POST", "/tools/call", body, seconds=TOOL_SECONDS)
             ).text()
         except ServiceError as error:

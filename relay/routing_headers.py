@@ -1,15 +1,15 @@
-"""HTTP headers that repeat parts of an MCP request, as the version without sessions wants them."""
+"""HTTP headers that repeat parts of an MCP request, as the version without sessions requires."""
 
 import base64
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from domain.doors import NAMED_BY
+from domain.doors import MCP_META, NAMED_BY
 from relay.messages import Json
 
 VERSION = "MCP-Protocol-Version"
-_META_VERSION = "io.modelcontextprotocol/protocolVersion"
+_META_VERSION = f"{MCP_META}protocolVersion"
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=$)[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from command.descriptors import write_all
+
 Buffer = bytes | bytearray | memoryview
 FromClient = Callable[[Buffer], Buffer | None]
 FromServer = Callable[[Buffer], Buffer]
@@ -43,12 +45,7 @@ class Output:
     def write(self, message: Buffer) -> None:
         """Raises OSError, for example if the reader is gone."""
         with self._lock:
-            left = memoryview(message)
-            while left:
-                try:
-                    left = left[os.write(self._fd, left) :]
-                except BlockingIOError:
-                    select.select([], [self._fd], [])
+            write_all(self._fd, message)
             if self._after_first is not None:
                 self._after_first()
                 self._after_first = None
@@ -119,8 +116,8 @@ class CommandServer:
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)  # noqa: S603
 
     def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
-        """Relays until the server has ended and said all. Returns its exit status; negative: the signal that
-        ended it. Signals that this process gets are passed on."""
+        """Relays until the server has ended and all its output is relayed. Returns its exit status; negative:
+        the signal that ended it. Signals that this process gets are passed on."""
         for number in SIGNALS:
             signal.signal(number, lambda got, frame: self._process.send_signal(got))
         threading.Thread(target=self._to_server, args=(from_client,), daemon=True).start()

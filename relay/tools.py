@@ -3,23 +3,23 @@
 Each message goes to /mcp of the service, which is started where none runs.
 """
 
-import json
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import suppress
 
 from command.client import TOOL_SECONDS, ServiceError, ServiceRequest
-from domain.doors import NAMED_BY
-from relay.backend import GoverningService
+from relay.messages import INTERNAL_ERROR, NOT_JSON, Json, failure, id_of, method_of, parse
+from relay.routing_headers import RoutingHeaders
+from relay.service import GoverningService
 from relay.streams import Output, lines, read_from, to_stderr
 
 KEEP_SECONDS = 600.0
-"""The service is asked so often while a client runs, and does not end: hooks over HTTP cannot start one."""
+"""The interval at which the service is asked while a client runs, so that it does not end: hooks over HTTP
+cannot start one."""
 
 THREADS = 4
-_FAILED = -32603
 
 
 def serve(service: GoverningService) -> int:
@@ -42,40 +42,23 @@ def _keep(service: GoverningService) -> None:
 
 
 def _answer(service: GoverningService, client: Output, line: bytes) -> None:
+    message = None
+    headers = dict[str, str]()
+    with suppress(*NOT_JSON):  # The service answers what is no request.
+        message = parse(line)
+        headers = RoutingHeaders().of(message)
     try:
-        message = json.loads(line)
-    except ValueError:
-        message = None
-    try:
-        request = ServiceRequest("POST", "/mcp", line, _headers(message), seconds=TOOL_SECONDS)
-        answer = service.request(request).body
+        answer = service.request(ServiceRequest("POST", "/mcp", line, headers, seconds=TOOL_SECONDS)).body
     except ServiceError as error:
         to_stderr(f"spillgate mcp: {error}\n".encode("utf-8", "replace"))
-        answer = _failure(message, str(error))
+        answer = b"" if message is None else _failure(message, str(error))
     if answer:
-        try:
+        with suppress(OSError):  # The client may be gone.
             client.write(answer.rstrip(b"\n") + b"\n")
-        except OSError:
-            return  # The client is gone.
 
 
-def _headers(message: Any) -> dict[str, str]:
-    """Those that the stateless version of the protocol wants beside the body."""
-    match message:
-        case {
-            "method": str(method),
-            "params": {"_meta": {"io.modelcontextprotocol/protocolVersion": str(version)}},
-        }:
-            headers = {"MCP-Protocol-Version": version, "Mcp-Method": method}
-            name = message["params"].get(NAMED_BY.get(method))
-            return headers | ({"Mcp-Name": name} if isinstance(name, str) and name.isascii() else {})
-    return {}
-
-
-def _failure(message: Any, why: str) -> bytes:
+def _failure(message: Json, why: str) -> bytes:
     """b"" for a message that needs no response."""
-    match message:
-        case {"id": str() | int() as number, "method": str()}:
-            error = {"code": _FAILED, "message": why}
-            return json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode()
-    return b""
+    if id_of(message) is None or method_of(message) is None:
+        return b""
+    return failure(message.members["id"].text, INTERNAL_ERROR, why)

@@ -21,7 +21,8 @@ from content.grep import Grep
 from domain.budget import SessionChange
 from domain.decisions import Outcome
 from domain.handles import Handle, SessionKey
-from domain.hooks import DOORS, OWN_TOOL
+from domain.hooks import DOORS
+from domain.hooks.call import OWN_TOOL
 from domain.ports import Tokenizer
 from domain.results import ToolResult
 from replay.literals import plain, stands_in, without_line_numbers

@@ -193,8 +193,8 @@ def _add_examples(paths: dict[str, Any]) -> None:
 def described_fields() -> dict[str, dict[str, str]]:
     """What fields of answers mean, by the name of their schema."""
     text = files("app.api").joinpath("fields.json").read_text(encoding="utf-8")
-    found: dict[str, dict[str, str]] = json.loads(text)
-    return found
+    fields: dict[str, dict[str, str]] = json.loads(text)
+    return fields
 
 
 def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages: bool) -> None:

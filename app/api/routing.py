@@ -347,10 +347,9 @@ class LateRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        request_class = RepairedRequest if traits_of(self).repairs_text else JsonRequest
 
         async def handled(request: Request) -> Response:
-            return await handle(request_class(request.scope, request.receive))
+            return await handle(JsonRequest(request.scope, request.receive))
 
         return handled
 
@@ -361,17 +360,9 @@ class JsonRequest(Request):
     async def json(self) -> Any:
         """Raises BadRequest, InvalidUtf8, InvalidField."""
         value, had_surrogates = decoded(msgspec.json.decode, await self.body())
-        if had_surrogates:
+        if had_surrogates and not self.scope["traits"].repairs_text:
             raise errors.InvalidField("The body holds a lone surrogate. Send valid Unicode.")
         return value
-
-
-class RepairedRequest(Request):
-    """A request whose lone surrogates become U+FFFD."""
-
-    async def json(self) -> Any:
-        """Raises BadRequest, InvalidUtf8, InvalidField."""
-        return decoded(msgspec.json.decode, await self.body())[0]
 
 
 class Router(APIRouter):

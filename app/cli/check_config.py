@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.options import settings_of
-from app.cli.tables import table
 from app.edge.api_keys import load_keys
 from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
@@ -22,6 +21,7 @@ from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
+from command.tables import table
 from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
@@ -80,7 +80,7 @@ class ConfigReport:
         shown = []
         for title, reasons in parts:
             rows = [(one.key, json.dumps(one.value, ensure_ascii=False), one.set_by) for one in reasons]
-            shown.append(f"{title}\n{table(rows, _HEADS)}")
+            shown.append(f"{title}\n{table(rows, _HEADS, indent='  ')}")
         return "\n\n".join(shown)
 
 

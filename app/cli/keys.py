@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.cli.tables import table
 from app.edge.api_keys import (
     NAME,
     NAME_RULE,
@@ -21,6 +20,7 @@ from app.edge.api_keys import (
 )
 from app.files import only_writer, read_text
 from command.files import replace_text
+from command.tables import table
 from domain.errors import ConfigError
 from domain.handles import is_tenant
 
@@ -60,11 +60,11 @@ def _run(path: Path, options: argparse.Namespace) -> int:
             _write_out(options.out, token)
             _write(path, [*lines, key])
     elif options.action == "revoke":
-        at, old = _found(lines, options.key, or_expired=True)
+        at, old = _line_of(lines, options.key, or_expired=True)
         _write(path, lines[:at] + lines[at + 1 :])
         print(f"revoked: {old.tenant} {old.name or old.digest[:SHOWN_DIGITS]}")
     else:
-        at, old = _found(lines, options.key)
+        at, old = _line_of(lines, options.key)
         try:
             ends = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=options.hours)
         except (ValueError, OverflowError):
@@ -113,7 +113,7 @@ def _parsed(line: str) -> ApiKey | None:
         return None
 
 
-def _found(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, ApiKey]:
+def _line_of(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, ApiKey]:
     """The line of the key of this name or digest that has not expired, or, with `or_expired` and without such
     a line, of one that has."""
     if not wanted:
@@ -151,7 +151,7 @@ def _table(lines: list[str]) -> str:
             expires = f"{datetime.fromtimestamp(key.expires, UTC):%Y-%m-%d %H:%M}"
             expires += " (expired)" if key.has_expired(now) else ""
         rows.append((str(number), key.tenant, key.role, key.name, key.digest[:SHOWN_DIGITS], expires))
-    return table(rows, ("line", "tenant", "role", "name", "digest", "expires"))
+    return table(rows, ("line", "tenant", "role", "name", "digest", "expires"), indent="  ")
 
 
 def _write_out(path: Path, token: str) -> None:

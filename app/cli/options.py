@@ -45,10 +45,8 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="spillgate", allow_abbrev=False)
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        about = COMMAND_LIST[name].help
-        command.add_arguments(
-            commands.add_parser(name, help=about, description=f"{about[:1].upper()}{about[1:]}.")
-        )
+        about = COMMAND_LIST[name]
+        command.add_arguments(commands.add_parser(name, help=about.help, description=about.description))
     return whole
 
 

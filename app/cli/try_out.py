@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from app.cli.options import settings_of
-from app.cli.tables import table
 from app.files import why_unreadable
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
+from command.tables import table
 from domain.decisions import Outcome, OutcomeKind
 from domain.errors import ConfigError, SpillgateError
 from domain.handles import SessionKey
@@ -143,7 +143,7 @@ def summary(result: ToolResult, trials: list[Trial]) -> str:
     return (
         f"{result.tool_name}: {measure.bytes:,} bytes, {measure.lines:,} lines, "
         f"{measure.chars:,} characters, {about}{measure.tokens:,} tokens\n\n"
-        f"{table((trial.row for trial in trials), _HEADS)}\n\n"
+        f"{table((trial.row for trial in trials), _HEADS, indent='  ')}\n\n"
         "  * what the policy in force names. `became` differs where an outcome gives way to store."
     )
 

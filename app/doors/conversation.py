@@ -2,7 +2,7 @@
 
 A client sends the whole conversation with each request, and keeps its tool results as they were. Each is
 governed once, by its call; in later requests the same text stands in its place, so that the caches of model
-providers stay valid. Nothing that comes after a result, and nothing that changes with time, has a part in it.
+providers stay valid. The text depends neither on later messages nor on the time.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from app.runtime import Runtime
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import MAX_NAME, HookCall
+from domain.hooks.call import MAX_NAME, HookCall
 
 DIGEST_CHARS = 24
 """Characters of the id of a call that is named by a digest."""
@@ -51,7 +51,7 @@ class GovernedMessages:
     error: SpillgateError | None
 
 
-class _Found(NamedTuple):
+class PlacedResult(NamedTuple):
     """A tool's result, where its message is, and the call that it answers."""
 
     position: int
@@ -84,8 +84,8 @@ class Conversation:
         """All but the results of Spillgate's own tools. After an error, the results that were not governed
         yet stay as they are."""
         try:
-            found = await self._found()
-            seen, fresh, may_keep = await self._looked_up(found, rt)
+            results = await self._results()
+            seen, fresh, may_keep = await self._looked_up(results, rt)
         except SpillgateError as error:
             return GovernedMessages([], {}, error)
         errors: list[SpillgateError] = []
@@ -96,7 +96,7 @@ class Conversation:
                 if errors:
                     return
                 until = await _yielded(until)
-                call = self._call(found[numbers[0]])
+                call = self._call(results[numbers[0]])
                 if call.tool == self._own or not call.is_governable:
                     continue
                 part = begin_part(GOVERN)
@@ -120,7 +120,7 @@ class Conversation:
         edits: dict[int, list[Edit]] = {}
         for number, one in sorted(seen.items()):
             if one.text is not None:
-                edits.setdefault(found[number].position, []).extend(found[number].result.edits(one.text))
+                edits.setdefault(results[number].position, []).extend(results[number].result.edits(one.text))
         return GovernedMessages(
             [one for _, one in sorted(seen.items())], edits, errors[0] if errors else None
         )
@@ -137,9 +137,9 @@ class Conversation:
             after = await rt.count(outcome.text, rt.known_models.tokenizer(None))
         return Seen(outcome.text, outcome.handle is not None, before, after, call.call_id)
 
-    async def _found(self) -> list[_Found]:
+    async def _results(self) -> list[PlacedResult]:
         """The results, each with the nearest call before it that it answers."""
-        found: list[_Found] = []
+        results: list[PlacedResult] = []
         calls = _Calls()
         until = perf_counter() + _STEP_SECONDS
         for position, message in enumerate(self._messages):
@@ -152,36 +152,36 @@ class Conversation:
                 call = calls.answered_by(result)
                 named = (result.name, None) if call is None else (call.tool, call.arguments)
                 if result.places:
-                    found.append(_Found(position, result, named[0] or _UNNAMED, named[1]))
-        return found
+                    results.append(PlacedResult(position, result, named[0] or _UNNAMED, named[1]))
+        return results
 
-    def _call(self, found: _Found) -> HookCall:
-        result = found.result
+    def _call(self, one: PlacedResult) -> HookCall:
+        result = one.result
         return HookCall(
-            tool=found.tool,
+            tool=one.tool,
             session=self._key.session_id,
             texts=result.texts,
             answer=lambda text: {},
             call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
-            arguments=found.arguments,
+            arguments=one.arguments,
             is_error=result.is_error,
             client="headroom" if self._is_shared else "litellm",
         )
 
     async def _looked_up(
-        self, found: list[_Found], rt: Runtime
+        self, results: list[PlacedResult], rt: Runtime
     ) -> tuple[dict[int, Seen], dict[bytes, list[int]], bool]:
         """Returns the answers to results that were seen before, and the numbers of the others by a digest:
         results with the same call and content are governed once. True if the session is known: then answers
         may be kept in memory. Raises StorageError if the session cannot be read."""
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[int]] = {}
-        if not found:
+        if not results:
             return seen, fresh, False
         life = await self._life(rt)
         begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
         now, until = rt.clock(), perf_counter() + _STEP_SECONDS
-        for number, (_, result, tool, arguments) in enumerate(found):
+        for number, (_, result, tool, arguments) in enumerate(results):
             until = await _yielded(until)
             id = result.call_id if size_of(result.call_id) <= MAX_NAME else ""
             texts = [f"{begin}\0{len(id)}\0{len(tool)}\0{id}{tool}", _written(arguments), *result.texts]

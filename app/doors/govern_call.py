@@ -11,7 +11,7 @@ from domain.decisions import Outcome
 from domain.doors import Door
 from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
-from domain.hooks import HookCall
+from domain.hooks.call import HookCall
 from domain.results import ToolResult
 
 

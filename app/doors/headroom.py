@@ -18,7 +18,8 @@ from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question
 from domain.handles import SessionKey, parse_handle
-from domain.hooks import MAX_NAME, text_in
+from domain.hooks.call import MAX_NAME
+from domain.hooks.texts import text_in
 from domain.ports import Call
 
 SESSION = "headroom"
@@ -80,10 +81,10 @@ def _tool_name(document: dict[str, Any], user_agent: str) -> str:
     be. LiteLLM adds Headroom's own tool and says so nowhere. "" if none is known."""
     named = text_in(document.get("config"), "tool_name")
     tools = document.get("tools")
-    found = [name for name in tool_names(tools) if name == RETRIEVE or door_of([name]).knows_tools]
-    if named is None and not found and user_agent.startswith(_LITELLM):
+    own = [name for name in tool_names(tools) if name == RETRIEVE or door_of([name]).knows_tools]
+    if named is None and not own and user_agent.startswith(_LITELLM):
         return RETRIEVE
-    return (named or next(iter(found), ""))[:MAX_NAME]
+    return (named or next(iter(own), ""))[:MAX_NAME]
 
 
 def _door_for(tool: str) -> DoorOf:

@@ -14,7 +14,8 @@ from app.tools.definitions import ToolFormat, definitions
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import session_id_of, text_in, texts_of
+from domain.hooks.call import session_id_of
+from domain.hooks.texts import text_in, texts_of
 
 NONE: dict[str, Any] = {"action": "NONE"}
 """The request stays as it is."""

@@ -12,7 +12,8 @@ import msgspec
 
 from app.edge.json_body import DROPPED, Edit, Path, as_json
 from domain.doors import TOOL_NAMES, Door
-from domain.hooks import OWN_TOOL
+from domain.hooks.call import OWN_TOOL
+from domain.hooks.texts import text_in
 
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 _LEFT_OUT = "…"
@@ -138,7 +139,7 @@ def _chat_calls(message: Message) -> Iterator[MessageCall]:
 
 def _chat_results(message: Message) -> Iterator[MessageResult]:
     places = _content(("content",), message.get("content"))
-    yield MessageResult(_text(message, "tool_call_id"), _text(message, "name"), places)
+    yield MessageResult(text_in(message, "tool_call_id") or "", text_in(message, "name") or "", places)
 
 
 def _response_calls(item: Message) -> Iterator[MessageCall]:
@@ -152,7 +153,7 @@ def _response_calls(item: Message) -> Iterator[MessageCall]:
 def _response_results(item: Message) -> Iterator[MessageResult]:
     if item.get("type") in ("function_call_output", "custom_tool_call_output"):
         places = _content(("output",), item.get("output"))
-        yield MessageResult(_text(item, "call_id"), "", places)
+        yield MessageResult(text_in(item, "call_id") or "", "", places)
 
 
 def _block_calls(message: Message) -> Iterator[MessageCall]:
@@ -182,14 +183,14 @@ _GEMINI_RESULTS = ("functionResponse", "function_response")
 
 def _gemini_calls(message: Message) -> Iterator[MessageCall]:
     for _, _, call in _members(message["parts"], _GEMINI_CALLS):
-        yield MessageCall(_text(call, "id"), _text(call, "name"), call.get("args"))
+        yield MessageCall(text_in(call, "id") or "", text_in(call, "name") or "", call.get("args"))
 
 
 def _gemini_results(message: Message) -> Iterator[MessageResult]:
     """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
-        found = result.get("response")
-        response = found if isinstance(found, dict) else {}
+        member = result.get("response")
+        response = member if isinstance(member, dict) else {}
         path: Path = ("parts", number, name, "response")
         key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
         place = (
@@ -198,7 +199,9 @@ def _gemini_results(message: Message) -> Iterator[MessageResult]:
             else Place(path, _json(response), lambda text: {"output": text})
         )
         places = (place,) if response else ()
-        yield MessageResult(_text(result, "id"), _text(result, "name"), places, "error" in response)
+        yield MessageResult(
+            text_in(result, "id") or "", text_in(result, "name") or "", places, "error" in response
+        )
 
 
 def _members(parts: Any, names: tuple[str, ...]) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -234,8 +237,3 @@ def _content(path: Path, content: Any) -> tuple[Place, ...]:
 def _json(value: Any) -> str:
     """The same for a value of a large body, whose long strings are as they came."""
     return msgspec.json.encode(msgspec.json.decode(as_json(value))).decode()
-
-
-def _text(value: dict[str, Any], name: str) -> str:
-    found = value.get(name)
-    return found if isinstance(found, str) else ""

@@ -95,8 +95,8 @@ class Issuer:
     def _role(self, claims: Mapping[str, Any]) -> KeyRole:
         if self._role_claim is None:
             return KeyRole.AGENT
-        given = _claim(claims, self._role_claim)
-        named = {role for role in (given if isinstance(given, list) else [given]) if isinstance(role, str)}
+        claim = _claim(claims, self._role_claim)
+        named = {role for role in (claim if isinstance(claim, list) else [claim]) if isinstance(role, str)}
         roles = [role for role in KeyRole if role in named]
         if len(roles) != 1:
             raise Forbidden(
@@ -120,10 +120,10 @@ def _claim(claims: Mapping[str, Any], name: str) -> object:
     """By its name, or by the path `realm_access.roles` into objects."""
     if name in claims:
         return claims[name]
-    found: object = claims
+    value: object = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _why(error: exceptions.PyJWTError) -> str:

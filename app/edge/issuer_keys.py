@@ -5,13 +5,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from app.settings import is_secure
 from domain.errors import IssuerUnavailable
 
 log = logging.getLogger("spillgate.issuer")
@@ -32,7 +32,6 @@ MAX_KEYS = 100
 RSA_BITS = range(2048, 8193)
 
 _DISCOVERY = "/.well-known/openid-configuration"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "EC": ("ES256", "ES384", "ES512"),
@@ -148,20 +147,12 @@ class IssuerKeys:
         discovery = await _json(client, url, _Discovery)
         if discovery.issuer != self._issuer:
             raise _Fault("its discovery document names another issuer")
-        if not is_safe(discovery.jwks_uri):
+        if not is_secure(discovery.jwks_uri):
             raise _Fault("the address of its keys is not https")
         key_set = (await _json(client, discovery.jwks_uri, _KeySet)).keys[:MAX_KEYS]
         if not _by_name(key_set):
             raise _Fault("it has no key that can be used")
         return key_set
-
-
-def is_safe(url: str) -> bool:
-    """True for https, and for http on this machine."""
-    parts = urlsplit(url)
-    return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-    )
 
 
 async def _json(client: httpx.AsyncClient, url: str, kind: type[T]) -> T:
@@ -187,11 +178,11 @@ def _by_name(key_set: list[dict[str, Any]]) -> dict[tuple[str, str], PyJWK]:
 def _signing_keys(one: dict[str, Any]) -> Iterator[tuple[str, str, PyJWK]]:
     """Id, algorithm and key, for each algorithm that may be used with it. Nothing for a key that is not for
     signatures, is private, or is of an unknown type or an unusual size."""
-    kid, kind, said = one.get("kid", ""), one.get("kty"), one.get("alg")
+    kid, kind, own_algorithm = one.get("kid", ""), one.get("kty"), one.get("alg")
     if not isinstance(kid, str) or not isinstance(kind, str) or one.get("use", "sig") != "sig" or "d" in one:
         return
     for algorithm in ALGORITHMS.get(kind, ()):
-        if said not in (None, algorithm):
+        if own_algorithm not in (None, algorithm):
             continue
         try:
             key = PyJWK(one, algorithm)

@@ -192,13 +192,13 @@ def _listed(body: bytes | bytearray, name: str) -> Listed:
     if len(body) > INLINE_JSON_BYTES and count_checked(body) > MAX_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     build = _value if len(body) <= WHOLE_JSON_BYTES else _Builder().built
-    found = members.get(name)
-    items = checked(decode_list, found) if found is not None and memoryview(found)[0] == _BRACKET else []
+    listed = members.get(name)
+    items = checked(decode_list, listed) if listed is not None and memoryview(listed)[0] == _BRACKET else []
     document = {key: build(one, MAX_DEPTH - 1) for key, one in members.items() if key != name}
     if items:
         document[name] = [build(item, MAX_DEPTH - 2) for item in items]
-    elif found is not None:
-        document[name] = build(found, MAX_DEPTH - 1)
+    elif listed is not None:
+        document[name] = build(listed, MAX_DEPTH - 1)
     return Listed(document, items)
 
 

@@ -1,7 +1,7 @@
-"""Bodies in memory, counted and bounded: those of requests, and stored ones that clients read slowly."""
+"""Bodies of requests in memory, counted and bounded."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from app.edge.body_caps import BodyCap
-from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded, ResultExpired
+from domain.errors import BodyTooLarge, Draining, InvalidField, Overloaded
 
 T = TypeVar("T")
 
@@ -23,10 +23,6 @@ JOINED_BYTES = 2 << 20
 """Pieces of a body are joined at its end up to this size: a body that grows is copied several times."""
 
 LEAST_POOL_BYTES = 256 << 20
-
-READ_AHEAD_BYTES = 16 << 20
-MOST_CHUNK_BYTES = 1 << 19
-LEAST_CHUNK_BYTES = 1 << 12
 
 LINGER_SECONDS = 2.0
 
@@ -54,37 +50,6 @@ class BodyGate:
 
     def give(self, size: int) -> None:
         self.in_flight -= size
-
-
-class ReadAhead:
-    """All downloads together hold about READ_AHEAD_BYTES, and LEAST_CHUNK_BYTES each beyond that."""
-
-    def __init__(self) -> None:
-        self.held = 0
-
-    def next_size(self) -> int:
-        """Bytes of the next chunk: the more are held, the fewer."""
-        return max(LEAST_CHUNK_BYTES, min(MOST_CHUNK_BYTES, (READ_AHEAD_BYTES - self.held) // 8))
-
-    async def chunks(
-        self, read: Callable[[int, int], AsyncIterator[bytes]], start: int, end: int
-    ) -> AsyncIterator[bytes]:
-        """The bytes from `start` to `end`. `read` opens the body for each chunk: a client that does not read
-        holds no file. When a chunk is asked for, the server may still hold the one before."""
-        held = [0, 0]
-        try:
-            while start < end:
-                chunk = b"".join([part async for part in read(start, min(end, start + self.next_size()))])
-                if not chunk:
-                    raise ResultExpired
-                start += len(chunk)
-                held = [held[1], len(chunk)]
-                self.held += len(chunk)
-                yield chunk
-                self.held -= held[0]
-                held[0] = 0
-        finally:
-            self.held -= sum(held)
 
 
 def write_whole(
@@ -287,6 +252,12 @@ async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) 
     """Runs `work`; cancels it if the service cannot wait for it any longer. Raises Draining."""
     late = Draining("This instance is stopping, and could not finish in time. Ask again.")
     return await _unless(stopping.wait(), late, work)
+
+
+async def cancel_on_end(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Runs `work`; cancels it if the client disconnects, or if the service cannot wait for it any longer.
+    Raises ClientDisconnected, Draining."""
+    return await cancel_on_disconnect(request, cancel_on_stop(request.app.state.stopping, work))
 
 
 async def _unless(event: Coroutine[Any, Any, object], error: Exception, work: Coroutine[Any, Any, T]) -> T:

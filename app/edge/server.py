@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -84,8 +84,8 @@ class Server(uvicorn.Server):
         self._supervisor = supervisor
         self._idle = idle
         self._owns_process = False
-        """True if it serves in the main thread. Else it is part of a command, whose signals are its own, and
-        which its stop must not end."""
+        """True if it serves in the main thread. The signals of another thread's process are not its own, and
+        its stop must not end that process."""
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 
@@ -181,13 +181,12 @@ def serve(
     settings: Settings,
     refused: Refused = lambda error, method, path: None,
     supervisor: Supervisor | None = None,
-    listening: Callable[[Server], None] = lambda server: None,
     idle: IdleWatch | None = None,
     also_on: str | None = None,
 ) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from, or until `idle` is over.
-    Returns the exit code. `listening` is called once connections are accepted. `also_on` is host:port of a
-    further socket, if that is free. Raises ConfigError for what cannot be bound."""
+    Returns the exit code. `also_on` is host:port of a further socket, if that is free. Raises ConfigError for
+    what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
@@ -200,7 +199,6 @@ def serve(
         server = Server(
             _config(app, files, refused), app, settings, address, supervisor or Supervisor(), idle
         )
-        listening(server)
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:
@@ -217,7 +215,7 @@ def serve(
 
 def _stderr_that_never_waits() -> int:
     """A descriptor of its own on the pipe, file or terminal of stderr: the traceback is cut where a pipe that
-    is not read is full, and the process ends all the same. A socket cannot be opened again: stderr itself."""
+    is not read is full, and the process still ends. A socket cannot be opened again: stderr itself."""
     stderr = (sys.__stderr__ or sys.stderr).fileno()
     try:
         return os.open(f"/dev/fd/{stderr}", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -308,11 +306,11 @@ def further_listener(address: str | None) -> Iterator[list[socket.socket]]:
     """None where another program listens."""
     host, _, port = (address or "").rpartition(":")
     try:
-        found = [_tcp_socket(host, int(port))] if host else []
+        sockets = [_tcp_socket(host, int(port))] if host else []
     except ConfigError:
-        found = []
+        sockets = []
     with contextlib.ExitStack() as opened:
-        yield [opened.enter_context(contextlib.closing(sock)) for sock in found]
+        yield [opened.enter_context(contextlib.closing(sock)) for sock in sockets]
 
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:

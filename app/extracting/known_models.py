@@ -88,8 +88,6 @@ class KnownModels:
         return model
 
     def _look_up(self, name: str | None) -> SessionModel:
-        keys = self._policies.model_keys(name)
-        encoding = str(keys.get("encoding", "")) or (encoding_for_model(name, "") if name else "")
         terms = self._policies.terms(name)
         if not terms.window.is_known and len(self._of_session) < _REMEMBERED:
             log.warning(
@@ -97,9 +95,7 @@ class KnownModels:
                 "declare one. A table [models.NAME] of the policy file sets it.",
                 extra={"fields": {"model": name}},
             )
-        return SessionModel(
-            terms.window, terms.enforce, load_encoding(str(encoding or self._settings.encoding))
-        )
+        return SessionModel(terms.window, terms.enforce, self.tokenizer(name))
 
     def warns(self, session: Session, model: SessionModel) -> bool:
         """Whether the answer is to warn that no budget is enforced for want of a window: once a session, and

@@ -105,7 +105,7 @@ def _cut(model: str) -> str:
 
 
 def _window(asked: _Asked) -> int:
-    """By the provider that the name tells, else the model's maker, else OpenRouter, else most others."""
+    """By the provider that the name has, else the model's maker, else OpenRouter, else most others."""
     table = _table()
     hosts = [table.providers[name] for name in asked.providers if name in table.providers]
     makers = [one for one in table.makers if one.model_match and one.model_match.is_match(asked.model)]

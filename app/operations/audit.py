@@ -14,13 +14,9 @@ import msgspec
 from msgspec import structs
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
-from app.operations.line_writer import LineWriter, Losses, opened
+from app.operations.line_writer import MOST_WAITING, JsonLines
 
 SETTING = "SPILLGATE_AUDIT"
-CLOSE_SECONDS = 6.0
-MOST_WAITING = 20_000
-"""Lines in memory that are not written yet, of about 0.5 KB each. More are dropped, and counted."""
-
 PAUSE_SECONDS = 0.05
 """Longer than that of the log: 3.8 % of a result of 2 KB that passes for 5.3 %, and at most 5 % are promised
 (bench/README.md, the audit)."""
@@ -94,20 +90,12 @@ def note_refusal(code: str) -> None:
         touched.code = code
 
 
-class Audit:
-    """A line that cannot be written is counted, and the request is answered all the same."""
+class Audit(JsonLines[AuditLine]):
+    """A line that cannot be written is counted, and the request is still answered."""
 
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
-        output = opened(target, SETTING, None)
-        self._losses = Losses(SETTING, target)
-        self._lines = LineWriter[AuditLine](
-            "audit", output, _encoded, MOST_WAITING, self._losses.note, MOST_WAITING, PAUSE_SECONDS
-        )
-
-    @property
-    def dropped(self) -> int:
-        return self._lines.dropped
+        super().__init__(SETTING, target, most_at_once=MOST_WAITING, pause_seconds=PAUSE_SECONDS)
 
     def write_request(
         self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str
@@ -133,15 +121,6 @@ class Audit:
             request_id=logged["request_id"],
         )
         for handle in touched.handles:
-            self._lines.put_nowait(structs.replace(line, handle=handle))
+            self.put_nowait(structs.replace(line, handle=handle))
         if not touched.handles:
-            self._lines.put_nowait(line)
-
-    def close(self) -> None:
-        """Returns when all lines are written, or after CLOSE_SECONDS."""
-        if not self._lines.close(CLOSE_SECONDS):
-            self._losses.note("they were not written before the end", self._lines.waiting)
-
-
-def _encoded(line: AuditLine) -> bytes:
-    return msgspec.json.encode(line) + b"\n"
+            self.put_nowait(line)

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import math
 import os
 import queue
 import stat
@@ -10,18 +9,23 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
-from app.files import write_all
+import msgspec
+
+from app.operations.once_a_minute import OnceAMinute
+from command.descriptors import write_all
 from domain.errors import ConfigError
 
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
-TOLD_SECONDS = 60.0
 MOST_AT_ONCE = 32
 """Fewer than the lines of the smallest file that is rotated."""
 PAUSE_SECONDS = 0.01
+CLOSE_SECONDS = 6.0
+MOST_WAITING = 20_000
+"""Lines of the export or the audit in memory that are not written yet, of 0.5 to 1 KB each. More are dropped,
+and counted."""
 
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _STDOUT = 1
@@ -79,10 +83,6 @@ class LineWriter(Generic[T]):
         """Items that were not written."""
         return self._overflowed + self._failed
 
-    @property
-    def waiting(self) -> int:
-        return self._waiting.qsize()
-
     def put_nowait(self, item: T) -> None:
         """Never waits. Named as `logging.handlers.QueueHandler` calls it."""
         if self._waiting.qsize() < self._most_waiting:
@@ -102,13 +102,6 @@ class LineWriter(Generic[T]):
         """Ends the thread once the items are written. Does not wait for it."""
         self._waiting.put(None)
         self._is_hurried.set()
-
-    def close(self, seconds: float) -> bool:
-        """Ends the thread, and waits for it so many seconds at most. False if it has not ended: the reader of
-        a pipe may have stopped reading."""
-        self.end()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
 
     def _write_waiting(self) -> None:
         is_ended = False
@@ -138,28 +131,57 @@ class LineWriter(Generic[T]):
             self._tell(errno.errorcode.get(error.errno or 0, type(error).__name__), len(lines))
 
 
-class Losses:
-    """Logs that lines of `target`, which `setting` names, are lost: once a minute for each reason."""
+class JsonLines(LineWriter[T]):
+    """Items as lines of JSON, in the file or on the standard output that a setting names. A line that cannot
+    be written is counted and logged, and delays no request."""
 
-    def __init__(self, setting: str, target: str) -> None:
+    def __init__(
+        self,
+        setting: str,
+        target: str,
+        max_bytes: int | None = None,
+        most_at_once: int = MOST_AT_ONCE,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        """`max_bytes`: see `_File`. Raises ConfigError if the file cannot be opened."""
+        output = _opened(target, setting, max_bytes)
         self._setting, self._target = setting, target
-        self._lost: dict[str, int] = {}
-        self._told_at: dict[str, float] = {}
+        self._logged = OnceAMinute()
+        super().__init__(
+            setting, output, _json_line, MOST_WAITING, self._log_loss, most_at_once, pause_seconds
+        )
 
-    def note(self, why: str, lines: int) -> None:
-        self._lost[why] = self._lost.get(why, 0) + lines
-        if monotonic() >= self._told_at.get(why, -math.inf) + TOLD_SECONDS:
-            self._told_at[why] = monotonic()
-            fields = {"target": self._target, "lost": self._lost.pop(why), "why": why}
+    def close(self) -> None:
+        """Returns when all lines are written, or after CLOSE_SECONDS: the reader of a pipe may have stopped
+        reading."""
+        self.end()
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._log_loss("they were not written before the end", self._waiting.qsize())
+
+    def _log_loss(self, why: str, lines: int) -> None:
+        if (before := self._logged.note(why, lines)) is not None:
+            fields = {"target": self._target, "lost": before + lines, "why": why}
             log.warning("Lines of %s are lost.", self._setting, extra={"fields": fields})
 
 
-class _Stdout:
+def _json_line(item: object) -> bytes:
+    return msgspec.json.encode(item) + b"\n"
+
+
+class Descriptor:
+    """A copy of an open descriptor. The interpreter waits at its end for the lock of a stream that is written
+    to; a descriptor has none."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Raises OSError."""
+        self._descriptor = os.dup(descriptor)
+
     def write(self, lines: bytes) -> None:
-        write_all(_STDOUT, lines)
+        write_all(self._descriptor, lines)
 
     def close(self) -> None:
-        """Does nothing: the process may write to stdout later."""
+        os.close(self._descriptor)
 
 
 class _File:
@@ -240,11 +262,11 @@ def _lacks_newline(path: Path) -> bool:
     return False
 
 
-def opened(target: str, setting: str, max_bytes: int | None) -> LineOutput:
+def _opened(target: str, setting: str, max_bytes: int | None) -> LineOutput:
     """Raises ConfigError, which names the setting, if the file cannot be opened."""
-    if target == STANDARD_OUTPUT:
-        return _Stdout()
     try:
+        if target == STANDARD_OUTPUT:
+            return Descriptor(_STDOUT)
         return _File(Path(target).absolute(), max_bytes)
     except OSError as error:
         raise _unwritable(setting, error.errno or 0) from None

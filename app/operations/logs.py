@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -15,9 +14,8 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from app.files import write_all
-from app.operations.line_writer import LineOutput, LineWriter
-from app.operations.refusals import Repeats
+from app.operations.line_writer import Descriptor, LineOutput, LineWriter
+from app.operations.once_a_minute import OnceAMinute
 from domain.accounting import AccountingEntry, split_tool_name
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import SpillgateError
@@ -39,7 +37,7 @@ MOST_WAITING = 8192
 FLUSH_SECONDS = 2.0
 
 _FRAMES = 20
-# Their lines at INFO name addresses, or say again what "listening" and "stopped" say.
+# Their lines at INFO name addresses, or repeat what "listening" and "stopped" say.
 _CHATTY = ("httpx", "httpcore", "asyncio", "urllib3", "uvicorn")
 
 
@@ -142,24 +140,11 @@ class LogHandler(QueueHandler):
         super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Says nothing: the default prints the record, and whatever it was given."""
+        """Prints nothing: the default prints the record with its arguments, which may hold content."""
 
 
 def _encoded(line: str) -> bytes:
     return line.encode(errors="backslashreplace")
-
-
-class _Descriptor:
-    """The interpreter waits at its end for the lock of a stream that is written to. A descriptor has none."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def write(self, lines: bytes) -> None:
-        write_all(self._descriptor, lines)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 class _InMemory:
@@ -175,7 +160,7 @@ class _InMemory:
 
 def _output(stream: TextIO) -> LineOutput:
     with suppress(OSError):
-        return _Descriptor(os.dup(stream.fileno()))
+        return Descriptor(stream.fileno())
     return _InMemory(stream)
 
 
@@ -294,14 +279,14 @@ def log_answered(level: int, method: str, route: str, status: int, seconds: floa
     access_log.log(level, "request", extra={"fields": fields})
 
 
-def log_refused(error: SpillgateError, method: str, route: str, repeats: Repeats) -> None:
+def log_refused(error: SpillgateError, method: str, route: str, logged: OnceAMinute) -> None:
     """A request was refused. `route` is a path template, and "" where no route was found. A failure of the
     service is logged with its `why`, once a minute for each tenant, and with how many were left out."""
     named = f"{method} {route}".strip() or None
     fields: dict[str, Any] = {"route": named, "status": error.status, "code": error.code}
     if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         log.info("refused", extra={"fields": fields})
-    elif (count := repeats.note(described("tenant") or "", error)) is not None:
+    elif (count := logged.note((described("tenant"), error.code, error.detail))) is not None:
         fields |= {"why": error.why} | ({"repeats": count} if count else {})
         log.warning("refused", extra={"fields": fields})
 

@@ -15,14 +15,14 @@ from content import redaction
 from domain.errors import ConfigError
 
 POLL_SECONDS = 0.5
-"""Between two looks at the policy file."""
+"""Between two checks of the policy file."""
 
 log = logging.getLogger("spillgate.policies")
 
 
 async def follow_policies(state: State) -> None:
-    """Forever. A file that changed is read once it stood still from one look to the next: somebody may still
-    be writing it."""
+    """Forever. A changed file is read once two checks in a row have seen the same state: before, it may still
+    be in the middle of a write."""
     rt: Runtime = state.runtime
     path, seen = rt.settings.policy_file, rt.policy_stamp
     while path is not None:
@@ -34,8 +34,8 @@ async def follow_policies(state: State) -> None:
 
 
 async def reload_policies(state: State) -> None:
-    """Puts a new runtime in the old one's place. A request takes its runtime once: from its first look to its
-    last it sees one book."""
+    """Puts a new runtime in the old one's place. A request takes its runtime once, and so sees one book
+    throughout."""
     rt: Runtime = state.runtime
     path = rt.settings.policy_file
     stamp = None if path is None else await asyncio.to_thread(stamp_of, path)

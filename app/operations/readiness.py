@@ -106,11 +106,13 @@ class Readiness:
         many tenants. Raises StorageError."""
         began = monotonic()
         if began >= self._uses_until:
-            stored, kept = await self._store.usage(), await self._ledger.usage()
+            stored, ledger = await self._store.usage(), await self._ledger.usage()
             spent, quota_of = self._spent(), self._quota_of
             self._uses = [
-                TenantUse(one, quota_of(one), stored.get(one, 0), kept.get(one, _UNUSED), spent.get(one, 0.0))
-                for one in sorted({*stored, *kept, *spent})
+                TenantUse(
+                    one, quota_of(one), stored.get(one, 0), ledger.get(one, _UNUSED), spent.get(one, 0.0)
+                )
+                for one in sorted({*stored, *ledger, *spent})
             ]
             self.ledger_entries = await self._ledger.entry_count()
             took = monotonic() - began
@@ -124,7 +126,7 @@ class Readiness:
         return self._down_seconds + now
 
     def invalidate(self) -> None:
-        """Something was not kept: what was found before says nothing any more."""
+        """A write has failed: the results of earlier checks are not used again."""
         self._invalidated_at = monotonic()
         self._uses_until = -math.inf
 
@@ -169,7 +171,7 @@ class Readiness:
             self.is_up[name] = True
         if failed is not None:
             self._down_since = self._down_since or began
-            # Each reason once: two may take turns for as long as it lasts.
+            # Each reason once: in one outage two may alternate.
             if failed.why not in self._why_down:
                 self._why_down.add(failed.why)
                 log.warning("Not ready.", extra={"fields": {"why": failed.why}})

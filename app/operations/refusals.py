@@ -1,10 +1,7 @@
-"""Whether results are refused at this moment, for an alert that ends with the outage; and what is logged."""
+"""Whether results are refused at this moment, for an alert that ends with the outage."""
 
-import math
 from collections.abc import Callable
 from time import monotonic
-
-from domain.errors import SpillgateError
 
 CODES = ("store_unavailable", "store_full", "internal_error")
 """Errors with which an agent is left with its only copy."""
@@ -45,28 +42,3 @@ class Refusals:
         for code in over:
             if is_stored or code != "store_full":
                 del self._last[code]
-
-
-REPEAT_SECONDS = 60.0
-MOST_REASONS = 1000
-"""Reasons that are remembered; past them, all are forgotten and may be logged again."""
-
-
-class Repeats:
-    """Lets a reason be logged once a minute for each tenant and code."""
-
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
-        self._now = now
-        self._logged: dict[tuple[str, str, str], tuple[float, int]] = {}
-
-    def note(self, tenant: str, error: SpillgateError) -> int | None:
-        """How many refusals were not logged before this one; None: this one is not logged either."""
-        now, reason = self._now(), (tenant, error.code, error.detail)
-        at, count = self._logged.get(reason, (-math.inf, 0))
-        if now < at + REPEAT_SECONDS:
-            self._logged[reason] = at, count + 1
-            return None
-        if len(self._logged) >= MOST_REASONS:
-            self._logged.clear()
-        self._logged[reason] = now, 0
-        return count

@@ -1,4 +1,4 @@
-"""Checks store and ledger, and sweeps what has expired in them, again and again."""
+"""Checks store and ledger, and sweeps what has expired in them, at intervals."""
 
 import logging
 from collections.abc import Iterator
@@ -22,20 +22,20 @@ async def sweep_forever(rt: Runtime) -> None:
         # A store that is not ready is swept too: until it is ready, results pass.
         with suppress(StorageError):
             await rt.readiness.check()
-        with _told(rt):
+        with _logging_failure(rt):
             await sweep(rt, left_behind)
             left_behind = False
         await anyio.sleep(pause)
 
 
 @contextmanager
-def _told(rt: Runtime) -> Iterator[None]:
+def _logging_failure(rt: Runtime) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
         rt.readiness.invalidate()
         if all(rt.readiness.is_up.values()):
-            # Else "Not ready." says it.
+            # Otherwise the log says "Not ready."
             fields = {"code": error.code, "why": error.why}
             log.warning("A sweep failed and is tried again.", extra={"fields": fields})
 
@@ -43,7 +43,7 @@ def _told(rt: Runtime) -> Iterator[None]:
 async def sweep(rt: Runtime, left_behind: bool) -> int:
     """Returns how many results were deleted. `left_behind`: also what a crash left of ended sessions."""
     deleted = 0
-    with _told(rt):
+    with _logging_failure(rt):
         deleted = await rt.store.sweep()
     ended = await rt.ledger.sweep()
     for key in ended if left_behind else ():

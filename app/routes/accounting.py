@@ -208,9 +208,9 @@ def _of_each(entries: Entries, tenants: list[str]) -> Entries:
         number = int(place)
         if number >= len(tenants):
             return EntryPage([], None)
-        found = await entries(replace(chosen, tenant=tenants[number]), limit, inner or None)
-        after = f"{number} {found.next_cursor}" if found.next_cursor else f"{number + 1}"
-        return EntryPage(found.entries, after)
+        of_tenant = await entries(replace(chosen, tenant=tenants[number]), limit, inner or None)
+        after = f"{number} {of_tenant.next_cursor}" if of_tenant.next_cursor else f"{number + 1}"
+        return EntryPage(of_tenant.entries, after)
 
     return page
 

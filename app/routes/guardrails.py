@@ -10,7 +10,7 @@ from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors import headroom, litellm
 from app.edge.json_body import as_json
-from app.edge.request_body import cancel_on_disconnect, cancel_on_stop, read_body
+from app.edge.request_body import cancel_on_end, read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import EXTRACT, GOVERN
 from domain.errors import Conflict, ResultExpired, ResultNotFound, SessionEnded, SpillgateError
@@ -97,8 +97,7 @@ async def get_retrieved(
         str | None, Query(max_length=65_536, description="What to extract. Without it: beginning and end.")
     ] = None,
 ) -> RetrievedOut:
-    work = cancel_on_stop(request.app.state.stopping, headroom.retrieve(tenant, hash, query, rt))
-    text, tool_name = await cancel_on_disconnect(request, work)
+    text, tool_name = await cancel_on_end(request, headroom.retrieve(tenant, hash, query, rt))
     return RetrievedOut(hash=hash, original_content=text, tool_name=tool_name)
 
 

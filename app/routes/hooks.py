@@ -22,7 +22,9 @@ from domain.budget import Session
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import CLIENTS, HookCall, PendingCall, ended_session, in_shell, project_in, text_in
+from domain.hooks import CLIENTS
+from domain.hooks.call import HookCall, PendingCall, ended_session, in_shell, project_in
+from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
@@ -135,9 +137,9 @@ async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -
         passed = await pass_on(SessionKey(tenant, call.session_id), call.tool, call.arguments, rt)
         if passed.arguments is None:
             return call.refused(passed.refusal or UNRESOLVED)
-        given = b"".join([chunk async for chunk in passed.arguments])
+        arguments = b"".join([chunk async for chunk in passed.arguments])
     except SpillgateError as error:
         log_hook_passed(client, f"no stored result could be handed on, {error.code}; the tool did not run")
         # With the references in their place the tool would do something else than the model wants.
         return call.refused(UNRESOLVED)
-    return call.changed(Raw(given))
+    return call.changed(Raw(arguments))

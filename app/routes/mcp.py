@@ -18,7 +18,7 @@ from app.doors.mcp.messages import (
     parse,
 )
 from app.doors.mcp.methods import Methods
-from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.edge.request_body import cancel_on_end
 from app.operations.tracing import carrier_of
 from domain.errors import SpillgateError
 
@@ -79,14 +79,13 @@ _RESPONSE = {
 @Traits(writes=True)
 async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     check_json(request)
-    app = request.app
 
     def refused(error: SpillgateError) -> None:
-        app.refused(error, request.method, request.scope["path"])
+        request.app.refused(error, request.method, request.scope["path"])
 
     carrier = carrier_of(request.headers.raw)
     work = _answered(request, await request.body(), Methods(rt, tenant, refused, carrier))
-    return await cancel_on_disconnect(request, cancel_on_stop(app.state.stopping, work))
+    return await cancel_on_end(request, work)
 
 
 async def _answered(request: Request, data: bytes, methods: Methods) -> Response:

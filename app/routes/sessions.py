@@ -242,8 +242,8 @@ async def _last_call(rt: Runtime, session: Session, reads_text: bool) -> LastCal
         return None
     command = ""
     if reads_text:
-        kept = replace(calls, outcome=OutcomeKind.STORE)
-        for entry in (await rt.ledger.entries(kept, 1, None, newest_first=True)).entries:
+        stored_calls = replace(calls, outcome=OutcomeKind.STORE)
+        for entry in (await rt.ledger.entries(stored_calls, 1, None, newest_first=True)).entries:
             stored = await rt.store.find(
                 session.key.tenant, parse_handle(entry.details.tool_output_handle or "")
             )

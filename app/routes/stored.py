@@ -120,14 +120,14 @@ async def list_stored(
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
-    """Retention goes on: to be listed is no use of a result."""
+    """A list does not restart the retention of its results."""
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
     results: list[StoredOut] = []
     for _ in range(_MOST_PAGES):
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
-        found = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_stored_out(rt, stored) for stored in found if stored is not None]
+        lookups = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
+        results += [_stored_out(rt, stored) for stored in lookups if stored is not None]
         cursor = page.next_cursor
         if results or cursor is None:
             break

@@ -95,7 +95,7 @@ async def delete_tenant(
     note_tenant(tenant_id)
     known = await is_known(request, tenant_id)
     deleted, failure = await _deleted(rt, tenant_id)
-    # What damage has left counts for no tenant, and is deleted all the same.
+    # Remains of damaged records count for no tenant. They are deleted too.
     if not known and failure is None and not (deleted.results or deleted.sessions or deleted.entries):
         raise TenantNotFound
     rt.spend_caps.daily.forget(tenant_id)
@@ -110,7 +110,7 @@ async def delete_tenant(
 
 
 async def _deleted(rt: Runtime, tenant: str) -> tuple[DeletedOut, StorageError | None]:
-    """What there was, and why the results could not be deleted."""
+    """What was deleted, and why the results could not be."""
     now = asyncio.get_running_loop().time
     ends = now() + DELETE_SECONDS
     deleted = DeletedOut(tenant=tenant, results=0, sessions=0, entries=0, complete=False)

@@ -12,11 +12,11 @@ from app.api.bodies import BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.edge.json_body import as_json
-from app.edge.request_body import cancel_on_disconnect, cancel_on_stop
+from app.edge.request_body import cancel_on_end
 from app.operations.tracing import READ
 from app.tools.call import call_tool, tools_of_session
 from app.tools.definitions import ToolFormat, definitions, instructions
-from app.tools.pass_on import pass_on
+from app.tools.pass_on import Used, pass_on
 from domain.errors import Conflict, TooManySessions
 from domain.handles import DEFAULT_SESSION
 
@@ -76,8 +76,7 @@ async def get_tools(
 @Traits(writes=True, repairs_text=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_tool_call(request: Request, rt: InRuntime, tenant: Tenant, body: ToolCallIn) -> Response:
     key = session_key(tenant, body.session_id)
-    work = cancel_on_stop(request.app.state.stopping, call_tool(key, body.name, body.arguments, rt))
-    answer = await cancel_on_disconnect(request, work)
+    answer = await cancel_on_end(request, call_tool(key, body.name, body.arguments, rt))
     if wants_text(request):
         return Response(answer.text, media_type=PLAIN)
     out = ToolCallOut(text=answer.text, is_error=answer.is_error, entry_id=answer.entry_id)
@@ -92,19 +91,11 @@ class ArgumentsIn(BodyIn):
     arguments: Annotated[Any, Field(description="As the model wrote them: any JSON.")]
 
 
-class UsedOut(BodyOut):
-    """`path` is the JSON Pointer of the argument, `bytes` the size of the text that stands there now."""
-
-    handle: str
-    path: str
-    bytes: int
-
-
 class ArgumentsOut(BodyOut):
     """`arguments` with the text of each stored result that a string refers to. `refusal` is what the model
     reads instead if the tool is not to run: then `arguments` is null."""
 
-    used: list[UsedOut]
+    used: list[Used]
     refusal: str | None
     arguments: Any
 
@@ -117,11 +108,10 @@ class ArgumentsOut(BodyOut):
 @Traits(writes=True, repairs_text=True, span=READ, raises=(TooManySessions, Conflict))
 async def post_arguments(request: Request, rt: InRuntime, tenant: Tenant, body: ArgumentsIn) -> Response:
     key = session_key(tenant, body.session_id)
-    work = cancel_on_stop(request.app.state.stopping, pass_on(key, body.tool_name, body.arguments, rt))
-    passed = await cancel_on_disconnect(request, work)
-    head = {"used": [used._asdict() for used in passed.used], "refusal": passed.refusal}
+    passed = await cancel_on_end(request, pass_on(key, body.tool_name, body.arguments, rt))
+    head = {"used": passed.used, "refusal": passed.refusal}
     if passed.arguments is None:
-        return JSONResponse({**head, "arguments": None})
+        return Response(as_json({**head, "arguments": None}), media_type=JSON)
 
     async def answer() -> AsyncIterator[bytes]:
         yield as_json(head)[:-1] + b',"arguments":'

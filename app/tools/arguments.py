@@ -35,7 +35,7 @@ class LinesAsked(NamedTuple):
 Question = AskArguments | GrepArguments | LinesAsked | QueryArguments
 
 
-class _Given(Struct, frozen=True, forbid_unknown_fields=True):
+class _AnyArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """All arguments that any of the tools takes."""
 
     handle: (
@@ -58,36 +58,36 @@ def question(tool: Tool, arguments: object) -> Question:
     """What is asked by a call of `tool`, which may have the arguments of any of the tools. None is no
     arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
     become U+FFFD. Raises InvalidField, which names arguments and repeats no text of them."""
-    given = _given(tool, arguments)
-    handle = given.handle if isinstance(given.handle, str) else ", ".join(given.handle)
-    query = given.query or given.expression
-    asked = {"extract": given.extract, "pattern": given.pattern, "lines": given.lines, "query": query}
+    fields = _parsed(tool, arguments)
+    handle = fields.handle if isinstance(fields.handle, str) else ", ".join(fields.handle)
+    query = fields.query or fields.expression
+    asked = {"extract": fields.extract, "pattern": fields.pattern, "lines": fields.lines, "query": query}
     names = [name for name, value in asked.items() if value != ""]
     match names:
         case []:
-            if given.offset or given.limit:
-                return LinesAsked(handle, given.offset or 1, given.limit or _USUAL_LINES)
+            if fields.offset or fields.limit:
+                return LinesAsked(handle, fields.offset or 1, fields.limit or _USUAL_LINES)
             raise InvalidField(f"{_takes(tool)} {_missing(tool)}")
         case ["extract"]:
-            return AskArguments(handle, given.extract, given.mode)
+            return AskArguments(handle, fields.extract, fields.mode)
         case ["pattern"]:
-            return GrepArguments(handle, given.pattern, given.context, given.ignore_case, given.offset)
+            return GrepArguments(handle, fields.pattern, fields.context, fields.ignore_case, fields.offset)
         case ["lines"]:
-            return line_range(handle, given.lines, given.limit)
+            return line_range(handle, fields.lines, fields.limit)
         case ["query"]:
             return QueryArguments(handle, query)
     several = ", ".join(f"`{name}`" for name in names)
     raise InvalidField(f"One call asks one question. Give only one of {several}.")
 
 
-def _given(tool: Tool, arguments: object) -> _Given:
+def _parsed(tool: Tool, arguments: object) -> _AnyArguments:
     try:
         arguments = {} if arguments is None else without_surrogates(arguments)
         if isinstance(arguments, str):
             arguments = msgspec.json.decode(arguments)
         if isinstance(arguments, dict):
             arguments = {name: value for name, value in arguments.items() if not _is_blank(value)}
-        return msgspec.convert(arguments, type=_Given, strict=False)
+        return msgspec.convert(arguments, type=_AnyArguments, strict=False)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidField(f"{_takes(tool)} {_broken_rule(error)}.") from None
 
@@ -129,15 +129,15 @@ def line_range(handle: str, lines: str | int, limit: int = 0, most: int = MOST_L
     text = str(lines).strip(" \t\n\"'`")
     if last := _LAST.fullmatch(text):
         return LinesAsked(handle, None, min(max(int(last[1]), 1), most))
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise InvalidField(_HOW)
-    first = max(int(found[1]), 1)
-    if found[2] is None:
+    first = max(int(match[1]), 1)
+    if match[2] is None:
         return LinesAsked(handle, first, limit or 1)
-    if found[3] is None:
+    if match[3] is None:
         return LinesAsked(handle, first, limit or most)
-    end = max(int(found[3]), 1)
+    end = max(int(match[3]), 1)
     if end < first:
         raise InvalidField(f'`lines` runs from the lower number to the higher: lines = "{end}-{first}".')
     return LinesAsked(handle, first, min(end - first + 1, most))

@@ -166,8 +166,8 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
 
 def _words(arguments: object) -> str:
     """A question that a person reads, such as `pattern = "ERROR"`. `arguments` were understood before."""
-    given = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-    members = given.items() if isinstance(given, dict) else ()
+    value = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    members = value.items() if isinstance(value, dict) else ()
     asked = (one for one in members if one[0] != "handle" and one[1] not in ("", None))
     return ", ".join(f"{name} = {msgspec.json.encode(value).decode()}" for name, value in asked)
 

@@ -43,8 +43,9 @@ _FRAGMENTS = (
 )
 
 
-class Used(NamedTuple):
-    """`path` is the JSON Pointer of the argument."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """`path` is the JSON Pointer of the argument, `bytes` the size of the text that stands there now."""
 
     handle: str
     path: str
@@ -72,24 +73,25 @@ class _Text:
 
 async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) -> PassedOn:
     """Raises StorageError, and Overloaded where queries wait too long."""
-    found: list[tuple[str, str]] = []
+    references: list[tuple[str, str]] = []
     sign = secrets.token_hex(16)
 
     def mark(reference: str, path: str) -> str:
-        found.append((reference, path))
-        return f"{sign}{len(found) - 1:02d}"
+        references.append((reference, path))
+        return f"{sign}{len(references) - 1:02d}"
 
     try:
         marked = as_json(replaced(arguments, mark))
-        if len(found) > _MOST_REFERENCES:
+        if len(references) > _MOST_REFERENCES:
             raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
-        texts = await _texts(key, tool_name, [reference for reference, _ in found], rt)
+        texts = await _texts(key, tool_name, [reference for reference, _ in references], rt)
     except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
         return PassedOn(None, [], _refused(tool_name, error))
     for text in texts:
         await account_passed_on(rt, text.stored, tool_name, text.size)
     used = [
-        Used(str(text.stored.handle), path, text.size) for text, (_, path) in zip(texts, found, strict=True)
+        Used(str(text.stored.handle), path, text.size)
+        for text, (_, path) in zip(texts, references, strict=True)
     ]
     return PassedOn(_written(marked, sign, texts), used)
 
@@ -186,12 +188,12 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
 
 async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     scanner = MatchingLines(part.value, most)
-    found = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
+    lines = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
     if scanner.is_too_large:
         raise _too_large(None, most)
-    if not found:
+    if not lines:
         raise InvalidField("No line matches.")
-    return found
+    return lines
 
 
 def _has_view(stored: StoredResult) -> bool:

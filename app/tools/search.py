@@ -79,9 +79,9 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         return await _nothing(reading, searched, arguments.pattern)
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, arguments.ignore_case):
         notes.append(note)
-    found = _shown_as(reading, searched, arguments, page)
-    found = await _with_neighbours(reading, searched, arguments, found, max_bytes)
-    fitting = model_text.matches_that_fit(found, max_bytes)
+    matches = _shown_as(reading, searched, arguments, page)
+    matches = await _with_neighbours(reading, searched, arguments, matches, max_bytes)
+    fitting = model_text.matches_that_fit(matches, max_bytes)
     lines = page.total_matches
     is_sample = not arguments.offset and lines >= 2 * fitting
     if fitting < lines < (count := await _occurrences(reading, searched, arguments)):
@@ -90,31 +90,31 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         is_counted = page.total_matches >= _MANY * fitting
         max_bytes = min(max_bytes, _FEW_BYTES if is_counted else max(_SAMPLE_BYTES, max_bytes // 2))
         # One of those that fit is the last.
-        step = max(2, page.total_matches // max(1, model_text.matches_that_fit(found, max_bytes) - 1))
+        step = max(2, page.total_matches // max(1, model_text.matches_that_fit(matches, max_bytes) - 1))
         page = await _page(reading, searched, arguments, step=step)
-        found = _shown_as(reading, searched, arguments, page)._replace(step=step)
-    return model_text.grep_text(found, max_bytes, notes)
+        matches = _shown_as(reading, searched, arguments, page)._replace(step=step)
+    return model_text.grep_text(matches, max_bytes, notes)
 
 
 async def _with_neighbours(
     reading: "Reading",
     searched: _Searched,
     arguments: GrepArguments,
-    found: model_text.Matches,
+    matches: model_text.Matches,
     max_bytes: int,
 ) -> model_text.Matches:
     """The only match with a line on each side, and a few of a text whose lines are no records if they are
     short: that saves the call that would ask for these lines."""
-    if arguments.context or found.is_record or found.total > _FEW_MATCHES:
-        return found
+    if arguments.context or matches.is_record or matches.total > _FEW_MATCHES:
+        return matches
     kind = searched.text.format.kind if searched.text else None
-    is_table = kind is not Kind.CODE and any(one.header or one.columns for one in found.around.values())
-    if found.total > 1 and (is_table or kind not in _WITH_NEIGHBOURS):
-        return found
+    is_table = kind is not Kind.CODE and any(one.header or one.columns for one in matches.around.values())
+    if matches.total > 1 and (is_table or kind not in _WITH_NEIGHBOURS):
+        return matches
     wider = msgspec.structs.replace(arguments, context=1)
     shown = _shown_as(reading, searched, wider, await _page(reading, searched, wider))
     fitting = model_text.matches_that_fit(shown, min(max_bytes, _SAMPLE_BYTES))
-    return shown if fitting == found.total or found.total == 1 else found
+    return shown if fitting == matches.total or matches.total == 1 else matches
 
 
 async def _searched(reading: "Reading") -> _Searched:

@@ -24,7 +24,7 @@ from app.edge.api_keys import ApiKeys
 from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, cancel_on_disconnect
 from app.operations.logs import log_refused
-from app.operations.refusals import Repeats
+from app.operations.once_a_minute import OnceAMinute
 from app.operations.supervisor import Supervisor
 from app.settings import Settings
 from domain.errors import SpillgateError
@@ -68,7 +68,7 @@ class EdgeApp(FastAPI):
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         self.state.codes.append(error.code)
-        log_refused(error, method, "", Repeats())
+        log_refused(error, method, "", OnceAMinute())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)

@@ -8,16 +8,15 @@ import socket
 import stat
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
 
-from app import files
-from app.operations import audit, export, line_writer
+from app.operations import export, line_writer
 from app.operations.line_writer import LineWriter
 from app.settings import load_settings
+from command.descriptors import write_all
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.faults.service_process import SERVE, Service
@@ -84,8 +83,8 @@ async def test_a_file_that_is_no_longer_in_its_place_is_made_again(
 
 
 @pytest.mark.parametrize(
-    ("writer", "setting", "metric"),
-    [(export, "accounting_export", "export_lost"), (audit, "audit", "audit_dropped")],
+    ("setting", "metric"),
+    [("accounting_export", "export_lost"), ("audit", "audit_dropped")],
     ids=["export", "audit"],
 )
 @pytest.mark.parametrize("fault", ["full", "slow"])
@@ -94,14 +93,13 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     fault: str,
-    writer: ModuleType,
     setting: str,
     metric: str,
 ) -> None:
     stuck = threading.Event()
     if fault == "slow":
-        monkeypatch.setattr(writer, "MOST_WAITING", 1)
-        monkeypatch.setattr(writer, "CLOSE_SECONDS", 0.0)
+        monkeypatch.setattr(line_writer, "MOST_WAITING", 1)
+        monkeypatch.setattr(line_writer, "CLOSE_SECONDS", 0.0)
         monkeypatch.setattr(LineWriter, "_write_waiting", lambda writer: stuck.wait())
     async with serve(**{setting: "/dev/full" if fault == "full" else "-"}) as client:
         for _ in range(3):
@@ -123,7 +121,7 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
 
 async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_ACCOUNTING_EXPORT cannot be opened"):
-        export.Export(str(tmp_path / "no" / "file"), 1 << 20)
+        line_writer.JsonLines(export.SETTING, str(tmp_path / "no" / "file"), 1 << 20)
 
 
 async def test_a_service_on_a_socket_shows_its_metrics_at_a_port_and_nothing_else(tmp_path: Path) -> None:
@@ -194,7 +192,7 @@ async def test_an_export_follows_no_symbolic_link(serve: Serve, tmp_path: Path) 
     target.symlink_to(elsewhere)
     for check in (
         lambda: line_writer.check_target(str(target), export.SETTING),
-        lambda: export.Export(str(target), 1),
+        lambda: line_writer.JsonLines(export.SETTING, str(target), 1),
     ):
         with pytest.raises(ConfigError, match="symbolic link"):
             check()
@@ -216,7 +214,7 @@ async def test_a_line_after_a_torn_one_begins_on_its_own(
 
     def fill_disk(descriptor: int, data: bytes) -> None:
         os.write(descriptor, data[:10])
-        monkeypatch.setattr(line_writer, "write_all", files.write_all)
+        monkeypatch.setattr(line_writer, "write_all", write_all)
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(line_writer, "write_all", fill_disk)

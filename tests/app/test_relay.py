@@ -492,8 +492,8 @@ def test_after_a_fault_of_the_relay_messages_pass(tmp_path: Path) -> None:
 
 def test_after_an_answer_that_is_no_outcome_the_result_passes(tmp_path: Path) -> None:
     code = (
-        "import relay.backend, command.main as main\n"
-        "relay.backend.PAUSE_SECONDS = 0\n"
+        "import relay.service, command.main as main\n"
+        "relay.service.PAUSE_SECONDS = 0\n"
         "main.sys.exit(main.main())"
     )
     answers: list[bytes] = []

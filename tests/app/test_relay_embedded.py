@@ -156,7 +156,7 @@ fcntl.flock = flock
 """
 SLOW = """
 command.user_service.START_SECONDS = 0.1
-relay.backend.PAUSE_SECONDS = 0
+relay.service.PAUSE_SECONDS = 0
 """
 
 
@@ -173,7 +173,7 @@ def test_without_a_service_that_starts_results_are_cut(
 ) -> None:
     program = (
         "-c",
-        f"import command.main as main, relay.backend, command.user_service\n{code}main.sys.exit(main.main())",
+        f"import command.main as main, relay.service, command.user_service\n{code}main.sys.exit(main.main())",
     )
     with opened(place, program=program, url=nowhere) as relay:
         said = relay.call("text", size=50_000)["content"][0]["text"]

@@ -36,8 +36,9 @@ from manifests import (
 from app import __version__
 from app.edge import request_body
 from app.edge import server as serving
-from app.settings import LOOPBACK_NAMES, PREFIX, Settings
+from app.settings import PREFIX, Settings
 from command.commands import COMMANDS
+from domain import LOOPBACK_NAMES
 from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve
 from policies.documents import from_toml

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from app.edge.json_body import decoded
-from domain.doors import NAMED_BY
+from domain.doors import MCP_META, NAMED_BY
 from domain.errors import BadRequest
 
 STATELESS = "2026-07-28"
@@ -24,9 +24,7 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")
 MOST_ID = 1 << 53
 """The largest id that is a number: the JSON of many programs holds no larger one."""
 
-META = "io.modelcontextprotocol/"
-
-_VERSION_FIELD = f"params._meta['{META}protocolVersion']"
+_VERSION_FIELD = f"params._meta['{MCP_META}protocolVersion']"
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=")
 
@@ -90,12 +88,12 @@ def parse(body: bytes) -> Any:
 
 def id_of(message: Any) -> str | int | None:
     """The id for the response to a message, None if it has none that can be repeated."""
-    found = message.get("id") if isinstance(message, dict) else None
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, int) and not isinstance(found, bool) and -MOST_ID <= found <= MOST_ID:
-        return found
-    return found if isinstance(found, str) else None
+    id = message.get("id") if isinstance(message, dict) else None
+    if isinstance(id, float) and id.is_integer():
+        id = int(id)
+    if isinstance(id, int) and not isinstance(id, bool) and -MOST_ID <= id <= MOST_ID:
+        return id
+    return id if isinstance(id, str) else None
 
 
 def call_of(message: Any) -> RpcCall | None:
@@ -126,7 +124,7 @@ def is_stateless(message: Any) -> bool:
     """True for a request that names its version itself."""
     params = message.get("params") if isinstance(message, dict) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and f"{META}protocolVersion" in meta
+    return isinstance(meta, dict) and f"{MCP_META}protocolVersion" in meta
 
 
 def check_version(call: RpcCall, headers: Headers) -> None:
@@ -138,7 +136,7 @@ def check_version(call: RpcCall, headers: Headers) -> None:
         if call.method != "initialize" and (unknown := [one for one in versions if one not in HANDSHAKE]):
             raise _unsupported(unknown[0])
         return
-    version = call.params["_meta"][f"{META}protocolVersion"]
+    version = call.params["_meta"][f"{MCP_META}protocolVersion"]
     if versions != [version]:
         raise _mismatch("MCP-Protocol-Version", _VERSION_FIELD)
     if version != STATELESS:
@@ -165,10 +163,10 @@ def _unsupported(requested: str) -> RpcError:
 
 def _plain(header: str) -> str | None:
     """The value of a header that may be written as `=?base64?…?=`; None if that is malformed."""
-    found = _SENTINEL.fullmatch(header)
-    if found is None:
+    match = _SENTINEL.fullmatch(header)
+    if match is None:
         return header
     try:
-        return base64.b64decode(found[1], validate=True).decode()
+        return base64.b64decode(match[1], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None

@@ -6,11 +6,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from app import __version__
-from app.doors.mcp.messages import HANDSHAKE, META, STATELESS, Code, Params, RpcCall, RpcError
+from app.doors.mcp.messages import HANDSHAKE, STATELESS, Code, Params, RpcCall, RpcError
 from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
 from app.tools.call import call_tool, read_lines
 from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
+from domain.doors import MCP_META
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in, split_handles
 
@@ -52,7 +53,7 @@ class Methods:
             raise RpcError(Code.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
         result = await self._traced(table[call.method], call)
         if call.is_stateless:
-            result |= {"resultType": "complete", "_meta": {f"{META}serverInfo": _SERVER}}
+            result |= {"resultType": "complete", "_meta": {f"{MCP_META}serverInfo": _SERVER}}
             if call.method != "tools/call":
                 result |= {"ttlMs": 0, "cacheScope": "private"}
         return result
@@ -75,8 +76,8 @@ class Methods:
         return offered_tools(self._rt.policies.policy("", None))
 
     def _instructions(self) -> dict[str, str]:
-        said = instructions(self._offered())
-        return {"instructions": said} if said else {}
+        text = instructions(self._offered())
+        return {"instructions": text} if text else {}
 
     async def initialize(self, call: RpcCall) -> dict[str, Any]:
         version = _text(call.params, "protocolVersion")
@@ -126,13 +127,13 @@ class Methods:
     async def read_resource(self, call: RpcCall) -> dict[str, Any]:
         uri = _text(call.params, "uri")
         unknown = Code.INVALID_PARAMS if call.is_stateless else Code.RESOURCE_NOT_FOUND
-        found = _URI.fullmatch(uri)
-        if found is None:
+        match = _URI.fullmatch(uri)
+        if match is None:
             raise RpcError(unknown, f"There is no such resource. There is {URI_TEMPLATE}?offset=1.")
-        handle = f"{unquote(found[1])}/{unquote(found[2])}"
+        handle = f"{unquote(match[1])}/{unquote(match[2])}"
         key = SessionKey(self._tenant, session_named_in(handle, DEFAULT_SESSION))
         try:
-            answer = await read_lines(key, handle, int(found[3] or 1), self._rt)
+            answer = await read_lines(key, handle, int(match[3] or 1), self._rt)
         except (NotFound, Gone) as error:
             raise RpcError(unknown, error.detail) from None
         except SpillgateError as error:

@@ -47,10 +47,10 @@ class SpillgatePlugin(BasePlugin):
         if is_own_tool(tool.name):
             return None
         session = _session(self._client, tool_context)
-        given = await self._client.resolve(tool_args, tool.name, session_id=session)
-        if given.refusal:
-            return {"error": given.refusal}
-        tool_args.update(given.arguments)
+        resolved = await self._client.resolve(tool_args, tool.name, session_id=session)
+        if resolved.refusal:
+            return {"error": resolved.refusal}
+        tool_args.update(resolved.arguments)
         return None
 
     async def after_tool_callback(

@@ -35,11 +35,11 @@ class _Functions(FunctionMiddleware):
         name, session = context.function.name, _session(self._client, context)
         arguments: Any = context.arguments
         if not is_own_tool(name) and isinstance(arguments, dict):
-            given = await self._client.resolve(arguments, name, session_id=session)
-            if given.refusal:
-                context.result = given.refusal
+            resolved = await self._client.resolve(arguments, name, session_id=session)
+            if resolved.refusal:
+                context.result = resolved.refusal
                 return
-            context.arguments = given.arguments
+            context.arguments = resolved.arguments
         await call_next()
         text = _text(context.result)
         if is_own_tool(name) or text is None:

@@ -27,14 +27,14 @@ class AsyncConnections:
         sent again on another one."""
         async with asyncio.timeout(seconds):
             while True:
-                kept = self._take()
-                connection = kept or await self._connected()
+                idle = self._take()
+                connection = idle or await self._connected()
                 try:
                     return await connection.exchange(request)
                 except (h11.LocalProtocolError, h11.RemoteProtocolError) as error:
                     raise ConnectionError(str(error)) from error
                 except ConnectionError:
-                    if kept is None or connection.has_answered:
+                    if idle is None or connection.has_answered:
                         raise
                 finally:
                     if connection.is_reusable and len(self._idle) < MOST_IDLE:

@@ -44,7 +44,7 @@ class _Client(Generic[Transport]):
         """`transport` is one of httpx, in place of connections of its own."""
         self._exchange: Exchange = Exchange(options, time.monotonic)
         self._session: str | None = None
-        self._given: Transport | None = transport
+        self._transport: Transport | None = transport
         self._base, path = address(options)
         url = httpx.URL(self._base)  # Raises InvalidURL now rather than with the first result.
         is_tls = url.scheme == "https"
@@ -125,8 +125,8 @@ class Spillgate(_Client[httpx.BaseTransport]):
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
         self._connections.close()
-        if self._given is not None:
-            self._given.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
@@ -187,8 +187,8 @@ class Spillgate(_Client[httpx.BaseTransport]):
             try:
                 step = flow.send(response)
             except StopIteration as stop:
-                found: T = stop.value
-                return found
+                value: T = stop.value
+                return value
             if isinstance(step, Request):
                 response = self._send(step)
             else:
@@ -197,9 +197,9 @@ class Spillgate(_Client[httpx.BaseTransport]):
 
     def _send(self, request: Request) -> Response | None:
         try:
-            if self._given is None:
+            if self._transport is None:
                 return _received(self._connections.exchange(self._sent(request), request.timeout))
-            answer = self._given.handle_request(self._built(request))
+            answer = self._transport.handle_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.SyncByteStream)
                 return _response(answer, b"".join(answer.stream))
@@ -226,7 +226,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
 
     async def aclose(self) -> None:
         """Closes the connections of this event loop."""
-        connections = self._given or self._by_loop.pop(asyncio.get_running_loop(), None)
+        connections = self._transport or self._by_loop.pop(asyncio.get_running_loop(), None)
         if connections is not None:
             await connections.aclose()
 
@@ -285,8 +285,8 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
             try:
                 step = flow.send(response)
             except StopIteration as stop:
-                found: T = stop.value
-                return found
+                value: T = stop.value
+                return value
             if isinstance(step, Request):
                 response = await self._send(step)
             else:
@@ -294,7 +294,7 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
                 response = None
 
     async def _send(self, request: Request) -> Response | None:
-        connections = self._given or self._of_loop()
+        connections = self._transport or self._of_loop()
         try:
             if isinstance(connections, AsyncConnections):
                 return _received(await connections.exchange(self._sent(request), request.timeout))
@@ -309,11 +309,13 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
 
     def _of_loop(self) -> AsyncConnections | httpx.AsyncBaseTransport:
         loop = asyncio.get_running_loop()
-        if (found := self._by_loop.get(loop)) is None:
+        if (connections := self._by_loop.get(loop)) is None:
             # Connections keep their loop alive, and that keeps them open.
             for ended in [one for one in list(self._by_loop) if one.is_closed()]:
                 self._by_loop.pop(ended, None)
             # The connections of this package have no TLS for asyncio.
-            found = httpx.AsyncHTTPTransport() if self._address.is_tls else AsyncConnections(self._address)
-            self._by_loop[loop] = found
-        return found
+            connections = (
+                httpx.AsyncHTTPTransport() if self._address.is_tls else AsyncConnections(self._address)
+            )
+            self._by_loop[loop] = connections
+        return connections

@@ -335,9 +335,9 @@ class Exchange:
         return _text(answer, "text") or _text(answer, "detail") or "The stored output could not be read."
 
     def resolve(self, arguments: Any, tool_name: str, session_id: str | None) -> Flow[Resolved]:
-        given = _decoded(arguments) if isinstance(arguments, str) else arguments
+        value = _decoded(arguments) if isinstance(arguments, str) else arguments
         try:
-            references = references_in(given)
+            references = references_in(value)
         except RecursionError:
             return Resolved(arguments)  # A value within itself: a model wrote no such arguments.
         if not references:
@@ -353,7 +353,7 @@ class Exchange:
         if not isinstance(texts, list) or len(texts) != len(references):
             return Resolved(arguments, _text(answer, "refusal") or UNRESOLVED)
         following = iter(texts)
-        resolved = replaced(given, lambda reference, path: next(following))
+        resolved = replaced(value, lambda reference, path: next(following))
         return Resolved(json.dumps(resolved) if isinstance(arguments, str) else resolved)
 
     def report(
@@ -390,12 +390,12 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         timeout: float = 0.0,
     ) -> Request:
-        given = self._more() if callable(self._more) else self._more
+        more = self._more() if callable(self._more) else self._more
         sent = body if body is None or isinstance(body, bytes) else json.dumps(body, default=str).encode()
         longest = timeout or self._timeout
         if self.away:
             longest = min(longest, AWAY_TIMEOUT_SECONDS)
-        return Request(method, path, sent, {**self._headers, **(headers or {}), **given}, longest)
+        return Request(method, path, sent, {**self._headers, **(headers or {}), **more}, longest)
 
     def ask(self, request: Request) -> Flow[dict[str, Any] | None]:
         """The answer, a problem that a retry does not cure in time included; None if the service is away.
@@ -428,14 +428,14 @@ class Exchange:
         if response is None:
             return None
         try:
-            found = json.loads(response.body)
+            answer = json.loads(response.body)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(found, dict):
+        if not isinstance(answer, dict):
             return None
         if response.status < 400:
             self.away = False
-        return found
+        return answer
 
     def _cut(self, content: Any) -> Governed:
         """You hold the only copy: small results pass, large ones become their head, which says so."""
@@ -518,21 +518,21 @@ def _is_retryable(response: Response, answer: Mapping[str, Any] | None) -> bool:
 
 def _text(answer: Mapping[str, Any] | None, name: str) -> str:
     """A field of an answer; "" if it is no text."""
-    found = (answer or {}).get(name)
-    return found if isinstance(found, str) else ""
+    value = (answer or {}).get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _sent_fields(fields: ResultFields) -> dict[str, Any]:
     """Those that are set, under the names of POST /results."""
-    given: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
-    used, turn = given.pop("used_tokens", None), given.pop("turn", None)
+    sent: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
+    used, turn = sent.pop("used_tokens", None), sent.pop("turn", None)
     if used is not None:
-        given["context"] = {"used_tokens": used} | ({} if turn is None else {"turn": turn})
-    arguments = text_of(given.pop("arguments", ""))
+        sent["context"] = {"used_tokens": used} | ({} if turn is None else {"turn": turn})
+    arguments = text_of(sent.pop("arguments", ""))
     # Their text, as JSON cannot hold all that a function is called with.
     if arguments and len(json.dumps(arguments)) <= MAX_ARGUMENT_BYTES:
-        given["tool_arguments"] = arguments
-    return given
+        sent["tool_arguments"] = arguments
+    return sent
 
 
 def _query(fields: dict[str, Any]) -> str:

@@ -54,10 +54,10 @@ def _governed(function: Function, client: Client | None, tool_name: str) -> Func
     @functools.wraps(function)
     def synchronous(*args: Any, **kwargs: Any) -> Any:
         assert isinstance(caller, Spillgate)
-        given = caller.resolve([list(args), kwargs], name)
-        if given.refusal:
-            return given.refusal
-        result = function(*given.arguments[0], **given.arguments[1])
+        resolved = caller.resolve([list(args), kwargs], name)
+        if resolved.refusal:
+            return resolved.refusal
+        result = function(*resolved.arguments[0], **resolved.arguments[1])
         arguments = _arguments(function, args, kwargs)
         shown = caller.govern(name, None, result, arguments=arguments, passes_on="any")
         return _returned(result, shown)
@@ -65,10 +65,10 @@ def _governed(function: Function, client: Client | None, tool_name: str) -> Func
     @functools.wraps(function)
     async def asynchronous(*args: Any, **kwargs: Any) -> Any:
         assert isinstance(caller, AsyncSpillgate)
-        given = await caller.resolve([list(args), kwargs], name)
-        if given.refusal:
-            return given.refusal
-        result = await function(*given.arguments[0], **given.arguments[1])
+        resolved = await caller.resolve([list(args), kwargs], name)
+        if resolved.refusal:
+            return resolved.refusal
+        result = await function(*resolved.arguments[0], **resolved.arguments[1])
         arguments = _arguments(function, args, kwargs)
         shown = await caller.govern(name, None, result, arguments=arguments, passes_on="any")
         return _returned(result, shown)

@@ -120,8 +120,8 @@ class Connection:
         length = answer.getheader("Content-Length")
         if length is not None and not length.isdigit():
             raise HTTPException("The answer has a length that is no number.")
-        found: HTTPResponse = answer
-        return found
+        response: HTTPResponse = answer
+        return response
 
     def is_quiet(self) -> bool:
         """False in a forked process, or if the other side has closed it or sent what was not requested."""

@@ -41,10 +41,10 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         call, usage = request.tool_call, self._usage(request)
         if is_own_tool(call["name"]):
             return _answer(call, self._blocking.call(call["name"], call["args"], **usage))
-        given = self._blocking.resolve(call["args"], call["name"], session_id=usage["session_id"])
-        if given.refusal:
-            return _answer(call, given.refusal, "error")
-        message = handler(_called(request, given.arguments))
+        resolved = self._blocking.resolve(call["args"], call["name"], session_id=usage["session_id"])
+        if resolved.refusal:
+            return _answer(call, resolved.refusal, "error")
+        message = handler(_called(request, resolved.arguments))
         if not isinstance(message, ToolMessage):
             return message
         return _shown(message, self._blocking.govern(**_result(call, message, usage)))
@@ -55,10 +55,10 @@ class SpillgateMiddleware(AgentMiddleware[Any, Any]):
         call, usage = request.tool_call, self._usage(request)
         if is_own_tool(call["name"]):
             return _answer(call, await self._waiting.call(call["name"], call["args"], **usage))
-        given = await self._waiting.resolve(call["args"], call["name"], session_id=usage["session_id"])
-        if given.refusal:
-            return _answer(call, given.refusal, "error")
-        message = await handler(_called(request, given.arguments))
+        resolved = await self._waiting.resolve(call["args"], call["name"], session_id=usage["session_id"])
+        if resolved.refusal:
+            return _answer(call, resolved.refusal, "error")
+        message = await handler(_called(request, resolved.arguments))
         if not isinstance(message, ToolMessage):
             return message
         return _shown(message, await self._waiting.govern(**_result(call, message, usage)))
@@ -82,14 +82,14 @@ def _offering(request: ModelRequest, offered: Tools) -> ModelRequest:
     tools = [*request.tools, *offered.definitions]
     if not offered.instructions:
         return request.override(tools=tools)
-    said = request.system_message
+    prompt = request.system_message
     own = {"type": "text", "text": offered.instructions}
-    if said is None:
+    if prompt is None:
         system = SystemMessage(offered.instructions)
-    elif isinstance(said.content, str):
-        system = SystemMessage(f"{said.content}\n\n{offered.instructions}")
+    elif isinstance(prompt.content, str):
+        system = SystemMessage(f"{prompt.content}\n\n{offered.instructions}")
     else:
-        system = SystemMessage([*said.content, own])  # Its blocks may mark what a provider caches.
+        system = SystemMessage([*prompt.content, own])  # Its blocks may mark what a provider caches.
     return request.override(tools=tools, system_message=system)
 
 

@@ -216,10 +216,10 @@ def _follow_up(response: Any, answered: Sequence[tuple[Mapping[str, Any], str]])
             {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["arguments"]}
             for call, _ in answered
         ]
-        found = [
+        results = [
             {"type": "tool_result", "tool_use_id": call["id"], "content": text} for call, text in answered
         ]
-        return [{"role": "assistant", "content": used}, {"role": "user", "content": found}]
+        return [{"role": "assistant", "content": used}, {"role": "user", "content": results}]
     calls = [
         {
             "id": call["id"],
@@ -241,5 +241,5 @@ def _in_responses(call: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
 
 
 def _is_list(response: Any, name: str) -> bool:
-    found = response.get(name) if isinstance(response, Mapping) else getattr(response, name, None)
-    return isinstance(found, list)
+    value = response.get(name) if isinstance(response, Mapping) else getattr(response, name, None)
+    return isinstance(value, list)

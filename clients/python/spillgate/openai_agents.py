@@ -41,8 +41,8 @@ class SpillgateTools:
         )
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-            given = await self._client.resolve(arguments, tool.name)
-            return given.refusal or await tool.on_invoke_tool(context, given.arguments)
+            resolved = await self._client.resolve(arguments, tool.name)
+            return resolved.refusal or await tool.on_invoke_tool(context, resolved.arguments)
 
         guardrails = [*(tool.tool_output_guardrails or []), guardrail]
         return replace(tool, on_invoke_tool=invoke, tool_output_guardrails=guardrails)

@@ -52,11 +52,11 @@ class SpillgateHooks(HookProvider):
         use = event.tool_use
         if is_own_tool(use["name"]):
             return
-        given = await self._client.resolve(use["input"], use["name"])
-        if given.refusal:
-            event.cancel_tool = given.refusal
+        resolved = await self._client.resolve(use["input"], use["name"])
+        if resolved.refusal:
+            event.cancel_tool = resolved.refusal
         else:
-            event.tool_use = {**use, "input": given.arguments}
+            event.tool_use = {**use, "input": resolved.arguments}
 
     async def _govern(self, event: AfterToolCallEvent) -> None:
         use, result = event.tool_use, event.result
@@ -74,8 +74,8 @@ class SpillgateHooks(HookProvider):
             **_usage(event.agent),
         )
         if not governed.complete:
-            kept = [one for one in result["content"] if one not in shown]
-            event.result = {**result, "content": [{"text": governed.text}, *kept]}
+            others = [one for one in result["content"] if one not in shown]
+            event.result = {**result, "content": [{"text": governed.text}, *others]}
 
 
 class SpillgateStorage:
@@ -95,10 +95,10 @@ class SpillgateStorage:
 
     async def retrieve(self, reference: str) -> tuple[bytes, str]:
         """Raises KeyError if nothing is stored under the reference."""
-        found = await self._client.content(reference)
-        if found is None:
+        content = await self._client.content(reference)
+        if content is None:
             raise KeyError(reference)
-        return found, "text/plain"
+        return content, "text/plain"
 
 
 def _block(content: dict[str, Any]) -> dict[str, Any]:

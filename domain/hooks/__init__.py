@@ -1,0 +1,26 @@
+"""The hooks of coding agents: what the JSON of each means, and the answer in its own shape. A file each.
+
+The service and `spillgate hook` both import this package, which therefore uses the standard library only.
+What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the service, that
+may still be JSON (see `app.edge.json_body.LongText`).
+"""
+
+from domain.doors import Door
+from domain.hooks import claude_code, codex, copilot, cursor, gemini, opencode, pi
+from domain.hooks.call import Client
+
+CLIENTS: dict[str, Client] = {
+    "claude-code": claude_code.client("mcp__spillgate__"),
+    "claude-code-plugin": claude_code.client("mcp__plugin_spillgate_spillgate__"),
+    "codex": codex.CLIENT,
+    "copilot": copilot.CLIENT,
+    "cursor": cursor.CLIENT,
+    "gemini": gemini.CLIENT,
+    "opencode": opencode.CLIENT,
+    "pi": pi.CLIENT,
+}
+
+DOORS = {name: client.door for name, client in CLIENTS.items()} | {
+    "pipe": Door(has_shell=True, has_tools=False)
+}
+"""By the name that POST /results takes as `door`."""

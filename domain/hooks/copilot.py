@@ -1,0 +1,39 @@
+"""GitHub Copilot CLI: a hook after each tool."""
+
+import re
+from typing import Any
+
+from domain.doors import Door
+from domain.hooks.call import Client, HookCall
+
+_SAVED = re.compile(
+    r"Output too large to read at once \([^()\n]{1,40}\)\. Saved to: (?P<path>/[^\n]{1,4096}?\.txt)\n"
+)
+
+
+def read(payload: Any) -> HookCall | None:
+    """postToolUse. It names no call. Of an output of more than about 20 KB it shows the beginning, and names
+    the file that holds the whole."""
+    match payload:
+        case {
+            "sessionId": str(session),
+            "toolName": str(tool),
+            "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
+        }:
+            saved = _SAVED.match(text)
+            return HookCall(
+                tool=tool,
+                session=session,
+                texts=[text],
+                spilled=None if saved is None else saved["path"],
+                answer=lambda text: {"modifiedResult": {"resultType": "success", "textResultForLlm": text}},
+                arguments=payload.get("toolArgs"),
+            )
+    return None
+
+
+CLIENT = Client(
+    read,
+    Door("spillgate-", has_shell=True, reads=frozenset({"view", "str_replace_editor"})),
+    outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
+)

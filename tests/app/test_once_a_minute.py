@@ -1,0 +1,23 @@
+"""The log of what repeats itself: one line a minute for each reason, with how often it came in between."""
+
+from app.operations.once_a_minute import MOST_REASONS, REPEAT_SECONDS, OnceAMinute
+
+
+def test_a_reason_is_logged_once_a_minute_with_how_often_it_came_in_between() -> None:
+    now = 0.0
+    logged = OnceAMinute(lambda: now)
+    assert logged.note("full") == 0
+    assert [logged.note("full") for _ in range(260)] == [None] * 260
+    assert logged.note("full", 40) is None
+    assert logged.note("away") == 0
+    now = REPEAT_SECONDS
+    assert logged.note("full") == 300
+    now = 2 * REPEAT_SECONDS
+    assert logged.note("full") == 0
+
+
+def test_it_remembers_a_bounded_number() -> None:
+    logged = OnceAMinute()
+    for number in range(3 * MOST_REASONS):
+        assert logged.note(number) == 0
+    assert len(logged._logged) <= MOST_REASONS
