@@ -1,7 +1,7 @@
 """The application: routes, errors and admission around one runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -125,13 +125,13 @@ class SpillgateApp(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._access(scope, receive, send)
 
-    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _inside(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:
             traits: Traits = scope["traits"]
             if traits.span:
                 route = self._routes.template(scope["path"])
-                return await tracer.serve(self._routed, traits.span, route, scope, receive, send)
-        await self._routed(scope, receive, send)
+                return tracer.serve(self._routed, traits.span, route, scope, receive, send)
+        return self._routed(scope, receive, send)
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
