@@ -85,7 +85,9 @@ def headers_of(error: errors.SpillgateError) -> dict[str, str]:
         return {"WWW-Authenticate": "Bearer"}
     if isinstance(error, errors.RangeNotSatisfiable):
         return {"Content-Range": f"bytes */{error.size}"}
-    after = 1 if error.status == HTTPStatus.SERVICE_UNAVAILABLE else error.retry_after
+    after = error.retry_after
+    if after is None and error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        after = 1
     return {} if after is None else {"Retry-After": str(after)}
 
 

@@ -21,7 +21,8 @@ from storage.base.paths import WatchedPath, make_directories, take_lock, used_sh
 from storage.base.quota import Quota
 from storage.base.schema import check_mark, mark
 from storage.base.threads import Threads
-from storage.disk.draft import DiskDraft, GroupPublish
+from storage.disk.draft import DiskDraft
+from storage.disk.group_publish import GroupPublish
 from storage.disk.published import PublishedBodies
 from storage.disk.syscalls import Files, open_dir, open_file, remove, translated, unlink, write_all
 

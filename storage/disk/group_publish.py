@@ -1,0 +1,144 @@
+"""Bodies of up to 1 MiB that are published at the same time: written in place, with shared syncs.
+
+All bodies of a batch are written, their write-back is started, and they are synced from the last to the
+first: the blocks of all are allocated before the first sync, so that a journal commits once. The same is then
+done with all infos, and each directory is synced once. An info exists only after its body was synced, and
+nothing is answered before the end. A journalled ext4 commits twice for 16 results, and 17 times if the
+write-back of the infos is not started.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+from domain.errors import SpillgateError
+from domain.handles import SessionKey
+from domain.results import StoredResult
+from storage.base.threads import Batches
+from storage.disk.layout import FileInfo, body_name, info_name
+from storage.disk.published import PublishedBodies
+from storage.disk.syscalls import size_of, unlink, write_all
+
+MOST = 32
+"""The most results of a batch. Each has a file open, and its directory."""
+
+
+@dataclass(slots=True)
+class Publication:
+    """A body in memory, and what becomes of it. The quota has counted its bytes."""
+
+    stored: StoredResult
+    chunks: list[bytes]
+    size: int
+    directory: int = -1
+    fd: int | None = None
+    made: list[str] = field(default_factory=list)
+    """The files that were created."""
+    error: Exception | None = None
+
+
+class GroupPublish:
+    """The only writer of `published` that writes in place."""
+
+    def __init__(self, published: PublishedBodies) -> None:
+        self._published = published
+        self._batches = Batches(self._publish, "disk-publish", MOST)
+
+    def run(self, body: Publication) -> Awaitable[bool]:
+        """To be awaited at once; ends when body and info are durable. False if a file has the name of one of
+        them: then nothing was written. Raises OSError and SpillgateError. The quota gets the bytes of what
+        was not published back. The body is published even if the caller is cancelled."""
+        return cast(Awaitable[bool], self._batches.run(body))
+
+    async def close(self) -> None:
+        """Returns when all has been published."""
+        await self._batches.close()
+
+    def _publish(self, batch: list[Publication]) -> list[object]:
+        directories: dict[SessionKey, int] = {}
+        try:
+            self._each(batch, lambda one: self._write_body(one, directories))
+            self._sync(batch, self._published.files.sync_data)
+            self._each(batch, self._write_info)
+            self._sync(batch, self._published.files.sync)
+            for directory in directories.values():
+                self._sync_directory(directory, [one for one in batch if one.directory == directory])
+        except Exception as error:
+            # Every caller gets it: nothing of the batch may stay.
+            for one in batch:
+                if one.error is None:
+                    self._fail(one, error)
+            raise
+        finally:
+            self._published.finish()
+            for one in batch:
+                _close(one)
+            for directory in directories.values():
+                os.close(directory)
+        return [not isinstance(one.error, FileExistsError) and (one.error or True) for one in batch]
+
+    def _sync(self, batch: list[Publication], sync: Callable[[int], None]) -> None:
+        self._each(batch, lambda one: self._published.files.start_write_back(_open(one)))
+        self._each(reversed(batch), lambda one: sync(_open(one)))
+
+    def _each(self, batch: Iterable[Publication], step: Callable[[Publication], object]) -> None:
+        """Takes the step with each that has not failed. One that fails takes away only its own files."""
+        for one in batch:
+            if one.error is None:
+                try:
+                    step(one)
+                except (OSError, SpillgateError) as error:
+                    self._fail(one, error)
+
+    def _fail(self, one: Publication, error: Exception) -> None:
+        one.error = error
+        _close(one)
+        left = 0
+        for name in one.made:
+            try:
+                unlink(name, one.directory)
+            except OSError:
+                if name == body_name(one.stored.handle):
+                    # The sweeper deletes it, and gives these bytes back.
+                    left = size_of(name, one.directory) or 0
+        self._published.quota.give(one.stored.tenant, one.size - left)
+
+    def _write_body(self, one: Publication, directories: dict[SessionKey, int]) -> None:
+        def create(directory: int) -> None:
+            one.directory = directory
+            one.fd = self._published.create(one.stored, directory)
+            one.made.append(body_name(one.stored.handle))
+
+        self._published.in_directory(one.stored, directories, create)
+        for chunk in one.chunks:
+            write_all(self._published.files, _open(one), chunk)
+
+    def _write_info(self, one: Publication) -> None:
+        _close(one)
+        name = info_name(one.stored.handle)
+        one.fd = self._published.files.create(name, one.directory)
+        one.made.append(name)
+        self._published.write_info(one.fd, FileInfo(one.size, one.stored))
+
+    def _sync_directory(self, directory: int, batch: list[Publication]) -> None:
+        try:
+            self._published.files.sync(directory)
+        except OSError as error:
+            for one in batch:
+                if one.error is None:
+                    self._fail(one, error)
+
+
+def _open(one: Publication) -> int:
+    assert one.fd is not None
+    return one.fd
+
+
+def _close(one: Publication) -> None:
+    fd, one.fd = one.fd, None
+    if fd is not None:
+        # What it wrote is synced, or fails for another reason.
+        with suppress(OSError):
+            os.close(fd)
