@@ -66,6 +66,7 @@ QUESTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("queries_here")
 @pytest.mark.parametrize(("text", "question", "answer"), QUESTIONS, ids=[one[1] for one in QUESTIONS])
 async def test_the_query_is_run_and_is_the_whole_answer(
     client: httpx.AsyncClient, text: str, question: str, answer: str

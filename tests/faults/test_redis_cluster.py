@@ -13,7 +13,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from tests.counts import kills
+from tests.counts import count, kills
 from tests.faults import audit
 from tests.faults.calls import Call, insist, text_of
 from tests.faults.cluster_load import KilledPrimary, Load, sessions_of_nodes, slot_of
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 KILLS = kills(2, 12)
 REPLICAS = 2
-WRITERS = 12
+WRITERS = count(6, 12)
 TIMEOUT_MS = 3000
 """After which the others take a node for dead. On a busy machine a node may be still for a second."""
 

@@ -88,5 +88,6 @@ async def drip(upload: Upload) -> None:
         while True:
             await upload.send(3000)
             await asyncio.sleep(0.05)
-    except ConnectionError:
+    except (ConnectionError, RuntimeError):
+        # RuntimeError is uvloop's, of a connection that is closed.
         pass

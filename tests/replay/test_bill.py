@@ -107,7 +107,7 @@ def test_prices_are_those_of_the_model_with_its_cache() -> None:
 
 
 def test_a_named_model_gives_dollars(tmp_path: Path) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 3)
+    path = made_runs.write(tmp_path / "runs.jsonl", 2)
     assert report(tmp_path, path)["unit"] == "tokens of fresh input"
     found = report(tmp_path, path, "--model", "claude-opus-4-8")
     recorded = found["total"]["bill_as_recorded"]
@@ -124,7 +124,7 @@ def test_billed_usage_stands_beside_what_the_bill_counts(tmp_path: Path) -> None
 def test_runs_on_several_processes_give_the_same_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 3)
+    path = made_runs.write(tmp_path / "runs.jsonl", 2)
     alone = report(tmp_path, path)
     monkeypatch.setattr("replay.work._ALONE_BYTES", 0)
     monkeypatch.setattr("replay.work._BATCH_CHARS", 1)

@@ -41,7 +41,7 @@ class Reports:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """The table, the page and the JSON of one set of runs."""
     folder = tmp_path_factory.mktemp("reports")
-    runs, page, text = made_runs.write(folder / "runs.jsonl", 9), folder / "report.html", io.StringIO()
+    runs, page, text = made_runs.write(folder / "runs.jsonl", 6), folder / "report.html", io.StringIO()
     options = [str(runs), "--max-bytes", "2048,4096,8192,12288,30000"]
     with contextlib.redirect_stdout(text):
         assert main(["replay", *options, "--report", str(page)]) == 0
@@ -51,7 +51,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
 
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
-    return made_runs.write(tmp_path / "runs.jsonl", 3)
+    return made_runs.write(tmp_path / "runs.jsonl", 1)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
@@ -95,7 +95,7 @@ def test_few_uses_give_no_percentage(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_runs_that_failed_stand_beside_those_that_passed(reports: Reports) -> None:
     by_end = reports.found["by_end"]
-    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 6, "failed": 3}
+    assert {end: one["runs"] for end, one in by_end.items()} == {"passed": 4, "failed": 2}
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.json", None])
@@ -259,5 +259,5 @@ def test_progress_goes_on_within_one_file(
     replay_all([path], load_settings(), replaying, Notes(), watch=lambda *done: seen.append(done))
     assert seen == sorted(seen)
     assert seen[0] == (0, 0)
-    assert seen[-1] == (18, path.stat().st_size)
+    assert seen[-1] == (12, path.stat().st_size)
     assert len({size for _, size in seen}) >= steps

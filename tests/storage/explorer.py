@@ -16,7 +16,7 @@ from tests.counts import FULL, count
 
 T = TypeVar("T")
 Words = tuple[Any, ...]
-MOST_ORDERS, RANDOM_ORDERS = 500, count(3, 10)
+MOST_ORDERS, RANDOM_ORDERS = 500, count(2, 10)
 """Of one set of calls."""
 
 

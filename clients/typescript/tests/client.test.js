@@ -5,51 +5,51 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTcpServer } from "node:net";
-import { test } from "node:test";
+import { after, before, test } from "node:test";
 import { Spillgate, TOOL, isOwnTool, safeSessionId } from "../src/index.js";
 import { LOG, service } from "./story.js";
 
+let url;
+let stop;
+before(async () => ({ url, stop } = await service()));
+after(async () => await stop?.());
+
 test("a run governs, offers, calls, reports and ends", async () => {
-  const { url, stop } = await service();
-  try {
-    process.env.SPILLGATE_URL = ""; // As good as unset.
-    const client = new Spillgate({ baseUrl: url.replace("http://", ""), timeout: undefined, cutChars: undefined });
-    assert.doesNotThrow(() => new Spillgate());
-    delete process.env.SPILLGATE_URL;
-    const run = await client.session("run-js", { context_window: 100_000, model: "gpt-4o" });
-    assert.deepEqual((await run.tools()).definitions, []);
-    const small = await run.govern("read_log", "call_1", "two\nlines", { arguments: { path: "a" } });
-    assert.deepEqual([small.content, small.outcome, small.complete], ["two\nlines", "pass", true]);
-    const large = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
-    const again = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
-    assert.deepEqual([large.outcome, large.complete, large.handle], ["store", false, again.handle]);
-    assert.match(large.content, /^Tool output is too large \(/);
-    const { definitions, instructions } = await run.tools("anthropic");
-    assert.deepEqual(definitions.map((one) => one.name), ["tool_output"]);
-    assert.equal(instructions, "");
-    const [listed] = (await run.tools("mcp")).definitions;
-    assert.deepEqual({ name: listed.name, description: listed.description, inputSchema: listed.inputSchema }, TOOL);
-    const grep = { handle: large.handle, pattern: "ERROR" };
-    assert.match(await run.call("tool_output", grep, { usedTokens: 41_000 }), /4508: line 4507 ERROR/);
-    assert.match(await run.call("tool_output_lines", '{"handle": "x"}'), /`lines` is missing/);
-    const blocks = [{ type: "text", text: "a" }, { type: "image", data: "AA==", mimeType: "image/png" }];
-    assert.deepEqual((await run.govern("shot", "call_3", blocks)).content, blocks);
-    assert.equal((await run.govern("mcp__spillgate__tool_output", "call_4", LOG)).outcome, "pass");
-    assert.equal((await run.report(50_000, 7)).used_tokens, 50_000);
-    const loop = {};
-    loop.self = loop;
-    for (const given of [{ n: 1n }, loop, { text: "x".repeat(3e6) }, [NaN]])
-      assert.equal((await run.govern("t", null, LOG, { arguments: given, usedTokens: null, sessionId: "" })).outcome, "store");
-    const shown = [Buffer.from("\ufeffé"), new Uint8Array([104, 105]), { n: 1n }, loop, [{ type: "text", text: null }]];
-    const texts = ["\ufeffé", "hi", "{ n: 1n }", "<ref *1> { self: [Circular *1] }", shown[4]];
-    for (const [index, one] of shown.entries()) assert.deepEqual((await run.govern("t", null, one)).content, texts[index]);
-    assert.ok((await run.govern("t", "call_5", "word ".repeat(50), { usedTokens: 99_999, turn: 8 })).exhausted);
-    await run.end();
-    const ended = await client.govern("t", "call_6", LOG, { sessionId: "run-js" });
-    assert.deepEqual([ended.outcome, ended.complete], ["unreached", false]);
-  } finally {
-    await stop();
-  }
+  process.env.SPILLGATE_URL = ""; // As good as unset.
+  const client = new Spillgate({ baseUrl: url.replace("http://", ""), timeout: undefined, cutChars: undefined });
+  assert.doesNotThrow(() => new Spillgate());
+  delete process.env.SPILLGATE_URL;
+  const run = await client.session("run-js", { context_window: 100_000, model: "gpt-4o" });
+  assert.deepEqual((await run.tools()).definitions, []);
+  const small = await run.govern("read_log", "call_1", "two\nlines", { arguments: { path: "a" } });
+  assert.deepEqual([small.content, small.outcome, small.complete], ["two\nlines", "pass", true]);
+  const large = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
+  const again = await run.govern("read_log", "call_2", LOG, { usedTokens: 40_000, turn: 1 });
+  assert.deepEqual([large.outcome, large.complete, large.handle], ["store", false, again.handle]);
+  assert.match(large.content, /^Tool output is too large \(/);
+  const { definitions, instructions } = await run.tools("anthropic");
+  assert.deepEqual(definitions.map((one) => one.name), ["tool_output"]);
+  assert.equal(instructions, "");
+  const [listed] = (await run.tools("mcp")).definitions;
+  assert.deepEqual({ name: listed.name, description: listed.description, inputSchema: listed.inputSchema }, TOOL);
+  const grep = { handle: large.handle, pattern: "ERROR" };
+  assert.match(await run.call("tool_output", grep, { usedTokens: 41_000 }), /4508: line 4507 ERROR/);
+  assert.match(await run.call("tool_output_lines", '{"handle": "x"}'), /`lines` is missing/);
+  const blocks = [{ type: "text", text: "a" }, { type: "image", data: "AA==", mimeType: "image/png" }];
+  assert.deepEqual((await run.govern("shot", "call_3", blocks)).content, blocks);
+  assert.equal((await run.govern("mcp__spillgate__tool_output", "call_4", LOG)).outcome, "pass");
+  assert.equal((await run.report(50_000, 7)).used_tokens, 50_000);
+  const loop = {};
+  loop.self = loop;
+  for (const given of [{ n: 1n }, loop, { text: "x".repeat(3e6) }, [NaN]])
+    assert.equal((await run.govern("t", null, LOG, { arguments: given, usedTokens: null, sessionId: "" })).outcome, "store");
+  const shown = [Buffer.from("\ufeffé"), new Uint8Array([104, 105]), { n: 1n }, loop, [{ type: "text", text: null }]];
+  const texts = ["\ufeffé", "hi", "{ n: 1n }", "<ref *1> { self: [Circular *1] }", shown[4]];
+  for (const [index, one] of shown.entries()) assert.deepEqual((await run.govern("t", null, one)).content, texts[index]);
+  assert.ok((await run.govern("t", "call_5", "word ".repeat(50), { usedTokens: 99_999, turn: 8 })).exhausted);
+  await run.end();
+  const ended = await client.govern("t", "call_6", LOG, { sessionId: "run-js" });
+  assert.deepEqual([ended.outcome, ended.complete], ["unreached", false]);
 });
 
 test("an option that no method knows is an error", async () => {
@@ -65,43 +65,33 @@ test("an option that no method knows is an error", async () => {
 });
 
 test("a size is checked before the tool is called", async () => {
-  const { url, stop } = await service();
-  try {
-    const client = new Spillgate({ baseUrl: url });
-    assert.equal((await client.check("read_file", { bytes: 100 })).allowed, true);
-    const refused = await client.check("read_file", { bytes: 481_213 });
-    assert.deepEqual([refused.allowed, refused.trigger], [false, "size_cap"]);
-    assert.match(refused.content, /^Error: File content \(~481213 bytes\)/);
-    assert.equal((await client.check("read_file", { bytes: 481_213, limit: 50 })).allowed, true);
-  } finally {
-    await stop();
-  }
+  const client = new Spillgate({ baseUrl: url });
+  assert.equal((await client.check("read_file", { bytes: 100 })).allowed, true);
+  const refused = await client.check("read_file", { bytes: 481_213 });
+  assert.deepEqual([refused.allowed, refused.trigger], [false, "size_cap"]);
+  assert.match(refused.content, /^Error: File content \(~481213 bytes\)/);
+  assert.equal((await client.check("read_file", { bytes: 481_213, limit: 50 })).allowed, true);
   const away = new Spillgate({ baseUrl: "http://127.0.0.1:1", patience: 0 });
   assert.equal((await away.check("read_file", { bytes: 481_213 })).allowed, true);
 });
 
 test("a large result is sent as text, with its fields in the query, and kept whole", async () => {
   delete process.env.SPILLGATE_URL;
-  const { url, stop } = await service();
-  try {
-    const client = new Spillgate({ baseUrl: url, sessionId: "large-js", timeout: 100_000 });
-    const text = "a line of é \u{1F600}\n".repeat(1_200_000);
-    assert.ok(Buffer.byteLength(text) > 20e6);
-    for (const [callId, sent] of [["call_1", text], ["call_2", [{ type: "text", text }, { type: "image", data: "AA==" }]]]) {
-      const options = { arguments: { path: "a b&c" }, isError: true, usedTokens: 10, turn: 1, fields: { policy: { max_bytes: 100 } } };
-      const { outcome, handle } = await client.govern("read_log", callId, sent, options);
-      assert.equal(outcome, "store");
-      const info = await (await fetch(`${url}/results/${handle}`)).json();
-      assert.deepEqual([info.tool_name, info.is_error, info.tool_arguments], ["read_log", true, '{"path":"a b&c"}']);
-      const kept = await (await fetch(`${url}/results/${handle}/content`)).text();
-      assert.ok(kept === (sent === text ? text : `${text}\n{"type":"image","data":"AA=="}`));
-    }
-    const long = { arguments: "x".repeat(20_000), sessionId: "unbounded", fields: { policy: { max_bytes: 0 } } };
-    const passed = await client.govern("read_log", "call_3", text.slice(0, 600_000), long);
-    assert.deepEqual([passed.outcome, passed.content.length], ["pass", 600_000]);
-  } finally {
-    await stop();
+  const client = new Spillgate({ baseUrl: url, sessionId: "large-js", timeout: 100_000 });
+  const text = "a line of é \u{1F600}\n".repeat(1_200_000);
+  assert.ok(Buffer.byteLength(text) > 20e6);
+  for (const [callId, sent] of [["call_1", text], ["call_2", [{ type: "text", text }, { type: "image", data: "AA==" }]]]) {
+    const options = { arguments: { path: "a b&c" }, isError: true, usedTokens: 10, turn: 1, fields: { policy: { max_bytes: 100 } } };
+    const { outcome, handle } = await client.govern("read_log", callId, sent, options);
+    assert.equal(outcome, "store");
+    const info = await (await fetch(`${url}/results/${handle}`)).json();
+    assert.deepEqual([info.tool_name, info.is_error, info.tool_arguments], ["read_log", true, '{"path":"a b&c"}']);
+    const kept = await (await fetch(`${url}/results/${handle}/content`)).text();
+    assert.ok(kept === (sent === text ? text : `${text}\n{"type":"image","data":"AA=="}`));
   }
+  const long = { arguments: "x".repeat(20_000), sessionId: "unbounded", fields: { policy: { max_bytes: 0 } } };
+  const passed = await client.govern("read_log", "call_3", text.slice(0, 600_000), long);
+  assert.deepEqual([passed.outcome, passed.content.length], ["pass", 600_000]);
 });
 
 test("what was lost is sent again until patience is over, and fails open", async () => {
@@ -192,17 +182,12 @@ for (const { name, status, body, times = 1, retry_after, outcome } of ANSWERS) {
 }
 
 test("a second result under one id is sent again under an id of the client's own", async () => {
-  const { url, stop } = await service();
-  try {
-    const client = new Spillgate({ baseUrl: url });
-    const governed = [];
-    for (const text of [LOG, `${LOG}!`, `${LOG}?`, `${LOG}!`]) governed.push(await client.govern("t", "call_0", text));
-    assert.deepEqual(governed.map((one) => one.outcome), Array(4).fill("store"));
-    assert.equal(governed[1].handle, governed[3].handle);
-    assert.equal(new Set(governed.map((one) => one.handle)).size, 3);
-  } finally {
-    await stop();
-  }
+  const client = new Spillgate({ baseUrl: url });
+  const governed = [];
+  for (const text of [LOG, `${LOG}!`, `${LOG}?`, `${LOG}!`]) governed.push(await client.govern("t", "call_0", text));
+  assert.deepEqual(governed.map((one) => one.outcome), Array(4).fill("store"));
+  assert.equal(governed[1].handle, governed[3].handle);
+  assert.equal(new Set(governed.map((one) => one.handle)).size, 3);
 });
 
 test("a result is not sent on to the host that an answer names", async () => {
