@@ -84,8 +84,8 @@ class Server(uvicorn.Server):
         self._supervisor = supervisor
         self._idle = idle
         self._owns_process = False
-        """True if it serves in the main thread. The signals of another thread's process are not its own, and
-        its stop must not end that process."""
+        """True if it serves in the main thread. In another thread it takes no signals of the process, and its
+        stop does not end the process."""
         self._sweeper: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
 

@@ -316,11 +316,11 @@ class _Governing:
         if text is None and body.has_secrets:
             text = (await body.content() if content is None else content).decode()
         outcome = Outcome(
-            entry.outcome or OutcomeKind.PASS,
-            text,
-            entry.trigger,
-            parse_handle(handle) if handle else None,
-            measure,
+            kind=entry.outcome or OutcomeKind.PASS,
+            text=text,
+            trigger=entry.trigger,
+            handle=parse_handle(handle) if handle else None,
+            measure=measure,
             budget=receipt.budget,
             entry_id=entry.id,
             truncated_bytes=details.truncated_bytes,

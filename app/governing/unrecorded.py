@@ -4,13 +4,10 @@ What was charged so is added to the next charge of its session that the ledger t
 holds. A restart, or a new turn of the session, forgets it.
 """
 
-from collections.abc import Awaitable
-
 from domain.budget import Session
 from domain.errors import StoreFull, TenantFull
 from domain.handles import SessionKey
 from domain.ports import Call, Charge, Entered, Ledger, Receipt
-from domain.results import UsageReport
 from domain.structs import replace
 
 MOST_SESSIONS = 10_000
@@ -39,20 +36,18 @@ class Unrecorded:
             del self._tokens[next(iter(self._tokens))]
 
 
-def entered(ledger: Ledger, call: Call) -> Awaitable[Entered]:
+async def entered(ledger: Ledger, call: Call) -> Entered:
     """Enters the session. If a report cannot be written because the medium is full, it holds for this call
     alone."""
-    return ledger.enter(call) if call.report is None else _entered_with(ledger, call, call.report)
-
-
-async def _entered_with(ledger: Ledger, call: Call, report: UsageReport) -> Entered:
     try:
         return await ledger.enter(call)
     except TenantFull:
         raise
     except StoreFull:
+        if call.report is None:
+            raise
         known = await ledger.enter(replace(call, report=None))
-        after = known.session.reported(report)
+        after = known.session.reported(call.report)
         return replace(known, session=after.session, warning=after.warning)
 
 

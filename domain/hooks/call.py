@@ -121,8 +121,8 @@ class PendingCall(NamedTuple):
 class Client(NamedTuple):
     """A coding agent. `read` reads the JSON of its hook: None for a shape that is not replaced. `inner_json`
     names a member of it that is JSON in a string. `before` reads the JSON of its hook before a call: None for
-    any other. `outputs` are the files in which the agent leaves whole
-    outputs, None if each session has a folder for them, beside its transcript."""
+    any other. `outputs` are the files in which the agent leaves whole outputs, None if each session has a
+    folder for them, beside its transcript."""
 
     read: Callable[[Any], HookCall | None]
     door: Door

@@ -1,6 +1,10 @@
 """The log of what repeats itself: one line a minute for each reason, with how often it came in between."""
 
+import pytest
+
+from app.operations.logs import log_refused, within_request
 from app.operations.once_a_minute import MOST_REASONS, REPEAT_SECONDS, OnceAMinute
+from domain.errors import StoreFull, StoreUnavailable
 
 
 def test_a_reason_is_logged_once_a_minute_with_how_often_it_came_in_between() -> None:
@@ -21,3 +25,18 @@ def test_it_remembers_a_bounded_number() -> None:
     for number in range(3 * MOST_REASONS):
         assert logged.note(number) == 0
     assert len(logged._logged) <= MOST_REASONS
+
+
+def test_a_refusal_is_logged_once_a_minute_for_each_tenant_and_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logged = OnceAMinute()
+    full, away = StoreFull("Full."), StoreUnavailable("Away.")
+    for tenant, error in [("a", full), ("a", full), ("b", full), ("a", away), ("b", full)]:
+        with within_request({"tenant": tenant}):
+            log_refused(error, "POST", "/results", logged)
+    assert [record.__dict__["fields"]["code"] for record in caplog.records] == [
+        "store_full",
+        "store_full",
+        "store_unavailable",
+    ]
