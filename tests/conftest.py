@@ -98,8 +98,8 @@ class StillClock:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": True}
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture

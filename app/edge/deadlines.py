@@ -148,8 +148,8 @@ class Protocol(HttpToolsProtocol):
         self.pending = 0
         self.body_bytes += len(body)
         if not self.cycle.body:
-            # The first piece is not copied. uvicorn copies it into an array and out again, 4 % of the time of a
-            # result of 100 KB, whose row of `bench.limits` keeps to 0.95.
+            # The first piece is not copied. uvicorn copies it into an array and out again: 4 % of the time of
+            # a result of 100 KB, whose row of `bench.limits` keeps to 0.95.
             self.cycle.body = b""  # type: ignore[assignment]
         elif isinstance(self.cycle.body, bytes):
             self.cycle.body = bytearray(self.cycle.body)

@@ -88,6 +88,5 @@ async def drip(upload: Upload) -> None:
         while True:
             await upload.send(3000)
             await asyncio.sleep(0.05)
-    except (ConnectionError, RuntimeError):
-        # RuntimeError is uvloop's, of a connection that is closed.
+    except ConnectionError:
         pass

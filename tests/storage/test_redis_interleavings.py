@@ -93,12 +93,6 @@ def connected(explorer: Explorer) -> RedisConnection:
     return found
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """The explorer looks at what is ready in asyncio's own loop."""
-    return "asyncio"
-
-
 # The ledger.
 
 RETENTIONS = {"session_retention_seconds": 60, "entry_retention_seconds": 600}
