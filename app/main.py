@@ -1,9 +1,10 @@
 """The application: routes, errors and admission around one runtime."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import anyio
 from fastapi import FastAPI
@@ -122,8 +123,8 @@ class SpillgateApp(FastAPI):
         problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=keys is not None, key_for_pages=settings.key_for_pages)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._access(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        return self._access(scope, receive, send)
 
     def _inside(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:

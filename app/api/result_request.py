@@ -437,8 +437,8 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
     if call_id is not None:
         scope["logged"]["tool_call_id"] = call_id
     return ToolResult(
-        key=session,
-        tool_name=sent.tool_name,
+        session,
+        sent.tool_name,
         call_id=call_id,
         tool_arguments=arguments,
         is_error=sent.is_error,

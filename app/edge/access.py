@@ -20,7 +20,7 @@ from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
 from app.edge.body_caps import PLAIN_CAP, BodyCap
 from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
-from app.edge.sources import check_host, check_media_type, check_page
+from app.edge.sources import check_host, check_page, check_page_body
 from app.edge.wrong_keys import WrongKeys
 from app.operations.audit import Audit, Touched, begin_touched
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
@@ -245,7 +245,8 @@ class Access:
         else:
             scope["tenant"] = self._tenant(headers, scope, traits)
         if body.has_body:
-            check_media_type(headers)
+            if b"content-type" not in headers:
+                check_page_body(headers)
             _check_body(headers, body)
         if traits.writes and self._draining():
             raise Draining(SHUTTING_DOWN)

@@ -251,6 +251,7 @@ def _config(app: FastAPI, files: int, refused: Refused) -> uvicorn.Config:
         loop="uvloop",
         http=cast(type[asyncio.Protocol], partial(Protocol, refused=refused, max_connections=most)),
         ws="none",
+        interface="asgi3",
         lifespan="on",
         log_config=None,
         access_log=False,

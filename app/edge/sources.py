@@ -53,11 +53,9 @@ def check_page(
         )
 
 
-def check_media_type(headers: Mapping[bytes, bytes]) -> None:
-    """For a request with a body. A page can send one without a type to any site, without asking first. Raises
+def check_page_body(headers: Mapping[bytes, bytes]) -> None:
+    """For a body without a Content-Type. A page can send one to any site, without asking first. Raises
     UnsupportedMedia."""
-    if b"content-type" in headers:
-        return
     if b"origin" in headers or any(name in headers for name in _SEC_FETCH):
         raise UnsupportedMedia("Name the type of the body: Content-Type: application/json, or text/plain.")
 

@@ -89,8 +89,8 @@ class Body(Struct, eq=False):
 
     async def close(self) -> None:
         """Drops a draft that was not published."""
-        if self.opened is not None:
-            await self.opened.__aexit__(*sys.exc_info())
+        assert self.opened is not None
+        await self.opened.__aexit__(*sys.exc_info())
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None

@@ -88,7 +88,8 @@ async def govern(
             await repeats.remember(receipt, repeat)
         return await call.outcome(receipt, whole)
     finally:
-        await body.close()
+        if body.opened is not None:
+            await body.close()
 
 
 async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) -> MeasuredResult:

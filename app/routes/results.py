@@ -126,7 +126,7 @@ async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response
 
 async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     outcome, passed = governed.outcome, governed.content
-    status, headers = 200, dict[str, str]()
+    status, headers = 200, {}
     if outcome.handle is not None:
         status, headers = 201, {"location": f"/results/{outcome.handle}"}
     if sent.wants_text:

@@ -4,9 +4,10 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from domain.errors import ConfigError, StorageError, StoreUnavailable
 from domain.handles import RESERVED_TENANT, Handle, SessionKey
@@ -159,13 +160,20 @@ class KeylessStore(StoreAround):
 class KeylessLedger(LedgerAround):
     """A ledger of a process without keys. Raises UnknownKey for a text that is sealed."""
 
-    async def enter(self, call: Call) -> Entered:
+    def enter(self, call: Call) -> Coroutine[Any, Any, Entered]:
+        # Only a call with an id may be a retry.
+        return self._inner.enter(call) if call.call_id is None else self._enter(call)
+
+    async def _enter(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)
         if entered.receipt is not None:
             _readable(entered.receipt.text)
         return entered
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
+    def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
+        return self._inner.reserve(charge) if charge.call_id is None else self._reserve(charge)
+
+    async def _reserve(self, charge: Charge) -> Receipt | None:
         receipt = await self._inner.reserve(charge)
         if receipt is not None and receipt.is_retry:
             _readable(receipt.text)

@@ -4,9 +4,10 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull, StoreUnavailable
+from domain.structs import frozen_struct
 from storage.base.threads import Batches
 from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.reserve import Reserve
@@ -34,7 +35,8 @@ class State(Protocol):
         ...
 
 
-class _Job(NamedTuple):
+@frozen_struct
+class _Job:
     """`deletes`: the change makes room."""
 
     change: Change

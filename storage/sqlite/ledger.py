@@ -67,7 +67,8 @@ class SqliteLedger(LedgerBase):
             return await self._entered(call)
         # Without a name there is nothing to look up.
         session_rules.alive(known)
-        await self._make_room(call.key.tenant, opens=False)
+        if not self._state.has_room(call.key.tenant, opens=False):
+            await self._make_room(call.key.tenant, opens=False)
         return Entered(known)
 
     async def _entered(self, call: Call) -> Entered:
@@ -81,7 +82,8 @@ class SqliteLedger(LedgerBase):
         if entered.receipt is not None:
             return entered
         opens = known is None and not self._now(partial(rows.counted_usage, key=key)).sessions
-        await self._make_room(key.tenant, opens=opens)
+        if not self._state.has_room(key.tenant, opens=opens):
+            await self._make_room(key.tenant, opens=opens)
         report = call.report
         if report is None or entered.session.reported(report).session is entered.session:
             return entered
@@ -98,8 +100,7 @@ class SqliteLedger(LedgerBase):
 
     async def _make_room(self, tenant: str, *, opens: bool) -> None:
         """Raises TenantFull, TooManySessions."""
-        if not self._state.has_room(tenant, opens=opens):
-            await self._writer.run(partial(self._state.check_room, tenant=tenant, opens=opens))
+        await self._writer.run(partial(self._state.check_room, tenant=tenant, opens=opens))
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
