@@ -17,8 +17,8 @@ from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction import prompts
-from extraction.inquiry import Inquiry, Report, inquire
 from extraction.prompts import fenced, new_nonce
+from extraction.reports import Inquiry, Report, inquire
 from extraction.source import Source
 from extraction.task import (
     Progress,

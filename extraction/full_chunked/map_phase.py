@@ -10,8 +10,8 @@ from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
 from extraction import prompts
 from extraction.full_chunked import chunking
-from extraction.inquiry import Inquiry, Report, built, gather
 from extraction.prompts import Part, new_nonce
+from extraction.reports import Inquiry, Report, built, gather
 from extraction.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress
 
 # The share of the time kept for the reduce phase.

@@ -12,8 +12,8 @@ from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction import prompts
 from extraction.full_chunked import chunking
 from extraction.full_chunked.map_phase import Mapped, MapPhase, too_little
-from extraction.inquiry import Inquiry, built, gather, inquire
 from extraction.prompts import NOTHING_FOUND, Finding, Part, new_nonce
+from extraction.reports import Inquiry, built, gather, inquire
 from extraction.source import Source
 from extraction.task import (
     DEADLINE_PASSED,

@@ -16,7 +16,7 @@ from domain.errors import (
     PromptRefused,
 )
 from domain.llm import Message, Prompt, Role
-from extraction.inquiry import gather
+from extraction.reports import gather
 from extraction.retrieve.index import Likeness, PassageIndex, Vectors
 from extraction.retrieve.instruction import parse
 from extraction.task import DEADLINE_PASSED, Asking, Task

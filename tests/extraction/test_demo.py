@@ -9,9 +9,9 @@ from domain.llm import LlmTokens, Message, ModelTerms, Prompt
 from domain.ports import Model
 from extraction import prompts, read_grep
 from extraction.full_chunked import strategy as full_chunked
-from extraction.inquiry import parse_report
 from extraction.models.demo import DemoModel
 from extraction.prompts import NOTHING_FOUND, Document, Finding, Part
+from extraction.reports import parse_report
 from extraction.task import Task
 
 pytestmark = pytest.mark.anyio

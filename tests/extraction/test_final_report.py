@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extraction.inquiry import parse_report
 from extraction.prompts import closing, new_nonce, opening
+from extraction.reports import parse_report
 
 NONCE = "4be1c07a99d2f365"
 OPEN, CLOSE = opening(NONCE), closing(NONCE)

@@ -12,8 +12,8 @@ from domain.errors import ContextExceeded, ModelError, ModelUnavailable, ResultE
 from domain.extraction import ByteRange, ExtractStatus
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.full_chunked import strategy as full_chunked
-from extraction.inquiry import inquire
 from extraction.prompts import NOTHING_FOUND
+from extraction.reports import inquire
 from extraction.task import DEADLINE_PASSED as LATE
 from extraction.task import StrategyFailed
 from tests.extraction.acting import Actor, Kept, data_of, findings_of, nonce_of, reporting, said, task_of

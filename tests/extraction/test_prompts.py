@@ -16,7 +16,6 @@ from content.tokens import load_encoding
 from domain.extraction import Gap
 from domain.llm import Message, Role, ToolSpec
 from extraction import prompts
-from extraction.inquiry import parse_report
 from extraction.prompts import (
     NOTHING_FOUND,
     Document,
@@ -29,6 +28,7 @@ from extraction.prompts import (
     opening,
     outside,
 )
+from extraction.reports import parse_report
 
 NONCE = "4be1c07a99d2f365"
 DOCUMENT = Document("read_log", '{"path": "/var/log/ü.log"}', 123_456, 2_345, 33_000, "log")

@@ -1,4 +1,4 @@
-"""What strategies with a model share: asking for reports, parsing and keeping them, concurrent calls."""
+"""Reports of models: asks for one, and the next model if it is missing, empty or cut; parses and keeps it."""
 
 import hashlib
 import re
@@ -113,7 +113,7 @@ class Inquiry:
                     reply = await self._ask((*messages, *self.asking_again(reply, nonce)), ends, models)
                     text = parse_report(reply.text, nonce)
             except ContextExceeded:
-                # Of a stand-in with a smaller window, after the first model gave no whole report.
+                # The prompt fits the first model. The window of a later model may be too small for it.
                 if not models:
                     raise
                 break
