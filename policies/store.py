@@ -1,4 +1,4 @@
-"""store: the result is stored, and the model reads the handle message instead."""
+"""store: the result is stored. The model reads the handle message and a preview of up to `preview_bytes`."""
 
 from content.text import ABOUT_HEAD_BYTES, ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, Preview, preview
 from domain.doors import Door
