@@ -93,8 +93,8 @@ class Body(Struct, eq=False):
         await self.opened.__aexit__(*sys.exc_info())
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
-        """Measures a whole text that is short, or past the cap in bytes: then its tokens are estimated. None
-        if it is another one, comes in chunks, or has a view: then `fill` reads it."""
+        """Measures a short text in one step. Past the cap in bytes its tokens are estimated, so it may be
+        longer. Returns None if the text is too long, comes in chunks or has a view: call `fill` then."""
         if not isinstance(text, str) or self._view is not None:
             return None
         if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):

@@ -141,7 +141,7 @@ class _Governing:
         would not make smaller passes, and is returned if the caller did not keep it. Raises Conflict,
         StorageError, Overloaded."""
         rt, result, body = self.rt, self.measured.result, self.measured.body
-        stored = self._stored()
+        stored = self._stored_result()
         try:
             receipt, whole = await self._first_fitting(trigger, repeat, stored)
         except SpillgateError as error:
@@ -184,7 +184,8 @@ class _Governing:
                 continue
             stores = kind is OutcomeKind.STORE
             if not stores or decision.can_ask:
-                # What leaves no room makes the model lose its tools, also if other results took the room.
+                # If this text does not fit, the budget is exhausted, and GET /tools offers no tool. Then the
+                # text below, which names no tool, is charged past the limit.
                 charged = await self._charged(replacing, decision, stored, must_fit=True)
                 if charged is not None:
                     return charged
@@ -243,7 +244,7 @@ class _Governing:
     async def observed(self, trigger: Trigger | None) -> Receipt:
         """Passes the result, charged past the limit. Its entry says what `enforce` would have done."""
         measured = self.measured
-        replacing, handle = Replacing(measured, self.rt), self._stored().handle
+        replacing, handle = Replacing(measured, self.rt), self._stored_result().handle
         would_be = None
         for kind, fired in candidate_outcomes(trigger, measured.policy, measured.body.rows):
             would_be = await replacing.decision(kind, fired, handle)
@@ -263,7 +264,9 @@ class _Governing:
         return receipt
 
     async def answer_retry(self, receipt: Receipt) -> GovernedResult:
-        """Answers a retry as the first call was answered. Raises IdempotencyKeyReused, Conflict."""
+        """A retry that `Ledger.enter` found: answers it as the first call was answered. A retry that comes
+        while the first call is governed is found by `Ledger.reserve` or `settle` instead. Raises
+        IdempotencyKeyReused if the contents differ, and Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
             raise IdempotencyKeyReused
         handle = receipt.entry.details.tool_output_handle
@@ -274,7 +277,7 @@ class _Governing:
     async def _ensure_stored(self, handle: Handle, tokens_saved: int) -> None:
         """Stores the body again if it was deleted, was lost or has expired since the first answer."""
         if not await self._is_readable(handle):
-            stored = replace(self._stored(), handle=handle, tokens_saved=tokens_saved)
+            stored = replace(self._stored_result(), handle=handle, tokens_saved=tokens_saved)
             await self.measured.body.publish(stored)
             await self._confirm_alive(handle)
 
@@ -344,7 +347,8 @@ class _Governing:
             return GovernedResult(outcome, content)
         return GovernedResult(outcome, None, body.masked_text if receipt.text is None else None)
 
-    def _stored(self) -> StoredResult:
+    def _stored_result(self) -> StoredResult:
+        """The info that is published with the body, if the body is stored. Stores nothing."""
         result, session, sha256 = self.measured.result, self.measured.session, self.measured.body.sha256
         now = self.rt.clock()
         return StoredResult(

@@ -106,7 +106,7 @@ _EXTENSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The lines that it takes of the sample, and it as SQL."""
+    """A condition as SQL, and the lines of the sample that meet it."""
 
     sql: str
     lines: list[str]

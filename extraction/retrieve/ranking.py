@@ -24,8 +24,9 @@ _ONE_LINE, _VALUE, _HEAD = 1.0, 0.3, 1.0
 _SAME_AGAIN = 0.85
 _LEAST_SHARE = 0.15
 
-# Shares of the best score. A passage leads if no other has more than _LEAD. What is below the other shares is
-# not shown: of a weak match less falls below, of passages with fewer words than a sure one more.
+# Shares of the best score. The best passage leads if no other scores more than _LEAD of it. Another passage
+# is shown if it scores at least _NEAR_BEST of it; _NEAR_WEAK if the match is weak; _NEAR_FEWER if the best
+# passage is sure and the other one holds fewer words.
 _LEAD, _NEAR_BEST, _NEAR_WEAK, _NEAR_FEWER = 0.7, 0.7, 0.5, 0.8
 
 # Of the fusion of two orders. 60 is usual for long lists; here few passages are shown, and a passage that one
@@ -117,7 +118,7 @@ class Ranked:
         return [best, *worth, *self._others_exact(worth)]
 
     def _others_exact(self, worth: list[Hit]) -> list[Hit]:
-        """For each exact text that neither the best passage nor these hold the best that holds it."""
+        """The best hit for each exact text that neither the best passage nor `worth` holds."""
         shown = self.hits[0].exact.union(*(hit.exact for hit in worth))
         others = []
         for hit in self.hits:

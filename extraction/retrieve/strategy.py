@@ -53,7 +53,8 @@ _SELECTED_BYTES = 1300
 _MOST_OF_LITERAL = 4
 _BELOW_HEADING = 4
 
-# Shares of the usual bytes of an answer. No passage is added to as many: where one leads, where none does.
+# Shares of the usual bytes of an answer. An answer that has as many gets no further passage. The first share
+# holds if one passage leads, the second if none does.
 _CLEAR, _UNCLEAR = 0.25, 0.6
 _HEADER_BYTES = 1000
 _BESIDE = 5
@@ -236,7 +237,9 @@ class _Choice(NamedTuple):
     others: Sequence[Passage] = ()
 
 
-def _choice(search: _Search, ranked: Ranked, end: "_End | None", quoted: Sequence[Literal]) -> _Choice:
+def _choice(
+    search: _Search, ranked: Ranked, end: "_OldestOrNewest | None", quoted: Sequence[Literal]
+) -> _Choice:
     choice = _of_hits(search.index, search.instruction, ranked, end, search.text.format.kind)
     if end is None and not ranked.is_weak:
         choice = _with_parts(choice, search)
@@ -244,7 +247,11 @@ def _choice(search: _Search, ranked: Ranked, end: "_End | None", quoted: Sequenc
 
 
 def _of_hits(
-    index: PassageIndex, instruction: ParsedInstruction, ranked: Ranked, end: "_End | None", kind: Kind
+    index: PassageIndex,
+    instruction: ParsedInstruction,
+    ranked: Ranked,
+    end: "_OldestOrNewest | None",
+    kind: Kind,
 ) -> _Choice:
     """`end` is the oldest or newest of what is asked for: it is shown alone unless the best passage holds
     more words. The end or the beginning of the data, where it is asked for, comes before a weak match and
@@ -310,14 +317,16 @@ def _literals_tail(quoted: Sequence[Literal], index: PassageIndex, passages: lis
     return f"[{' '.join(sentences)}]"
 
 
-class _End(NamedTuple):
-    """The number of the passage with the oldest or newest of what holds the words."""
+class _OldestOrNewest(NamedTuple):
+    """The number of the oldest or newest passage that holds the words."""
 
     number: int
     words: Sequence[str]
 
 
-def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked) -> _End | None:
+def _at_end(
+    index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked
+) -> _OldestOrNewest | None:
     """None where none is asked for, or the data has no known order."""
     if instruction.about_oldest == instruction.about_newest or (ranked.absent and not ranked.hits):
         return None
@@ -334,16 +343,16 @@ def _at_end(index: PassageIndex, instruction: ParsedInstruction, text: Text, ran
         header = text.data[:_HEADER_BYTES].partition(b"\n")[0].decode("utf-8", "replace").lower()
         words = [word for word in words if stem(word) not in header]
     if not words:
-        return _End(len(index.passages) - 1 if is_last else 0, ())
+        return _OldestOrNewest(len(index.passages) - 1 if is_last else 0, ())
     for alternatives in ([words], [sorted(one) for one in {hit.words for hit in _best(ranked)}]):
         numbers = [(index.at_end(one, is_last=is_last), one) for one in alternatives]
-        ends = [_End(number, one) for number, one in numbers if number is not None]
+        ends = [_OldestOrNewest(number, one) for number, one in numbers if number is not None]
         if ends:
             return max(ends) if is_last else min(ends)
     return None
 
 
-def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> _End | None:
+def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool) -> _OldestOrNewest | None:
     """The passage with the latest or earliest date of those that hold as many words as the best one."""
     best = _best(ranked)
     dated = [
@@ -354,7 +363,7 @@ def _by_date(index: PassageIndex, text: Text, ranked: Ranked, *, is_newest: bool
     if len(dated) < 2 or 2 * len(dated) < len(best):
         return None
     _, start, words = max(dated) if is_newest else min(dated)
-    return _End(index.at(start), words)
+    return _OldestOrNewest(index.at(start), words)
 
 
 def _best(ranked: Ranked) -> list[Hit]:
@@ -372,8 +381,9 @@ def _words_held(ranked: Ranked, hit: Hit) -> str:
 
 
 def _ask_in(instruction: ParsedInstruction, ranked: Ranked, data: bytes) -> str:
-    """What is answered alone, in under 400 bytes, where no word of the question is in the data because it is
-    in another language; "" where the language of the data is unknown, and for what needs no word."""
+    """The whole answer, in under 400 bytes, if the data is in another language and holds no word of the
+    question. Returns "" if the language of the data is unknown, or if the question can be answered without
+    its words."""
     if ranked.hits and (ranked.hits[0].words or ranked.is_by_meaning):
         return ""
     needs_none = instruction.about_extent or instruction.about_first or instruction.about_last
@@ -425,7 +435,7 @@ def _tail(index: PassageIndex, ranked: Ranked, passages: list[Passage]) -> str:
     return f"[{' '.join(sentences)}]"
 
 
-def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _End) -> str:
+def _end_tail(index: PassageIndex, instruction: ParsedInstruction, end: _OldestOrNewest) -> str:
     which = "newest" if instruction.about_newest else "oldest"
     if not end.words:
         return f"[The {which} of all.]"

@@ -23,11 +23,12 @@ from domain.structs import replace
 NOTHING = LedgerUsage(0, 0)
 _OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
 IDLE_MS = PERIOD_MS[GroupBy.HOUR]
-"""A session that was not used for so long may leave for a new one; or for a quarter of the retention."""
+"""An idle session may be deleted to make room for a new one. It is idle after this time without use, or after
+a quarter of the retention if that is shorter."""
 ROLLED_TO = 0.9
 """The share of `ledger_max_bytes` that is used after the oldest entries went into sums."""
-LEAVING = 0.02
-"""The share of `max_sessions` that leave together."""
+IDLE_SHARE = 0.02
+"""The share of `max_sessions` that is deleted at once, of idle sessions."""
 SESSION_BYTES = 1024
 """Bytes that a session counts for, without its policy and model name."""
 
@@ -91,7 +92,8 @@ def reported(session: Session, report: UsageReport, now: int) -> Reported:
 def enter_retry(
     session: Session, call: Call, entry: AccountingEntry, fingerprint: str, text: str | None
 ) -> Entered:
-    """Returns the first receipt of a repeated call. Its report is not applied."""
+    """A retry that `enter` finds: returns the first receipt. The report of the retry is not applied. Its
+    content is not known yet: `answer_retry` in the governor compares it with that of the first call."""
     budget = session.budget(call.default_window, call.enforce)
     receipt = Receipt(entry, budget, fingerprint, text, is_retry=True)
     changes = call.report is not None and session.reported(call.report).session is not session
@@ -141,14 +143,15 @@ def surplus(usage: LedgerUsage, quota: TenantQuota) -> int:
 
 
 def leaving(usage: LedgerUsage, quota: TenantQuota) -> int:
-    """How many idle sessions leave once the tenant has reached its bound; 0 before."""
+    """The number of idle sessions to delete: 0 as long as the tenant has fewer than `max_sessions`."""
     most = quota.max_sessions
-    return max(1, int(most * LEAVING)) if 0 < most <= usage.sessions else 0
+    return max(1, int(most * IDLE_SHARE)) if 0 < most <= usage.sessions else 0
 
 
 def with_time(error: SpillgateError, idle_at: int | None, now: int) -> SpillgateError:
-    """`idle_at` (Unix ms): when the next session may leave. None: no session ever will, and time cures
-    nothing."""
+    """Writes into the error of a full quota when the client may try again, and returns it. `idle_at` (Unix
+    ms): when the next session becomes idle and may be deleted. None: there is no such session, and a later
+    attempt fails too."""
     error.retryable = idle_at is not None
     error.retry_after = None if idle_at is None else max(1, -(-(idle_at - now) // 1000))
     return error
@@ -203,7 +206,7 @@ def charged(session: Session, charge: Charge) -> Session:
 
 
 def is_charge(before: Session, after: Session) -> bool:
-    """Whether a charge may have made `after` of `before`."""
+    """True if the sessions differ only in what a charge changes: the last use and the reserved tokens."""
     return after == replace(before, last_used_at=after.last_used_at, reserved_tokens=after.reserved_tokens)
 
 
@@ -218,7 +221,9 @@ def receipt(before: Budget, charge: Charge) -> Receipt:
 def retry_receipt(
     session: Session, charge: Charge, entry: AccountingEntry, fingerprint: str, text: str | None
 ) -> Receipt:
-    """Returns the first receipt of the same call with the current budget. Raises IdempotencyKeyReused."""
+    """A retry that `reserve` or `settle` finds, because a concurrent request with the same call id was
+    charged after this one entered: returns the first receipt with the current budget. Raises
+    IdempotencyKeyReused if the contents differ."""
     if fingerprint != charge.fingerprint:
         raise IdempotencyKeyReused
     return Receipt(

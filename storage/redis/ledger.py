@@ -28,13 +28,13 @@ from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
 _PAUSE_MS = 1000
-"""Between two attempts to make room, where there was none."""
+"""The time until the next attempt to make room, after an attempt that deleted nothing."""
 _ROLLS = 10
 """The most batches of entries that one request deletes."""
 _LISTED_AT_ONCE = 1000
 _FRESH_SECONDS = 1.0
 _STEP_BYTES = 4096
-"""More than a step writes to Redis, beside its texts."""
+"""An upper bound of the bytes that a step writes to Redis, without its texts."""
 
 
 class RedisLedger(RedisEntries, LedgerBase):
