@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from app.edge.server import SETTLE_SECONDS
 from bench import corpus, load
 from bench.operations import API_KEY, QUOTAS, key_file, key_line, with_headers
 from bench.servers import ROOT
@@ -78,6 +79,9 @@ def instructions(tree: Path, kind: Kind) -> float:
         try:
             _wait_for(port, process)
             requests = kind.requests
+            _send(port, requests[: kind.warm])
+            # The collection after the start is none of a result's cost.
+            time.sleep(SETTLE_SECONDS)
             _send(port, requests[: kind.warm])
             _count(process.pid, "on")
             _send(port, requests[kind.warm :])

@@ -9,7 +9,7 @@ from policies.oversized import Ends
 _SAMPLE_BYTES = 1 << 16
 _PICTURE = re.compile(rb"(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)[A-Za-z0-9+/_-]{4200,}={0,2}")
 """The base64 of PNG, JPEG, GIF and WebP, by how their files begin. A smaller one counts as text."""
-_PROBE = re.compile(rb"[A-Za-z0-9+/_-]{64}")
+_PROBE = re.compile(rb"[A-Za-z0-9+/_-]{100}")
 _STEP = 4096
 """Every picture has a probe at a multiple of this. A text without one is not searched: the search alone would
 take a quarter of the processor time of a stored result of 100 KB."""

@@ -89,10 +89,7 @@ _MOST = 12
 def levels(source: Source) -> list[tuple[str, int]]:
     """The levels, the gravest first, and how many lines of a whole source have each; 0 where they are not
     counted: of a part, and of a longer log whose levels are no words in capitals."""
-    data = source.data
-    if _ACCESS.search(data, 0, _SAMPLED):
-        return []
-    sample = _levels_of(data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
+    data, sample = source.data, _levels_at_ends(source)
     if not sample:
         return []
     if source.is_whole and (counts := _counted(source, sample)):
@@ -100,6 +97,13 @@ def levels(source: Source) -> list[tuple[str, int]]:
     if source.is_whole and len(data) <= _COUNTED:
         return _by_weight(_levels_of(data))
     return [(name, 0) for name, _ in _by_weight(sample)]
+
+
+def _levels_at_ends(source: Source) -> Counter[str]:
+    """The levels of the first and the last lines; none of an access log."""
+    if _ACCESS.search(source.data, 0, _SAMPLED):
+        return Counter()
+    return _levels_of(source.data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
 
 
 def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
@@ -240,7 +244,7 @@ class Log(Format):
                 return match[0].decode() if match else None
 
             read["time"] = time
-        return read | {"level": _level} if levels(source) else read
+        return read | {"level": _level} if _levels_at_ends(source) else read
 
     def is_ascending(self, source: Source) -> bool | None:
         return times_ascend(source)
