@@ -25,7 +25,7 @@ from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
 from extraction.queries import Query, QueryAnswer
-from policies.facts import Policy
+from policies.policy import Policy
 from policies.tool_calls import name_of
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from domain.errors import StorageError
 from domain.handles import SessionKey
 from domain.ports import BodyReader, Ledger
 from domain.results import StoredResult
-from policies.facts import Policy
+from policies.policy import Policy
 
 if TYPE_CHECKING:
     from app.runtime import Runtime

@@ -11,8 +11,8 @@ from domain.doors import Door
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
 from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json, header_of
-from policies.facts import Policy
 from policies.oversized import bounded
+from policies.policy import Policy
 
 _CACHED = 1024
 _UNKNOWN_MODEL = (

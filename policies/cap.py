@@ -2,8 +2,8 @@
 
 from content.text import TRUNCATED, cut_head, cut_tail
 from domain.results import Measure
-from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, room_bytes
+from policies.policy import Policy
 
 CUTS = True
 

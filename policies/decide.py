@@ -8,8 +8,9 @@ from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
 from policies import cap, reject, store, truncate
-from policies.facts import Facts, Policy, has_too_many_rows
+from policies.facts import Facts, has_too_many_rows
 from policies.oversized import Ends, Oversized
+from policies.policy import Policy
 
 
 def size_cap(facts: Facts, policy: Policy) -> bool:

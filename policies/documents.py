@@ -30,7 +30,7 @@ from domain.errors import BadPattern, ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
 from domain.library_errors import pydantic_rule
 from domain.llm import MODEL_SCHEMES
-from policies.facts import Dollars, Policy, RedactName, one_of, whole
+from policies.policy import Dollars, Policy, RedactName, one_of, whole
 
 Path = tuple[str, ...]
 """The names of the tables and the key, outermost first."""

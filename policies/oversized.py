@@ -11,7 +11,8 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
 from domain.structs import frozen_struct
-from policies.facts import Facts, Offer, Policy, has_too_many_rows
+from policies.facts import Facts, has_too_many_rows
+from policies.policy import Offer, Policy
 
 _SHARE = 0.9
 """The share used of a cap in characters or tokens that was converted to bytes by the text's average."""

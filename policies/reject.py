@@ -3,8 +3,8 @@
 import shlex
 
 from domain.results import Measure, ToolResult
-from policies.facts import Policy
 from policies.oversized import Breach, Ends, Oversized, footer, name_for_model
+from policies.policy import Policy
 from policies.tool_calls import ToolKind, is_paginated, kind_of, limit_of
 
 CUTS = False

@@ -4,8 +4,8 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
 from domain.structs import frozen_struct
-from policies.facts import NAME, OBSERVE, Policy
 from policies.oversized import asking, has_means
+from policies.policy import NAME, OBSERVE, Policy
 
 LEAST_BYTES = 1025
 """Smaller results are not worth a line."""

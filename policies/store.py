@@ -4,8 +4,8 @@ from content.text import ABOUT_HEAD_BYTES, ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES,
 from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
-from policies.facts import Policy
 from policies.oversized import Ends, Oversized, asking, asking_by_shell, has_tools, names_tool, takes_extract
+from policies.policy import Policy
 
 CUTS = False
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from domain.results import Measure
-from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
+from policies.policy import Policy
 from policies.search_output import PathCount, files_by_directory, files_by_extension, listed, matches_by_file
 from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of, pattern_of, searches
 

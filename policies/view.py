@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
-from policies.facts import Policy
 from policies.oversized import Ends, Oversized, footer
+from policies.policy import Policy
 from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, is_match
 from policies.tool_calls import ToolKind, first_row, kind_of, rows_asked_for
 

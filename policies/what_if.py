@@ -7,7 +7,8 @@ from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.results import Measure
 from policies.decide import decide
-from policies.facts import NAME, Facts, Policy, PolicyMode, has_too_many_rows
+from policies.facts import Facts, has_too_many_rows
+from policies.policy import NAME, Policy, PolicyMode
 
 MESSAGE_TOKENS = 90
 """Tokens of a handle message where the entries have none: that of a plain text has 87."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from content.text import Preview
-from policies.facts import Policy
+from policies.policy import Policy
 from replay.product import Plan
 
 CAPS = (4096, 8192, 12_288, 30_000)

@@ -231,10 +231,10 @@ class MemoryLedger(LedgerBase):
                 open_ones = (one.session for key, one in self._sessions.items() if key.tenant == tenant)
                 used_at = min((one.last_used_at for one in open_ones if one.ended_at is None), default=None)
                 idle_at = None if used_at is None else used_at + self._idle_ms
-                raise session_rules.with_time(error, idle_at, self._clock()) from None
+                raise session_rules.with_retry_time(error, idle_at, self._clock()) from None
 
     def _make_room(self, tenant: str, quota: TenantQuota) -> None:
-        surplus = session_rules.surplus(self._used(tenant), quota)
+        surplus = session_rules.surplus_bytes(self._used(tenant), quota)
         for seq, entry in [(seq, one) for seq, one in self._entries.items() if one.tenant == tenant]:
             if surplus <= 0:
                 break
@@ -243,12 +243,12 @@ class MemoryLedger(LedgerBase):
             self._drop(seq)
         ended = [key for key, one in self._sessions.items() if one.session.ended_at is not None]
         for key in (key for key in ended if key.tenant == tenant):
-            if session_rules.surplus(self._used(tenant), quota):
+            if session_rules.surplus_bytes(self._used(tenant), quota):
                 self._forget(key)
         used = self._used(tenant)
-        count = session_rules.leaving(used, quota)
+        count = session_rules.idle_to_delete(used, quota)
         for place, key in enumerate(self._idle(tenant)):
-            if place < count or session_rules.surplus(self._used(tenant), quota):
+            if place < count or session_rules.surplus_bytes(self._used(tenant), quota):
                 self._forget(key)
 
     def _idle(self, tenant: str) -> list[SessionKey]:

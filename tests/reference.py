@@ -18,7 +18,7 @@ from app.operations.telemetry import Metrics
 from app.settings import PREFIX, Settings
 from domain import __version__
 from domain.errors import every_error
-from policies.facts import Policy
+from policies.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"

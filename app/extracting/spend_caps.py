@@ -12,7 +12,7 @@ from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Clock, Ledger
 from domain.quotas import QuotaOf, reached
-from policies.facts import Policy
+from policies.policy import Policy
 
 _REACHED = "the session's cap of model {} is reached"
 _DAY_REACHED = "the tenant's quota of model spend a day is reached"

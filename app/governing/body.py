@@ -20,8 +20,8 @@ from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
 from policies import view
 from policies.decide import passing_tokens, spared_bytes
-from policies.facts import OBSERVE, Policy
 from policies.oversized import Ends
+from policies.policy import OBSERVE, Policy
 from policies.view import View
 
 T = TypeVar("T")

@@ -25,7 +25,8 @@ from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
 from policies import view
 from policies.decide import decide, is_worth
-from policies.facts import NAME, OBSERVE, Facts, may_reject
+from policies.facts import Facts
+from policies.policy import NAME, OBSERVE, may_reject
 from policies.tool_calls import pages
 
 

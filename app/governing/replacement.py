@@ -15,8 +15,9 @@ from domain.ports import Call
 from domain.results import Measure
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
-from policies.facts import Facts, Policy
+from policies.facts import Facts
 from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool, takes_arguments
+from policies.policy import Policy
 from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 

@@ -31,8 +31,9 @@ from domain.ports import Tokenizer
 from domain.results import Measure, ToolResult
 from policies import reject, view
 from policies.decide import decide, is_worth
-from policies.facts import Facts, Policy, PolicyMode, may_reject
+from policies.facts import Facts
 from policies.oversized import breach_of
+from policies.policy import Policy, PolicyMode, may_reject
 from policies.store import closed_message
 
 router = Router(tags=["results"])

@@ -13,7 +13,7 @@ from domain.errors import InvalidField
 from domain.extraction import Mode
 from domain.handles import MOST_HANDLES
 from domain.library_errors import msgspec_rule, types_in_words
-from policies.facts import Offer
+from policies.policy import Offer
 
 MOST_LINES = 10_000
 _USUAL_LINES = 40

@@ -47,7 +47,7 @@ from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_hand
 from extraction.queries import Data, Query
 from extraction.shown import Shown
 from extraction.task import frame_failure
-from policies.facts import Offer
+from policies.policy import Offer
 
 _MOST_ITEMS = 1000
 _LEAST_BYTES = 600

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS
 from domain.extraction import Mode
-from policies.facts import Offer, Policy
+from policies.policy import Offer, Policy
 
 _Handle = Annotated[
     str,

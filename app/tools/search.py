@@ -21,7 +21,7 @@ from content.natural_language import language_of_text, may_be_in
 from content.otherwise import lines_with_all, literals, otherwise_text
 from content.source import Source as Text
 from extraction.source import Source
-from policies.facts import Offer
+from policies.policy import Offer
 
 if TYPE_CHECKING:
     from app.tools.call import Reading

@@ -136,19 +136,19 @@ def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted:
         raise reached(TooManySessions, "max_sessions", quota.max_sessions)
 
 
-def surplus(usage: LedgerUsage, quota: TenantQuota) -> int:
+def surplus_bytes(usage: LedgerUsage, quota: TenantQuota) -> int:
     """The bytes that have to go once the tenant has reached its bound; 0 before."""
     most = quota.ledger_max_bytes
     return max(0, usage.bytes - int(most * ROLLED_TO)) if 0 < most <= usage.bytes else 0
 
 
-def leaving(usage: LedgerUsage, quota: TenantQuota) -> int:
+def idle_to_delete(usage: LedgerUsage, quota: TenantQuota) -> int:
     """The number of idle sessions to delete: 0 as long as the tenant has fewer than `max_sessions`."""
     most = quota.max_sessions
     return max(1, int(most * IDLE_SHARE)) if 0 < most <= usage.sessions else 0
 
 
-def with_time(error: SpillgateError, idle_at: int | None, now: int) -> SpillgateError:
+def with_retry_time(error: SpillgateError, idle_at: int | None, now: int) -> SpillgateError:
     """Writes into the error of a full quota when the client may try again, and returns it. `idle_at` (Unix
     ms): when the next session becomes idle and may be deleted. None: there is no such session, and a later
     attempt fails too."""
@@ -205,7 +205,7 @@ def charged(session: Session, charge: Charge) -> Session:
     )
 
 
-def is_charge(before: Session, after: Session) -> bool:
+def differs_by_charge(before: Session, after: Session) -> bool:
     """True if the sessions differ only in what a charge changes: the last use and the reserved tokens."""
     return after == replace(before, last_used_at=after.last_used_at, reserved_tokens=after.reserved_tokens)
 

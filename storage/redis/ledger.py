@@ -309,7 +309,7 @@ class RedisLedger(RedisEntries, LedgerBase):
             or (most.ledger_max_bytes and used.bytes + tally.size >= most.ledger_max_bytes)
         ):
             used = await self._counted(tenant, tally)
-        if session_rules.surplus(used, most) or session_rules.leaving(used, most):
+        if session_rules.surplus_bytes(used, most) or session_rules.idle_to_delete(used, most):
             used = await self._room_made(tenant, tally, most)
         tally.steps, tally.size = tally.steps + 1, tally.size + 2 * size + _STEP_BYTES
         return partial(self._check_room, tally, most)
@@ -321,7 +321,7 @@ class RedisLedger(RedisEntries, LedgerBase):
             session_rules.check_room(tally.usage, most, opens=opens, admitted=admitted)
         except (TenantFull, TooManySessions) as error:
             idle_at = tally.first_use and tally.first_use + self._idle_ms
-            raise session_rules.with_time(error, idle_at or None, self._clock()) from None
+            raise session_rules.with_retry_time(error, idle_at or None, self._clock()) from None
 
     async def _room_made(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
         """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones. Of the
@@ -330,14 +330,14 @@ class RedisLedger(RedisEntries, LedgerBase):
             used = await self._counted(tenant, tally)
             if self._clock() < tally.try_at:
                 return used
-            if surplus := session_rules.surplus(used, most):
+            if surplus := session_rules.surplus_bytes(used, most):
                 await self._roll_up(tenant, surplus)
                 used = await self._counted(tenant, tally)
-            if session_rules.surplus(used, most):
+            if session_rules.surplus_bytes(used, most):
                 await self._leave_all(tenant, "ended", LARGEST, _BATCH)
                 used = await self._counted(tenant, tally)
-            is_full = session_rules.surplus(used, most) > 0
-            if count := _BATCH if is_full else session_rules.leaving(used, most):
+            is_full = session_rules.surplus_bytes(used, most) > 0
+            if count := _BATCH if is_full else session_rules.idle_to_delete(used, most):
                 idle_since = self._clock() - self._idle_ms
                 gone, _ = await self._leave_all(tenant, "live", idle_since, count, only_empty=True)
                 left, tally.first_use = await self._leave_all(tenant, "live", idle_since, count - gone)

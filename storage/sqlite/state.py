@@ -220,17 +220,17 @@ class SqliteState:
             except (TenantFull, TooManySessions) as error:
                 (used_at,) = connection.execute(_FIRST_USE, (tenant,)).fetchone()
                 idle_at = None if used_at is None else used_at + self._idle_ms
-                raise session_rules.with_time(error, idle_at, self._clock()) from None
+                raise session_rules.with_retry_time(error, idle_at, self._clock()) from None
 
     def _make_room(self, connection: sqlite3.Connection, tenant: str, quota: TenantQuota) -> None:
         """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones."""
-        if surplus := session_rules.surplus(self._usage(tenant), quota):
+        if surplus := session_rules.surplus_bytes(self._usage(tenant), quota):
             self._roll_up(connection, tenant, surplus)
-        if session_rules.surplus(self._usage(tenant), quota):
+        if session_rules.surplus_bytes(self._usage(tenant), quota):
             self._leave(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
         since = self._clock() - self._idle_ms
-        count = session_rules.leaving(self._usage(tenant), quota)
-        if session_rules.surplus(self._usage(tenant), quota):
+        count = session_rules.idle_to_delete(self._usage(tenant), quota)
+        if session_rules.surplus_bytes(self._usage(tenant), quota):
             count = MOST
         self._leave(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
 
@@ -260,7 +260,9 @@ class SqliteState:
     def has_room(self, tenant: str, *, opens: bool) -> bool:
         """By what is committed."""
         used, quota = self._usages.get(tenant, session_rules.NOTHING), self._quota_of(tenant)
-        is_full = session_rules.surplus(used, quota) or (opens and session_rules.leaving(used, quota))
+        is_full = session_rules.surplus_bytes(used, quota) or (
+            opens and session_rules.idle_to_delete(used, quota)
+        )
         return not is_full
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
@@ -293,7 +295,7 @@ class SqliteState:
 
     def _write_session(self, connection: sqlite3.Connection, session: Session) -> None:
         before = self._committed.get(session.key)
-        if before is not None and session_rules.is_charge(before, session):
+        if before is not None and session_rules.differs_by_charge(before, session):
             use = session.last_used_at, session.reserved_tokens, *session.key
             if connection.execute(rows.SAVE_USE, use).rowcount:
                 return

@@ -13,7 +13,8 @@ from policies import store
 from policies.book import PolicyBook
 from policies.decide import decide
 from policies.documents import from_toml
-from policies.facts import Facts, Policy
+from policies.facts import Facts
+from policies.policy import Policy
 
 WINDOW = Window(1000, 0, 0)
 NAME = Handle("s", "00000000-0000-4000-8000-000000000000")

@@ -13,7 +13,7 @@ from content.text import Preview
 from domain.decisions import OutcomeKind
 from policies.book import PolicyBook
 from policies.documents import Profile, from_toml
-from policies.facts import Offer, Policy
+from policies.policy import Offer, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {

@@ -15,8 +15,9 @@ from domain.handles import Handle, SessionKey
 from domain.results import Measure, ToolResult
 from policies import cap, reject, truncate
 from policies.decide import OUTCOMES
-from policies.facts import Facts, Policy
+from policies.facts import Facts
 from policies.oversized import Breach, Oversized, Unit, breach_of
+from policies.policy import Policy
 from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
 from policies.view import View
 
