@@ -138,9 +138,9 @@ class _Governing:
     async def replaced(
         self, trigger: Trigger | None, repeat: Repetition | None
     ) -> tuple[Receipt, bytes | None]:
-        """Replaces the result by the first candidate that fits what remains; `store` always fits. What it
-        would not make smaller passes, and is returned if the caller did not keep it. Raises Conflict,
-        StorageError, Overloaded."""
+        """Replaces the result by the first candidate text that fits the remaining budget; `store` always
+        fits. A result that the text would not make smaller passes. Returns the receipt; and the whole content
+        if the result passes and the caller did not keep it. Raises Conflict, StorageError, Overloaded."""
         rt, result, body = self.rt, self.measured.result, self.measured.body
         stored = self._stored_result()
         try:
@@ -309,7 +309,8 @@ class _Governing:
         return await self.measured.body.content()
 
     async def outcome(self, receipt: Receipt, content: bytes | None = None) -> GovernedResult:
-        """`content`: the whole result, if it was read already."""
+        """Builds the answer from the receipt, and counts it. `content` is the whole result if it was read
+        before; otherwise it is read here if the answer needs it."""
         entry, details, body = receipt.entry, receipt.entry.details, self.measured.body
         handle, measure = details.tool_output_handle, self.measured.measure
         if measure.tokens != details.tokens:

@@ -23,8 +23,8 @@ from policies.tool_calls import first_row, name_of, searches
 
 _AT_ONCE_BYTES = 128 << 10
 _AT_ONCE_LINES = 5_000
-"""A text about more than this, or an outline, is written in a thread. Else it takes 0.2 ms on the event loop,
-of hostile content 5 ms: two changes of the thread that has the interpreter cost more than that 0.2 ms."""
+"""A text about more bytes or lines than these, or an outline, is written in a thread. Any other is written on
+the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would cost more than 0.2 ms."""
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""

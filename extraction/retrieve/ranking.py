@@ -26,11 +26,11 @@ _LEAST_SHARE = 0.15
 
 # Shares of the best score. The best passage leads if no other scores more than _LEAD of it. Another passage
 # is shown if it scores at least _NEAR_BEST of it; _NEAR_WEAK if the match is weak; _NEAR_FEWER if the best
-# passage is sure and the other one holds fewer words.
+# passage is sure and the other one holds only some of its words.
 _LEAD, _NEAR_BEST, _NEAR_WEAK, _NEAR_FEWER = 0.7, 0.7, 0.5, 0.8
 
-# Of the fusion of two orders. 60 is usual for long lists; here few passages are shown, and a passage that one
-# order alone puts first has to be among them.
+# The constant of reciprocal rank fusion, which joins the order by words and the order by meaning. 60 is usual
+# for long lists. Here few passages are shown, and one that a single order ranks first must be among them.
 _FUSION = 5
 _OUTSTANDING, _ORDINARY = 1.0, 0.5
 
@@ -127,9 +127,8 @@ class Ranked:
                 shown |= hit.exact
         return others
 
-    def for_each(self, words: Iterable[str]) -> list[Hit]:
-        """For each exact text, and for each of these words, that the best passage does not hold the best that
-        holds it."""
+    def best_for_each(self, words: Iterable[str]) -> list[Hit]:
+        """The best hit for each exact text, and for each of `words`, that the best passage does not hold."""
         if not self.hits:
             return []
         shown = self.hits[0].words

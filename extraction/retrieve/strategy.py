@@ -173,7 +173,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     above = search.query_result + headings
     if headings and ranked.is_weak:
         return _complete(above, total, max_bytes)
-    end = _at_end(index, instruction, text, ranked)
+    end = _oldest_or_newest(index, instruction, text, ranked)
     quoted = literals(text, index, instruction)
     absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     choice = _choice(search, ranked, end, quoted)
@@ -240,13 +240,13 @@ class _Choice(NamedTuple):
 def _choice(
     search: _Search, ranked: Ranked, end: "_OldestOrNewest | None", quoted: Sequence[Literal]
 ) -> _Choice:
-    choice = _of_hits(search.index, search.instruction, ranked, end, search.text.format.kind)
+    choice = _chosen_hits(search.index, search.instruction, ranked, end, search.text.format.kind)
     if end is None and not ranked.is_weak:
-        choice = _with_parts(choice, search)
+        choice = _with_joined_questions(choice, search)
     return _with_literals(choice, quoted, search.index)
 
 
-def _of_hits(
+def _chosen_hits(
     index: PassageIndex,
     instruction: ParsedInstruction,
     ranked: Ranked,
@@ -263,8 +263,8 @@ def _of_hits(
     if ranked.absent and not (ranked.hits and (ranked.hits[0].words or kind not in _OF_RECORDS)):
         return _Choice([])
     worth = [hit.passage for hit in ranked.worth_showing]
-    first = [*worth[:1], *_belonging(index, ranked, worth[0], kind)] if worth else []
-    first += [hit.passage for hit in ranked.for_each(instruction.enumerated)]
+    first = [*worth[:1], *_related_passages(index, ranked, worth[0], kind)] if worth else []
+    first += [hit.passage for hit in ranked.best_for_each(instruction.enumerated)]
     ends = [index.passages[0]] if instruction.about_first else []
     ends += [index.passages[-1]] if instruction.about_last else []
     if worth and ranked.leads:
@@ -274,9 +274,9 @@ def _of_hits(
     return _Choice(list(dict.fromkeys(first)), [one for one in worth[1:] if one not in first])
 
 
-def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -> Sequence[Passage]:
-    """What stands in the record of the best passage and is asked for too. Below a name in running text may
-    stand what is asked about it."""
+def _related_passages(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -> Sequence[Passage]:
+    """The passages beside the best one that may belong to the answer: those of the same record that hold
+    other words of the question; in running text, the one below a name that the question contains."""
     at = index.at(best.start)
     if kind in (Kind.JSON, Kind.NDJSON):
         return ranked.beside(index.passages[max(0, at - _BESIDE) : at + _BESIDE + 1])
@@ -288,8 +288,8 @@ def _belonging(index: PassageIndex, ranked: Ranked, best: Passage, kind: Kind) -
     return ()
 
 
-def _with_parts(choice: _Choice, search: _Search) -> _Choice:
-    """With the best passage for each of the questions that are joined by `and`, if it is sure."""
+def _with_joined_questions(choice: _Choice, search: _Search) -> _Choice:
+    """Adds the best passage for each of the questions that `and` joins, if the match is sure."""
     first = list(choice.first)
     for part in map(parse, search.instruction.parts):
         ranked = rank(search.index, part, search.text.data)
@@ -324,10 +324,11 @@ class _OldestOrNewest(NamedTuple):
     words: Sequence[str]
 
 
-def _at_end(
+def _oldest_or_newest(
     index: PassageIndex, instruction: ParsedInstruction, text: Text, ranked: Ranked
 ) -> _OldestOrNewest | None:
-    """None where none is asked for, or the data has no known order."""
+    """The passage with the oldest or the newest of what is asked for. None if the question asks for neither,
+    or if the order of the data is unknown."""
     if instruction.about_oldest == instruction.about_newest or (ranked.absent and not ranked.hits):
         return None
     is_ascending = text.format.is_ascending(text)

@@ -310,7 +310,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         ):
             used = await self._counted(tenant, tally)
         if session_rules.surplus_bytes(used, most) or session_rules.idle_to_delete(used, most):
-            used = await self._room_made(tenant, tally, most)
+            used = await self._make_room(tenant, tally, most)
         tally.steps, tally.size = tally.steps + 1, tally.size + 2 * size + _STEP_BYTES
         return partial(self._check_room, tally, most)
 
@@ -323,9 +323,9 @@ class RedisLedger(RedisEntries, LedgerBase):
             idle_at = tally.first_use and tally.first_use + self._idle_ms
             raise session_rules.with_retry_time(error, idle_at or None, self._clock()) from None
 
-    async def _room_made(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
-        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones. Of the
-        callers that need room, one makes it; where there is none, once a second."""
+    async def _make_room(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
+        """Deletes the oldest entries, then ended sessions, then idle ones, and returns the usage afterwards.
+        Concurrent callers wait for the first one. If nothing can be deleted, it tries once a second."""
         async with tally.making:
             used = await self._counted(tenant, tally)
             if self._clock() < tally.try_at:
