@@ -75,7 +75,17 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-BEGUN_FIRST = ("tests/faults/test_redis_cluster.py", "tests/faults/test_redis_network.py", "tests/faults/")
+BEGUN_FIRST = tuple(
+    f"tests/faults/{name}"
+    for name in (
+        "test_redis_cluster",
+        "test_redis_network",
+        "test_unread",
+        "test_redis_lost",
+        "test_damage",
+        "",
+    )
+)
 """What waits longest comes first: no worker has much of it left when the others have ended."""
 
 
