@@ -51,7 +51,7 @@ manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kust
 chart: .helm/.ready ## Package the charts into dist/
 	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
 
-test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
+test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (less than three minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 
