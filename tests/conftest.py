@@ -75,13 +75,26 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+BEGUN_FIRST = tuple(
+    f"tests/faults/{name}"
+    for name in (
+        "test_redis_cluster",
+        "test_redis_network",
+        "test_unread",
+        "test_redis_lost",
+        "test_damage",
+        "",
+    )
+)
+"""What waits longest comes first: no worker has much of it left when the others have ended."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Properties are repeated tests, too: `make faults` chooses by the mark. The tests that wait longest are
-    begun first: no worker has one of them left when the others have ended."""
+    """Properties are repeated tests, too: `make faults` chooses by the mark."""
     for item in items:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.repeated)
-    items.sort(key=lambda item: ("_redis_network.py" not in item.nodeid, "tests/faults/" not in item.nodeid))
+    items.sort(key=lambda item: [place not in item.nodeid for place in BEGUN_FIRST])
 
 
 class StillClock:

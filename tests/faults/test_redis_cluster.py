@@ -31,6 +31,7 @@ TIMEOUT_MS = 3000
 STORED = 13_000
 PASSED = 2_000
 PASSWORD = "s3cret"
+AWAY = "1 of the 3 servers"
 
 
 @asynccontextmanager
@@ -258,35 +259,46 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+@pytest.fixture(scope="module")
+async def apart(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[RedisCluster, list[httpx.AsyncClient]]]:
+    """A cluster whose servers answer without each other, and replicas of the service on it."""
+    place = tmp_path_factory.mktemp("apart")
+    options = ["--cluster-require-full-coverage", "no"]
+    with Services(place) as services, RedisCluster(place / "cluster", options=options) as cluster:
+        async with load_on(services, place, cluster, "apart") as load:
+            yield cluster, load.clients
+
+
 @pytest.mark.parametrize("name", FAULTS)
 async def test_the_sessions_of_a_server_that_is_away_are_refused_alone(
-    services: Services, tmp_path: Path, name: str
+    apart: tuple[RedisCluster, list[httpx.AsyncClient]], name: str
 ) -> None:
-    with RedisCluster(tmp_path / "cluster", options=["--cluster-require-full-coverage", "no"]) as cluster:
-        async with load_on(services, tmp_path, cluster, "away") as load:
-            sessions = sessions_of_nodes("away")
-            for session_id in sessions:
-                await load.acknowledged(Call(session_id, text_of(session_id, STORED), "before"))
-            async with FAULTS[name](cluster.nodes[1]):
-                for number in range(5):
-                    gone = await Call(sessions[1], text_of(f"gone-{number}", STORED), f"{number}").send(
-                        load.clients[0]
-                    )
-                    assert gone.status_code == 503, gone.text
-                    for session_id in (sessions[0], sessions[2]):
-                        content = text_of(f"{session_id}-{number}", (STORED, PASSED)[number % 2])
-                        await load.acknowledged(Call(session_id, content, f"{number}"))
-                assert await load.missing([one for one in load.kept if sessions[1] not in one.handle]) == []
-                await until_ready_with(load.clients[0], "1 of the 3 servers")
-            await load.acknowledged(Call(sessions[1], text_of("gone-0", STORED), "0"))
-            assert await load.missing(load.kept) == []
+    cluster, clients = apart
+    load, sessions = Load(clients, name), sessions_of_nodes(name.replace(" ", "-"))
+    for session_id in sessions:
+        await load.acknowledged(Call(session_id, text_of(session_id, STORED), "before"))
+    await until_ready(clients[0], lambda warnings: AWAY not in warnings)
+    async with FAULTS[name](cluster.nodes[1]):
+        for number in range(5):
+            gone = await Call(sessions[1], text_of(f"{name}-{number}", STORED), f"{number}").send(clients[0])
+            assert gone.status_code == 503, gone.text
+            for session_id in (sessions[0], sessions[2]):
+                content = text_of(f"{session_id}-{number}", (STORED, PASSED)[number % 2])
+                await load.acknowledged(Call(session_id, content, f"{number}"))
+        assert await load.missing([one for one in load.kept if sessions[1] not in one.handle]) == []
+        await until_ready(clients[0], lambda warnings: AWAY in warnings)
+    await load.acknowledged(Call(sessions[1], text_of(f"{name}-0", STORED), "0"))
+    assert await load.missing(load.kept) == []
 
 
-async def until_ready_with(client: httpx.AsyncClient, warning: str) -> None:
+async def until_ready(client: httpx.AsyncClient, said: Callable[[str], bool]) -> None:
+    """Until it is ready, and its warnings are such."""
     async with asyncio.timeout(60):
         while True:
             answer = await client.get("/healthz")
-            if answer.status_code == 200 and any(warning in one for one in answer.json()["warnings"]):
+            if answer.status_code == 200 and said("\n".join(answer.json()["warnings"])):
                 return
             await asyncio.sleep(0.1)
 
@@ -312,7 +324,7 @@ async def test_a_server_that_is_full_refuses_what_must_be_stored_there_alone(
             assert (answer.status_code, answer.json()["outcome"]) == (200, "pass")
             for session_id in (sessions[0], sessions[2]):
                 await load.acknowledged(Call(session_id, text_of(session_id, STORED), "else"))
-            await until_ready_with(load.clients[0], "maxmemory allows")
+            await until_ready(load.clients[0], lambda warnings: "maxmemory allows" in warnings)
             assert await load.missing(load.kept) == []
             cluster.nodes[1].ask("CONFIG", "SET", "maxmemory", "0")
             await load.acknowledged(full)
