@@ -17,7 +17,7 @@ INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r'[^\s,:\[\]{}"]+')
 _QUOTE_OR_BRACKET = re.compile(r'["\[\]{}]')
-_PART = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,4096}', re.DOTALL)
+_PART = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+){0,4096}+', re.DOTALL)
 """A part of a string that ends with no half of an escape. Regular expressions and json.loads take about 100
 bytes of memory for each escape."""
 
@@ -66,31 +66,34 @@ class Json:
     def members(self) -> dict[str, "Json"]:
         """The members of an object; none of any other value. Raises NOT_JSON."""
         members = {}
-        for at in self._begins("{", "}"):
-            key_end = _end_of(self._source, at)
-            colon = _after_blank(self._source, key_end)
-            value = _after_blank(self._source, colon + 1)
-            key = json.loads(self._source[at:key_end])
-            if not self._source.startswith(":", colon) or not isinstance(key, str):
+        for key, value in self._items("{", "}"):
+            name = None if key is None else key.value()
+            if not isinstance(name, str):
                 raise ValueError("The text is not JSON.")
-            members[key] = Json(self._source, value, _end_of(self._source, value))
+            members[name] = value
         return members
 
     def elements(self) -> list["Json"]:
         """The elements of a list; none of any other value. Raises NOT_JSON."""
-        return [Json(self._source, at, _end_of(self._source, at)) for at in self._begins("[", "]")]
+        return [element for _, element in self._items("[", "]")]
 
-    def _begins(self, opening: str, closing: str) -> Iterator[int]:
-        """Where each member or element begins."""
+    def _items(self, opening: str, closing: str) -> Iterator[tuple["Json | None", "Json"]]:
+        """The keys and values of an object, or the elements of a list, whose key is None."""
         text = self._source
         if not text.startswith(opening, self._start):
             return
         at = _after_blank(text, self._start + 1)
         while not text.startswith(closing, at):
-            yield at
-            at = _after_blank(text, _end_of(text, at))
+            key = None
             if opening == "{":
-                at = _after_blank(text, _end_of(text, _after_blank(text, at + 1)))
+                key = Json(text, at, _end_of(text, at))
+                colon = _after_blank(text, key._end)
+                if not text.startswith(":", colon):
+                    raise ValueError("The text is not JSON.")
+                at = _after_blank(text, colon + 1)
+            value = Json(text, at, _end_of(text, at))
+            yield key, value
+            at = _after_blank(text, value._end)
             if text.startswith(",", at):
                 at = _after_blank(text, at + 1)
             elif not text.startswith(closing, at):
@@ -156,7 +159,7 @@ def parse(message: Buffer) -> Json:
     text = str(message, "utf-8", "replace")
     start = _after_blank(text, 0)
     value = Json(text, start, _end_of(text, start))
-    if not value.is_object or text[_end_of(text, start) :].strip():
+    if not value.is_object or text[value._end :].strip():
         raise ValueError("A message is an object.")
     return value
 
