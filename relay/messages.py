@@ -17,7 +17,7 @@ INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r'[^\s,:\[\]{}"]+')
 _QUOTE_OR_BRACKET = re.compile(r'["\[\]{}]')
-_PART = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+){0,4096}+', re.DOTALL)
+_PART = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,4096}', re.DOTALL)
 """A part of a string that ends with no half of an escape. Regular expressions and json.loads take about 100
 bytes of memory for each escape."""
 

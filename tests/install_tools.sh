@@ -1,16 +1,24 @@
 #!/bin/sh
-# Installs redis-server, promtool for the alerts, and nginx and HAProxy for the examples of deploy/proxy, with the
-# system's package manager, where they are missing and that is allowed.
+# Installs the programs named by the arguments, with the system's package manager, where they are missing and that is
+# allowed: redis-server, promtool, nginx, haproxy.
 set -u
-has() { for tool in redis-server promtool nginx haproxy; do PATH="$PATH:/usr/sbin" command -v $tool >/dev/null || return 1; done; }
-has && exit 0
-echo "Installing redis-server, promtool, nginx and haproxy for the tests ..."
+missing() {
+    for tool in "$@"; do PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null || printf '%s ' "$tool"; done
+}
+wanted=$(missing "$@")
+[ -z "$wanted" ] && exit 0
+echo "Installing $wanted for the tests ..."
+# The packages that hold them: of Debian and Ubuntu, of Homebrew.
 if command -v apt-get >/dev/null; then
+    packages=$(echo "$wanted" | sed 's/promtool/prometheus/; s/nginx/nginx-light/')
     run=""
     [ "$(id -u)" = 0 ] || run="sudo -n"
     $run apt-get update -qq >/dev/null 2>&1
-    $run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server prometheus nginx-light haproxy >/dev/null 2>&1
+    # shellcheck disable=SC2086
+    $run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null 2>&1
 elif command -v brew >/dev/null; then
-    brew install --quiet redis prometheus nginx haproxy
+    # shellcheck disable=SC2086
+    brew install --quiet $(echo "$wanted" | sed 's/redis-server/redis/; s/promtool/prometheus/')
 fi
-has || echo "redis-server, promtool, nginx or haproxy is missing and could not be installed: their tests are skipped, or fail where CI is set." >&2
+wanted=$(missing "$@")
+[ -z "$wanted" ] || echo "Could not install $wanted: their tests are skipped, or fail where CI is set." >&2
