@@ -31,9 +31,9 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
 	env SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
-# Half of the suite waits (for processes and servers): three workers more than two cores. The files of a test are in memory
+# Half of the suite waits (for processes and servers): three workers a core, for two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),5) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),6) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
 DEPLOY_TOOLS := redis-server promtool nginx haproxy
