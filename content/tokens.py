@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _WINDOW = 384
 _WINDOWS = 32
-_SAMPLED_CHARS = 6 * 1024
+_SAMPLED_CHARS = 5 * 1024
+_WHOLE_CHARS = 6 * 1024
 
 # No token spans a letter or digit and ASCII punctuation or space after it: see `_AFTER`. The set is spelled
 # out: compiling `[^A-Za-z0-9'\x80-\U0010ffff]`, which is the same, takes 4 ms.
@@ -26,8 +27,8 @@ _WHOLE = re.compile(rf"[A-Za-z0-9]({_GAP}.*[A-Za-z0-9]){_GAP}", re.DOTALL)
 
 class Sample:
     """Estimates the tokens of a text by a sample of windows spread over it. Keeps every window until there
-    are too many, then every second one, and so on. Keeps at most 12 Ki characters and tokenises 6 Ki of
-    them, once, at the end."""
+    are too many, then every second one, and so on. Keeps at most 12 Ki characters and tokenises 5 Ki of
+    them, once, at the end; a text of at most 6 Ki whole."""
 
     __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
 
@@ -67,7 +68,7 @@ class Sample:
 
     def finish(self) -> tuple[int, bool]:
         """Returns the tokens of all that was fed, and True if they are exact."""
-        if self._stride == _WINDOW and self._seen <= _SAMPLED_CHARS:
+        if self._stride == _WINDOW and self._seen <= _WHOLE_CHARS:
             return self._encoding.count("".join(self._windows)), True
         size = _SAMPLED_CHARS // len(self._windows)
         # Pieces that begin and end where tokens do: joined, they have as many.
