@@ -98,8 +98,8 @@ def is_paginated(result: ToolResult) -> bool:
 
 def pages(result: ToolResult) -> bool:
     """True for a page of a file, or of what another kind of tool pages through."""
-    kind = kind_of(result.tool_name, result.tool_kind)
-    return kind in (ToolKind.FILE, ToolKind.OTHER) and is_paginated(result)
+    of_pages = ToolKind.FILE, ToolKind.OTHER
+    return is_paginated(result) and kind_of(result.tool_name, result.tool_kind) in of_pages
 
 
 def limit_of(result: ToolResult) -> int | None:

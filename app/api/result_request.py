@@ -427,6 +427,7 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         if arguments[0] == '"':
             arguments = msgspec.json.decode(arguments, type=str)
     policy = _json_text(sent.policy, MAX_POLICY_BYTES, "policy")
+    door = _door(sent)
     call_id = sent.tool_call_id
     if call_id is None and (key := headers.get(b"idempotency-key")) is not None:
         if not 0 < len(key) <= MAX_CALL_ID:
@@ -450,7 +451,7 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
         model=sent.model,
         context=None if sent.context is None else sent.context.report,
         policy=policy,
-        door=_door(sent),
+        door=door,
         client=sent.client or sent.door,
         project=sent.project,
     )
