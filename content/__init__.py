@@ -1,4 +1,4 @@
-"""What a result is made of: pure functions over text and bytes."""
+"""What a result is made of: pure functions. `source` takes off wrappers, line numbers and terminal codes."""
 
 MAX_PATTERN_CHARS = 1000
 """The longest pattern of a search."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import islice
 
 from content.formats.format import Shape
+from content.formats.hidden_parts import hidden_spans
 from content.formats.prose import paragraphs
-from content.formats.unseen import unseen_spans
 from content.kind import Kind
 from content.natural_language import language_of_text
 from content.relation import spelled
@@ -232,7 +232,7 @@ def _language(kind: Kind, head: bytes) -> str:
     ASCII data and programs are in no language."""
     if kind is Kind.HTML:
         head = head[:ABOUT_SAMPLE_BYTES]
-        for start, end in reversed(unseen_spans(head)):
+        for start, end in reversed(hidden_spans(head)):
             head = head[:start] + head[end:]
         declared = _DECLARED.search(head)
         head = _MARKUP.sub(b" ", head)

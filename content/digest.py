@@ -9,11 +9,11 @@ from itertools import groupby, islice
 
 from content.describe import about_of
 from content.formats import sheets
+from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import gravity
 from content.formats.markup import TAG
 from content.formats.table import dialect_of
-from content.formats.unseen import unseen_spans, without
 from content.kind import Kind
 from content.source import Source
 from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, cut_head
@@ -235,7 +235,7 @@ _CELLS = re.compile(rb"</t[hd]\s*>\s*(?=<t[hd])", re.IGNORECASE)
 def _page(source: Source) -> Ends:
     """The text of a page from its first heading on, without what no reader sees."""
     data = source.data[:_SCANNED]
-    data = without(unseen_spans(data), data, 0, len(data))
+    data = without(hidden_spans(data), data, 0, len(data))
     begin = _BEGINS.search(data) or _BODY.search(data)
     data = data[begin.start() if begin else 0 :]
     return Ends(list(islice(_texts_of(data), _FIRST)), is_all=source.is_whole and len(data) < _SCANNED)

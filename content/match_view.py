@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from content.formats.format import Passage
+from content.formats.hidden_parts import hidden_spans
 from content.formats.json import Json
 from content.formats.markup import END_OF_CELL, TAGS_BETWEEN
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
-from content.formats.unseen import unseen_spans
 from content.kind import Kind
 from content.source import Source
 
@@ -36,7 +36,7 @@ Span = tuple[int, int]
 def page_text(page: bytes) -> bytes:
     """The page on the same lines without scripts, style sheets and tags; ` | ` between cells of a table."""
     parts, last = [], 0
-    for start, end in unseen_spans(page):
+    for start, end in hidden_spans(page):
         parts += [page[last:start], b"\n" * page.count(b"\n", start, end)]
         last = end
     text = END_OF_CELL.sub(b" | ", b"".join((*parts, page[last:])))

@@ -45,7 +45,7 @@ def exceeds(measure: Measure, policy: Policy) -> bool:
 
 
 def spared_bytes(policy: Policy) -> int:
-    """Bytes that may pass over `max_bytes`, since a cut would save too little."""
+    """How many bytes a result may exceed `max_bytes` by and still pass: a cut would save too little."""
     return cap.SPARED_BYTES if policy.on_oversize is _CAP else 0
 
 

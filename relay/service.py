@@ -9,7 +9,7 @@ from command.user_service import socket_address
 from domain.errors import ConfigError
 
 PAUSE_SECONDS = 30.0
-"""After a failure that took long, results pass for so long before the service is asked again."""
+"""After a failure that took long, results pass for this time without asking the service."""
 
 
 class GoverningService:

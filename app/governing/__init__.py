@@ -1,4 +1,4 @@
-"""Governing one result: its measure, the charge, and the text that replaces it.
+"""Governing one result: its measure, the replacement that fits, the charge. `policies` writes the texts.
 
 `governor` enters each room once: ledger, content, policies, store, ledger. Body, then info, then ledger, then
 answer: a crash in between leaves a body that no message names, never a message that names no body. What the

@@ -163,7 +163,7 @@ class Body(Struct, eq=False):
         return self._masks is not None and len(self._masks) > 0
 
     def mask(self, key: bytes) -> None:
-        """From now on the content is read with masks, but for `publish`. `key`: that of the session."""
+        """Masks all later reads; `publish` stores the content as it came. `key` is that of the session."""
         assert self._masks is not None
         self._key, self._masked = key, Masked(self._masks, self._bytes, key)
 

@@ -146,7 +146,7 @@ class _Governing:
         try:
             receipt, whole = await self._first_fitting(trigger, repeat, stored)
         except SpillgateError as error:
-            # Concurrent retries of a named call share the body: another may have been answered with it.
+            # A concurrent retry may have been answered with the handle of this body: then it is kept.
             if body.is_published and (result.call_id is None or not isinstance(error, StorageError)):
                 await rt.store.delete(stored.tenant, stored.handle)
             raise
@@ -314,7 +314,7 @@ class _Governing:
         entry, details, body = receipt.entry, receipt.entry.details, self.measured.body
         handle, measure = details.tool_output_handle, self.measured.measure
         if measure.tokens != details.tokens:
-            # Those of the first answer: another policy may count where that one estimated.
+            # The token count of the first answer: the policy of this retry may count differently.
             measure = replace(measure, tokens=details.tokens, tokens_exact=False)
         text = receipt.text
         if text is None and (content is None and self.hold is not None):

@@ -57,7 +57,7 @@ class Repeats(NamedTuple):
         return Repetition(earlier, None) if earlier.was_shown else None
 
     async def remember(self, receipt: Receipt, repetition: Repetition | None) -> None:
-        """Keeps the fingerprint of what the model was shown, or was told how to ask for."""
+        """Remembers the result by its fingerprint, if the model saw it or was given its handle."""
         entry, text = receipt.entry, receipt.text
         handle = entry.details.tool_output_handle
         if not self._may_repeat or receipt.is_retry:

@@ -1,4 +1,4 @@
-"""The hooks of coding agents: what the JSON of each means, and the answer in its own shape. A file each.
+"""The hooks of coding agents, a file each: what their JSON means, and the answer. `command.hook` sends it.
 
 The service and `spillgate hook` both import this package, which therefore uses the standard library only.
 What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the service, that

@@ -68,7 +68,7 @@ class HookCall(NamedTuple):
 
     @property
     def may_pay(self) -> bool:
-        """False if the agent has cut the result, and its model loses more by a message than it is spared. A
+        """False if the agent has cut the result, and a message would cost its model more than it saves. A
         notice or preview of up to two messages costs the model little to lose: the whole output is then
         stored."""
         if not (self.is_cut or self.spilled):

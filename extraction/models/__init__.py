@@ -1,4 +1,4 @@
-"""The models that extraction asks: where they are, which one is asked, what a call costs.
+"""The models that extraction asks: backends, tries, costs. After a bad report, `reports` asks the next.
 
 Every attempt to call a model is reported to the caller's accounting, also if it fails or is cancelled.
 """

@@ -179,7 +179,7 @@ class Asker:
             raise ModelUnavailable(f"{_LEFT_ALONE}: {next(reasons)}")
 
     def _waits_for(self, lane: ModelLane, now: float) -> bool:
-        """False if the model failed on two prompts of this extraction in turn and has no other call open."""
+        """False if the model failed on two prompts of this extraction in a row and has no other call open."""
         if self._lost[lane] >= TRIES and not lane.health.in_flight:
             return False
         return lane.health.retry_at - now <= (_WAIT_SECONDS if lane in self._asked else _FIRST_WAIT_SECONDS)

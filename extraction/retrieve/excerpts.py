@@ -7,7 +7,7 @@ from functools import cached_property
 
 from content.formats.binary import readable
 from content.formats.format import Passage, Whole
-from content.formats.unseen import unseen_spans, without
+from content.formats.hidden_parts import hidden_spans, without
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import whole
@@ -134,7 +134,7 @@ class Excerpts:
 
     @cached_property
     def _unseen(self) -> list[tuple[int, int]]:
-        return unseen_spans(self._data)
+        return hidden_spans(self._data)
 
     def _text_of_page(self, start: int, end: int) -> str:
         """The text of a part of a page, whose ends may be within tags; "" without any."""

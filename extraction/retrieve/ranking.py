@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from content.formats.format import Passage
+from content.formats.hidden_parts import is_seen
 from content.formats.markup import TAG
-from content.formats.unseen import is_seen
 from content.kind import Kind
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms

@@ -10,7 +10,7 @@ from domain.errors import InvalidField, SpillgateError, StorageError, StoreFull,
 from domain.structs import frozen_struct
 from storage.base.threads import Batches
 from storage.sqlite.checkpoints import Checkpoints
-from storage.sqlite.reserve import Reserve
+from storage.sqlite.spare_space import SpareSpace
 
 T = TypeVar("T")
 Change = Callable[[sqlite3.Connection], object]
@@ -46,28 +46,28 @@ class _Job:
 class GroupCommit:
     """The only writer of a database, with its own thread and connection. `guard` is called before each
     commit; if it raises a StorageError, nothing is written and every caller gets the error. On a full disk
-    changes that delete are written into the `reserve`."""
+    changes that delete are written into the spare space."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
         state: State,
         guard: Callable[[], None],
-        reserve: Reserve,
+        spare: SpareSpace,
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._connection = connection
         (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
         self._state = state
         self._guard = guard
-        self._reserve = reserve
+        self._spare = spare
         self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
     def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
         """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
         change that raises a SpillgateError must not have written anything: the other changes of its
-        transaction are committed. `deletes`: it makes room, and may use the reserve."""
+        transaction are committed. `deletes`: it makes room, and may use the spare space."""
         return cast(Awaitable[T], self._batches.run(_Job(change, deletes)))
 
     @property
@@ -81,12 +81,12 @@ class GroupCommit:
         await asyncio.to_thread(self._connection.close)
         if self._checkpoints is not None:
             await asyncio.to_thread(self._checkpoints.close)
-        self._reserve.close()
+        self._spare.close()
 
     def _commit(self, jobs: Sequence[_Job]) -> list[object]:
         """Returns the value or the error of each change."""
         deleting = [job.change for job in jobs if job.deletes]
-        if self._reserve.fill():
+        if self._spare.fill():
             outcomes = self._committed([job.change for job in jobs])
             if not deleting or not _is_full(outcomes):
                 return outcomes
@@ -94,18 +94,18 @@ class GroupCommit:
         if _is_full(outcomes):
             self._make_room()
             outcomes = self._committed(deleting)
-        while _is_full(outcomes) and self._reserve.spend():
+        while _is_full(outcomes) and self._spare.spend():
             outcomes = self._committed(deleting)
         deleted = iter(outcomes)
         return [next(deleted) if job.deletes else _full(f"ENOSPC, {self._path}") for job in jobs]
 
     def _make_room(self) -> None:
-        """Empties the -wal file, whose pages may need the reserve in the database's file."""
-        while self._reserve.spend():
+        """Empties the -wal file, whose pages may need the spare space in the database's file."""
+        while self._spare.spend():
             pass
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._reserve.fill()
+        self._spare.fill()
 
     def _committed(self, changes: Sequence[Change]) -> list[object]:
         if not changes:

@@ -50,7 +50,7 @@ class SqliteLedger(LedgerBase):
         files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
         self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
         self._writer = GroupCommit(
-            database.writer, self._state, self._check_paths, database.reserve, database.checkpoints
+            database.writer, self._state, self._check_paths, database.spare, database.checkpoints
         )
         self._by_key = database.by_key
         self._long = database.long

@@ -13,7 +13,7 @@ from storage.base.paths import make_directories, take_lock
 from storage.base.schema import Schema, refusal
 from storage.sqlite.checkpoints import Checkpoints
 from storage.sqlite.hours import sum_up_new
-from storage.sqlite.reserve import Reserve
+from storage.sqlite.spare_space import SpareSpace
 
 log = logging.getLogger("spillgate.storage")
 
@@ -136,7 +136,7 @@ class DatabaseConnections:
     """`lock` is the open lock file. Closing it frees the database for another process."""
 
     lock: int
-    reserve: Reserve
+    spare: SpareSpace
     checkpoints: Checkpoints
     writer: sqlite3.Connection
     by_key: sqlite3.Connection
@@ -155,12 +155,12 @@ def open_database(path: Path) -> DatabaseConnections:
             _prepare(writer, path)
             by_key = _connect(path, "ro")
             failed.callback(by_key.close)
-            reserve = Reserve(path.with_name(f"{path.name}.reserve"))
-            failed.callback(reserve.close)
+            spare = SpareSpace(path.with_name(f"{path.name}.reserve"))
+            failed.callback(spare.close)
             long = _connect(path, "ro")
             failed.callback(long.close)
             checkpoints = Checkpoints(_connect(path, "rw"), path)
-            connections = DatabaseConnections(lock, reserve, checkpoints, writer, by_key, long)
+            connections = DatabaseConnections(lock, spare, checkpoints, writer, by_key, long)
         # SQLite quotes a damaged schema, which may be no UTF-8.
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage.sqlite.group_commit import GroupCommit
-from storage.sqlite.reserve import Reserve
+from storage.sqlite.spare_space import SpareSpace
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ class NoState:
 async def test_a_fault_of_ours_reaches_every_caller_and_the_writer_goes_on(tmp_path: Path) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("CREATE TABLE t (x)")
-    writer = GroupCommit(connection, NoState(), lambda: None, Reserve(tmp_path / "reserve"))
+    writer = GroupCommit(connection, NoState(), lambda: None, SpareSpace(tmp_path / "reserve"))
 
     def good(writing: sqlite3.Connection) -> int:
         return writing.execute("INSERT INTO t VALUES (1)").rowcount

@@ -2,7 +2,7 @@
 
 import pytest
 
-from content.formats.unseen import is_seen
+from content.formats.hidden_parts import is_seen
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import split

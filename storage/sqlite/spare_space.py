@@ -4,13 +4,13 @@ import errno
 import os
 from pathlib import Path
 
-RESERVE_BYTES = 512 << 10
+SPARE_BYTES = 512 << 10
 _STEP = 64 << 10
 """What a transaction that ends sessions may append to the -wal file."""
 
 
-class Reserve:
-    """A file that takes RESERVE_BYTES of the ledger's disk. While a part of it is spent, only changes that
+class SpareSpace:
+    """A file that takes SPARE_BYTES of the ledger's disk. While a part of it is spent, only changes that
     delete may be written."""
 
     def __init__(self, path: Path) -> None:
@@ -21,10 +21,10 @@ class Reserve:
         self.fill()
 
     def fill(self) -> bool:
-        """Takes again what was spent, as far as the disk has room. Returns whether the reserve is full."""
-        while self._left < RESERVE_BYTES and self._fill_step():
+        """Takes again what was spent, as far as the disk has room. Returns whether all of it is taken."""
+        while self._left < SPARE_BYTES and self._fill_step():
             self._left += _STEP
-        return self._left == RESERVE_BYTES
+        return self._left == SPARE_BYTES
 
     def _fill_step(self) -> bool:
         written = 0

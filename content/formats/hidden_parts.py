@@ -40,7 +40,7 @@ _SHEET_BYTES = 4096
 _MOSTLY = 0.7
 
 
-def unseen_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
+def hidden_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
     """The scripts, style sheets and other parts of a page that no reader of it sees, in order. What is never
     closed reaches to the end of a page; in other text, which may hold pages, it is no span."""
     spans: list[tuple[int, int]] = []
@@ -71,7 +71,7 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     a style sheet, its rules are read."""
     is_page = kind is Kind.HTML
     has_scripts = is_page or (kind in _TEXTS and any(tag in data[:_HEAD] for tag in _OPENING))
-    spans = unseen_spans(data, is_page) if has_scripts else []
+    spans = hidden_spans(data, is_page) if has_scripts else []
     has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
 
     def test(passage: Passage) -> bool:
