@@ -32,7 +32,7 @@ def _unused_tokens(budget: Budget) -> float:
 
 
 def passing_tokens(policy: Policy, budget: Budget) -> float:
-    """The most tokens of a result that may pass: of a larger one an estimate is enough."""
+    """The most tokens of a result that may pass. Of a larger result an estimated count is enough."""
     return min(policy.max_tokens or math.inf, _unused_tokens(budget))
 
 

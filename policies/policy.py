@@ -128,7 +128,7 @@ class Policy:
     avg_line_bytes: Annotated[int, whole(0, 1_000_000_000)] = 1000
     """Extraction: with longer lines on average a result is read whole, not searched."""
     max_answer_bytes: Annotated[int, whole(300, 1_000_000)] = 2560
-    """What passages, matches and rows of an answer seldom exceed; the size cap always holds."""
+    """The usual most bytes of passages, matches and rows in an answer; the size cap is the hard limit."""
     offer: Annotated[tuple[Annotated[Offer, one_of(*Offer)], ...], Field(max_length=8)] = (Offer.ONE,)
     """The model's tools: `one`, or any of `ask`, `grep`, `lines`, `query` as tools of their own."""
     extract_models: Annotated[tuple[Name, ...], Field(max_length=32)] = ()

@@ -55,7 +55,7 @@ def closed_message(measure: Measure) -> str:
 
 
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
-    """With what a model behind the door can do beside that: hand the result on, and commands of a shell."""
+    """The message, and what else this door's model can do: hand the result on, run commands of a shell."""
     call, more = asking(handle, policy, door), ""
     size = measure.bytes, measure.lines, measure.tokens
     if not names_tool(policy, door):

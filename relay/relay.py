@@ -171,8 +171,8 @@ class ResultReplacer:
     def replacement(self, result: Json, call: AwaitedCall) -> str | None:
         """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
 
-        Some clients show the model nothing but `structuredContent`. It is governed by itself if it is not
-        what the text says: if it is more than twice as large."""
+        Some clients show the model nothing but `structuredContent`. If it is more than twice as large as the
+        text, it holds something else, and is governed separately."""
         if result.inner("resultType") not in (None, "complete"):
             return None
         fields = result.members

@@ -34,7 +34,7 @@ def check_page(
     headers: Mapping[bytes, bytes], allowed: tuple[str, ...] | None, *, is_any_origin: bool, changes: bool
 ) -> None:
     """Keeps out pages of other origins: an `Origin` must equal the Host with its port, or be `allowed` with
-    its port. `is_any_origin`: only `Sec-Fetch-Site` is looked at. `changes`: the request may change
+    its port. `is_any_origin`: another Origin alone is no reason to refuse. `changes`: the request may change
     something. Raises Forbidden."""
     origin = headers.get(b"origin")
     if origin is not None and _is_listed(origin.decode("latin-1"), allowed or ()):

@@ -27,7 +27,7 @@ _AT_ONCE_LINES = 5_000
 the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would cost more than 0.2 ms."""
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
-"""Shares of a cap in tokens, tried in turn: a part may have more tokens a byte than the whole."""
+"""Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
 
 
 def candidate_outcomes(

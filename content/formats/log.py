@@ -156,8 +156,8 @@ def _first_time(data: bytes) -> re.Match[bytes] | None:
 
 
 def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
-    """The first time of the first line, and of the last, that has one of that form, and the time between:
-    None if a time is not valid, or a time without a date starts again at midnight."""
+    """The first time in the log, the time of the same form in its last lines, and the span between them. The
+    span is None if a time is not valid, or if it has no date and starts again at midnight."""
     first = _first_time(source.data[:_END])
     if first is None or first.lastindex is None:
         return None

@@ -30,7 +30,7 @@ _LEAST_SECONDS = 0.02
 """No model answers in less time: a call would cost tokens and be cancelled."""
 
 _OUTAGE_SECONDS = 10.0
-"""A model that is silent for so long is left alone. A shorter silence tells only of a short deadline."""
+"""A model that is silent for so long is left alone. A shorter one may come of a short deadline."""
 
 _WAIT_SECONDS = 10.0
 """The longest wait for a model that this extraction has asked before."""

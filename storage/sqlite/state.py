@@ -40,7 +40,7 @@ _OLDEST_OF_TENANT = f"SELECT {_ENTRY} FROM entries WHERE tenant = ? ORDER BY tim
 _ENDED_OF_TENANT = (
     "SELECT session_id FROM sessions WHERE tenant = ? AND ended_at IS NOT NULL ORDER BY ended_at LIMIT ?"
 )
-# Of the sessions used longest ago, so that a tenant with many of them does not hold up the writer.
+# Looks only at the 1,000 sessions used longest ago: a tenant with many of them does not hold up the writer.
 _IDLE_OF_TENANT = (
     "SELECT session_id FROM (SELECT * FROM sessions WHERE tenant = ? AND ended_at IS NULL"
     " AND last_used_at <= ? ORDER BY last_used_at LIMIT 1000) AS idle"
@@ -227,12 +227,12 @@ class SqliteState:
         if surplus := session_rules.surplus_bytes(self._usage(tenant), quota):
             self._roll_up(connection, tenant, surplus)
         if session_rules.surplus_bytes(self._usage(tenant), quota):
-            self._leave(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
+            self._forget_selected(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
         since = self._clock() - self._idle_ms
         count = session_rules.idle_to_delete(self._usage(tenant), quota)
         if session_rules.surplus_bytes(self._usage(tenant), quota):
             count = MOST
-        self._leave(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
+        self._forget_selected(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
 
     def _roll_up(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> None:
         gone = list[tuple[int, str, int]]()
@@ -244,7 +244,7 @@ class SqliteState:
         hours.roll_up(connection, [seq for seq, *_ in gone])
         self._delete_entries(connection, gone)
 
-    def _leave(
+    def _forget_selected(
         self, connection: sqlite3.Connection, tenant: str, query: str, values: tuple[object, ...]
     ) -> None:
         for (name,) in connection.execute(query, values).fetchall():

@@ -1,7 +1,7 @@
 """When Redis holds all that its maxmemory allows, the service refuses, says so, and goes on reading."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -75,7 +75,9 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
         async with redis_of(server) as redis:
             await redis.script_flush()
             while await redis_has_room(redis):
-                await redis.append("filler", b"x" * 1000)
+                # The memory that Redis has in use rises and falls by its own buffers.
+                with suppress(OutOfMemoryError):
+                    await redis.append("filler", b"x" * 1000)
         second = await services.start(tmp_path / "second", PATIENT, storage_url=server.url)
         async with second.client() as client:
             assert (await client.delete("/sessions/other")).status_code == 204
