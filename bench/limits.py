@@ -50,7 +50,8 @@ def measured(
     sent = requests(size)
     found: dict[str, list[Round]] = {name: [] for name in servers}
     for number in range(rounds + 1):
-        for name, server in servers.items():
+        # In turn forwards and backwards: a server pays for what the one before it left to be written.
+        for name, server in sorted(servers.items(), reverse=number % 2 == 0):
             once = one_round(server, sent, seconds if number else min(seconds, 1.0))
             if number:  # the first one warms up
                 found[name].append(once)
