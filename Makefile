@@ -33,7 +33,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Half of the suite waits (for processes and servers): three workers a core, for two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST = $(BIN)/python -m pytest -q -n $(or $(WORKERS),6) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),6) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
 DEPLOY_TOOLS := redis-server promtool nginx haproxy
@@ -63,8 +63,6 @@ deploy-test: $(VENV)/.dev .helm/.ready ## Test deploy/: charts, manifests, alert
 	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
 	$(PYTEST) tests/deploy
 
-# Each worker starts a Redis Cluster at once here, and more of them than four meet on a port.
-faults test-full: WORKERS ?= 4
 faults: $(VENV)/.dev .helm/.ready ## Run the repeated tests (kills, races, properties) with their full counts: not in CI (5 minutes)
 	@sh tests/install_tools.sh $(DEPLOY_TOOLS)
 	FULL_COUNTS=1 $(PYTEST) --timeout 3600 -m repeated

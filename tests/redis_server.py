@@ -1,5 +1,6 @@
 """A real redis-server of a test's own, on a free loopback port."""
 
+import itertools
 import os
 import re
 import shutil
@@ -39,10 +40,17 @@ def has_waitaof() -> bool:
     return (int(version[1]), int(version[2])) >= (7, 2)
 
 
+_PORTS_OF_A_WORKER = 1_250
+_numbers = itertools.count(os.getpid())
+
+
 def free_port() -> int:
-    """Below the ports of outgoing connections, as is that of a cluster's bus, 10000 above; both are free."""
+    """Below the ports of outgoing connections, as is that of a cluster's bus, 10000 above; both are free.
+    Each of up to eight workers has its own ports, in turn: a server may start later than its port is
+    chosen."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     for _ in range(100):
-        port = 10_240 + int.from_bytes(os.urandom(2)) % 12_000
+        port = 10_240 + worker % 8 * _PORTS_OF_A_WORKER + next(_numbers) % _PORTS_OF_A_WORKER
         with socket.socket() as probe, socket.socket() as bus:
             try:
                 probe.bind((HOST, port))
