@@ -18,7 +18,7 @@ from content import model_text
 from content.greppable import Found, Scan, Scanner
 from content.redaction import masks_in
 from content.text import clip
-from domain.accounting import AccountingEntry, EntryDetails, EntryType, split_tool_name
+from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Session
 from domain.errors import BadQuery, ResultExpired, ResultNotFound, SessionEnded, StorageError
 from domain.handles import Handle, SessionKey, parse_handle
@@ -26,7 +26,7 @@ from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
 from extraction.queries import Query, QueryAnswer
 from policies.policy import Policy
-from policies.tool_calls import name_of
+from policies.tool_calls import name_of, split_tool_name
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import lru_cache
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
@@ -223,33 +222,3 @@ class Summary:
         for row in (*self.rows, *([] if self.rest is None else [self.rest])):
             total = total.plus(row)
         return total
-
-
-_KINDS = ("mcp", "rest", "agent")
-"""Kinds of tools that a name may begin with."""
-
-
-@lru_cache(maxsize=1024)
-def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
-    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `ns/tool`, also after `mcp:`, `rest:` or
-    `agent:`, are split; the namespace of any other name is "". A given `namespace` is used as it is."""
-    if namespace is not None:
-        return namespace, _without(namespace, tool_name)
-    if tool_name.startswith("mcp__"):
-        server, _, tool = tool_name[5:].partition("__")
-        return (server, tool) if server and tool else ("", tool_name)
-    kind, colon, name = tool_name.partition(":")
-    server, _, tool = (name if colon and kind in _KINDS else tool_name).rpartition("/")
-    if not server:
-        server, _, tool = tool_name.partition("__")
-    return (server, tool) if server and tool else ("", tool_name)
-
-
-def _without(namespace: str, tool_name: str) -> str:
-    """The tool's name without the namespace, if the name begins with it in one of the known forms."""
-    kinds = ((f"{kind}:", "/") for kind in _KINDS)
-    for prefix, separator in (("mcp__", "__"), ("", "__"), *kinds, ("", "/")):
-        tool = tool_name.removeprefix(f"{prefix}{namespace}{separator}")
-        if tool and tool != tool_name:
-            return tool
-    return tool_name

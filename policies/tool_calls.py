@@ -1,12 +1,12 @@
-"""What a tool call says of its result: the kind of tool, the file, the first line, the command."""
+"""What a tool call says of its result: the server, the kind of tool, the file, the line, the command."""
 
 import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import lru_cache
 
-from domain.accounting import split_tool_name
 from domain.results import ToolResult
 
 
@@ -32,6 +32,8 @@ _WORDS: dict[ToolKind, tuple[frozenset[str], ...]] = {
         ToolKind.SHELL: "shell bash sh zsh powershell exec execute command cmd terminal run process",
     }.items()
 }
+# What a tool's name may begin with.
+_NAME_KINDS = ("mcp", "rest", "agent")
 _CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[a-z]+")
 
@@ -69,6 +71,32 @@ def _by_words(name: str) -> ToolKind:
         if any(wanted <= words for wanted in sets):
             return kind
     return ToolKind.OTHER
+
+
+@lru_cache(maxsize=1024)
+def split_tool_name(tool_name: str, namespace: str | None = None) -> tuple[str, str]:
+    """Server namespace and tool. `mcp__ns__tool`, `ns__tool`, `ns/tool`, also after `mcp:`, `rest:` or
+    `agent:`, are split; the namespace of any other name is "". A given `namespace` is used as it is."""
+    if namespace is not None:
+        return namespace, _without_namespace(namespace, tool_name)
+    if tool_name.startswith("mcp__"):
+        server, _, tool = tool_name[5:].partition("__")
+        return (server, tool) if server and tool else ("", tool_name)
+    kind, colon, name = tool_name.partition(":")
+    server, _, tool = (name if colon and kind in _NAME_KINDS else tool_name).rpartition("/")
+    if not server:
+        server, _, tool = tool_name.partition("__")
+    return (server, tool) if server and tool else ("", tool_name)
+
+
+def _without_namespace(namespace: str, tool_name: str) -> str:
+    """The tool's name without the namespace, if the name begins with it in one of the known forms."""
+    kinds = ((f"{kind}:", "/") for kind in _NAME_KINDS)
+    for prefix, separator in (("mcp__", "__"), ("", "__"), *kinds, ("", "/")):
+        tool = tool_name.removeprefix(f"{prefix}{namespace}{separator}")
+        if tool and tool != tool_name:
+            return tool
+    return tool_name
 
 
 def name_of(result: ToolResult) -> str | None:

@@ -22,7 +22,7 @@ from app.edge.json_body import (
     Texts,
     check_utf8,
     checked,
-    count_checked,
+    count_values,
     decode_list,
     decoded,
     is_string,
@@ -191,7 +191,7 @@ async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLi
 
 def read_usage(body: bytes) -> UsageReport:
     """The usage report that is a request's body. Raises BadRequest, InvalidField."""
-    count_checked(body)  # All of it is UTF-8.
+    check_utf8(body)
     rule = partial(_rule_of, fields={"": _FIELDS["context"]})
     return checked(_decode_usage, body, rule).report
 
@@ -341,7 +341,7 @@ def _texts_of(content: Raw) -> list[Text]:
     InvalidField."""
     if is_string(content):
         return [LongText(content)]
-    if memoryview(content)[0] != _BRACKET or count_checked(content) > MAX_BLOCK_VALUES:
+    if memoryview(content)[0] != _BRACKET or count_values(content) > MAX_BLOCK_VALUES:
         raise InvalidField(WRONG_CONTENT)
     blocks = checked(decode_list, content)
     if len(blocks) > MAX_BLOCKS:

@@ -6,7 +6,7 @@ its long strings stay JSON until they are read.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Raw
 
 from domain.errors import BadRequest, InvalidField, InvalidUtf8
-from domain.json_text import count_values, pieces, without_lone_surrogates
 from domain.structs import frozen_struct
 
 T = TypeVar("T")
@@ -40,6 +39,9 @@ MAX_DEPTH = 16
 
 CHUNK_BYTES = 1 << 18
 
+PIECE_BYTES = 1 << 16
+"""Long JSON is read in pieces of at most this size: each call holds the interpreter for a short time."""
+
 TOO_MUCH_STRUCTURE = (
     "The body holds too many numbers, names, short strings, brackets and white space. Send such data as one "
     "string, or as text/plain."
@@ -58,6 +60,16 @@ AS_SAID: Callable[[str], str] = "{}.".format
 _QUOTE, _BRACKET, _BRACE = b'"[{'
 _OBJECT = re.compile(rb"[ \t\r\n]*\{")
 _BACKSLASH = re.compile(rb"\\")
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+# At the end of a piece: an escape or a character that is not complete, or a high surrogate whose low one may
+# follow.
+_UNFINISHED = re.compile(
+    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?|[\xc0-\xff][\x80-\xbf]{0,3})?\Z"
+)
+_UNFINISHED_BYTES = 12
 _decode_any = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(Raw).decode
 _decode_text = msgspec.json.Decoder(str).decode
@@ -105,28 +117,64 @@ def decoded(decode: Callable[[Data], T], data: Data, rule: Callable[[str], str] 
     try:
         return checked(decode, data, rule), False
     except BadRequest:
-        replaced = without_lone_surrogates(memoryview(data))
+        replaced = without_lone_surrogates(data)
         if replaced == memoryview(data):
             raise
         return checked(decode, replaced, rule), True
 
 
+def pieces(data: Data) -> Iterator[bytes]:
+    """Yields `data`, which begins within no escape, in pieces that end within no escape and no character."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        piece = view[at : at + PIECE_BYTES].tobytes()
+        if at + len(piece) < len(view):
+            masked = piece.replace(rb"\\", b"__")
+            unfinished = _UNFINISHED.search(masked, len(piece) - _UNFINISHED_BYTES)
+            assert unfinished is not None
+            piece = piece[: unfinished.start()]
+        yield piece
+        at += len(piece)
+
+
+def without_lone_surrogates(data: Data) -> bytes:
+    """`data` with U+FFFD in place of each escaped lone surrogate, which decoders take for a fault."""
+    return b"".join(map(_without_lone_surrogates, pieces(data)))
+
+
+def _without_lone_surrogates(piece: bytes) -> bytes:
+    if b"\\u" not in piece or b"\0" in piece:
+        return piece  # With a NUL it is no JSON, and NULs mark the escaped backslashes below.
+    masked = piece.replace(rb"\\", b"\0\0")
+    return _LONE_SURROGATE.sub(rb"\\ufffd", masked).replace(b"\0\0", rb"\\")
+
+
 def check_utf8(data: Data) -> None:
     """Raises InvalidUtf8."""
+    for piece in pieces(data):
+        _check_piece(piece)
+
+
+def _check_piece(piece: bytes) -> None:
     try:
-        for piece in pieces(memoryview(data)):
-            if not piece.isascii():
-                piece.decode()
+        if not piece.isascii():
+            piece.decode()
     except UnicodeDecodeError:
         raise InvalidUtf8("The body must be UTF-8.") from None
 
 
-def count_checked(data: Data) -> int:
-    """`count_values`, which reads all of it. Raises InvalidUtf8."""
-    try:
-        return count_values(memoryview(data))
-    except UnicodeDecodeError:
-        raise InvalidUtf8("The body must be UTF-8.") from None
+def count_values(data: Data) -> int:
+    """The commas and opening brackets outside strings: about as many objects are built of them. Raises
+    InvalidUtf8."""
+    count, is_within_string = 0, False
+    for piece in pieces(data):
+        _check_piece(piece)
+        plain = piece.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in piece else piece
+        parts = plain.split(b'"')
+        outside = b"".join(parts[is_within_string::2])
+        count += len(outside) - len(outside.translate(None, b",[{"))
+        is_within_string ^= len(parts) % 2 == 0
+    return count
 
 
 async def read_document(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> Any:
@@ -139,7 +187,7 @@ async def read_document(body: bytes | bytearray, parsing: anyio.CapacityLimiter)
 
 def _document(body: bytes | bytearray) -> Any:
     raw, _ = decoded(_decode_raw, body)
-    if count_checked(raw) > MAX_VALUES:
+    if count_values(raw) > MAX_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     if len(body) <= WHOLE_JSON_BYTES:
         return checked(_decode_any, raw)
@@ -189,7 +237,7 @@ def _listed(body: bytes | bytearray, name: str) -> Listed:
     if _OBJECT.match(body) is None:
         return Listed(_document(body), [])
     members, _ = decoded(_decode_members, body)
-    if len(body) > INLINE_JSON_BYTES and count_checked(body) > MAX_VALUES:
+    if len(body) > INLINE_JSON_BYTES and count_values(body) > MAX_VALUES:
         raise InvalidField(TOO_MUCH_STRUCTURE)
     build = _value if len(body) <= WHOLE_JSON_BYTES else _Builder().built
     listed = members.get(name)

@@ -4,11 +4,12 @@ from app.governing.body import MeasuredResult
 from app.operations.logs import described
 from app.runtime import Runtime
 from content.redaction import masks_in
-from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType, split_tool_name
+from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Charge
 from domain.structs import frozen_struct
+from policies.tool_calls import split_tool_name
 
 
 @frozen_struct

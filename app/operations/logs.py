@@ -16,12 +16,13 @@ import msgspec
 
 from app.operations.line_writer import Descriptor, LineOutput, LineWriter
 from app.operations.once_a_minute import OnceAMinute
-from domain.accounting import AccountingEntry, split_tool_name
+from domain.accounting import AccountingEntry
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import SpillgateError
 from domain.extraction import Answer, Mode
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
+from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
 

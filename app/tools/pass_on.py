@@ -22,12 +22,13 @@ from app.tools.arguments import line_range
 from content.grep import MatchingLines
 from content.greppable import needs_view
 from content.lines import LastLines, LinePage, LinePager
-from domain.accounting import EntryType, split_tool_name
+from domain.accounting import EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
 from domain.handles import SessionKey, forgiven_handle
 from domain.references import NOT_RUN, REFERENCE, replaced
 from domain.results import StoredResult
 from extraction.queries import Query
+from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
 
