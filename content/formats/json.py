@@ -406,7 +406,10 @@ def _out_of_string(window: bytes) -> int:
         before = window[max(0, quote - _GAP) : quote].rstrip()[-1:]
         after = window[quote + 1 : quote + 1 + _GAP].lstrip()[:1]
         votes[index % 2] += (before in _BEFORE_STRING) - (after in _AFTER_STRING)
-    return 0 if votes[0] >= votes[1] else quotes[0] + 1
+    if votes[0] < votes[1]:
+        return quotes[0] + 1
+    # A backslash belongs to a string that ends before the first of these quotes.
+    return quotes[0] if b"\\" in window[: quotes[0]] else 0
 
 
 def json_places(data: bytes) -> Iterator[Place]:

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from content.kind import Kind
@@ -53,6 +53,16 @@ def test_json_is_cut_between_the_elements_of_its_array(
     assert place == min(starts, key=lambda start: (abs(start - wished), start))
 
 
+HALF_AN_ESCAPE = [  # The window begins at the second backslash of an escaped one.
+    {"id": 0, "title": "", "more": None},
+    {"id": 10, "title": "11", "more": []},
+    {"id": 10, "more": [], "title": "1111111\n\n\n\\"},
+    {"id": 10, "title": "1", "more": [None, None, False, -10_000_000_000]},
+    {"id": 10, "title": "11\n", "more": {"": None, "1111111111\n\n": False}},
+]
+
+
+@example(HALF_AN_ESCAPE, 46)
 @given(OBJECTS, st.integers(0, 100))
 def test_a_window_into_one_line_of_json_shows_where_strings_end(records: list[object], percent: int) -> None:
     data = json.dumps(records * 5, ensure_ascii=False).encode()
