@@ -1,1 +1,1 @@
-"""retrieve: the passages that match an instruction best, verbatim, without a model."""
+"""retrieve, without a model: the passages that match an instruction best, verbatim; of a table a query."""

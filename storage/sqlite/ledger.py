@@ -23,8 +23,8 @@ from storage.base.paths import WatchedPath, used_share
 from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.threads import Threads
 from storage.sqlite import hours, rows
+from storage.sqlite.database import open_database
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
-from storage.sqlite.schema import open_database
 from storage.sqlite.state import ENDED, STALE, SqliteState, Times
 
 T = TypeVar("T")

@@ -29,8 +29,8 @@ from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
+from storage.sqlite.database import OF_ENTRY
 from storage.sqlite.hours import END, FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
-from storage.sqlite.schema import OF_ENTRY
 
 Row = tuple[object, ...]
 """A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them has not its default."""

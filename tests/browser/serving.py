@@ -17,7 +17,7 @@ import httpx
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from storage.sqlite import hours, rows
-from storage.sqlite.schema import open_database
+from storage.sqlite.database import open_database
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90

@@ -14,7 +14,7 @@ from domain.accounting import EntryFilter, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
-from storage.sqlite.schema import VERSION
+from storage.sqlite.database import VERSION
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
