@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from domain.accounting import (
     DAY_MS,
@@ -18,7 +18,7 @@ from domain.accounting import (
 from domain.handles import SessionKey, is_name
 from domain.ports import Clock
 from storage.base import cursors
-from storage.base.summaries import Group, GroupedSums, SummedEntry, Sums, matches, period_of
+from storage.base.summaries import Group, GroupedSums, Sums, matches, period_of
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import (
@@ -26,11 +26,8 @@ from storage.redis.records import (
     DamagedRecord,
     decode_entry,
     decode_group,
-    decode_summed_entry,
     decode_sums,
 )
-
-E = TypeVar("E", AccountingEntry, SummedEntry)
 
 _PIECE = 200
 """Number of entries in one read of a shard."""
@@ -64,7 +61,7 @@ class RedisEntries:
         ids = {} if cursor is None else _ids_by_shard(kind, cursor)
         first = min(limit + 1, _PIECE)
         readers = [
-            _EntryReader(decode_entry, shard, wanted, end, ids.get(shard.number), newest_first, first)
+            _EntryReader(shard, wanted, end, ids.get(shard.number), newest_first, first)
             for shard, end in await self._ends(wanted, await self._shards(wanted))
         ]
         page: list[AccountingEntry] = []
@@ -142,14 +139,14 @@ class RedisEntries:
     ) -> None:
         wanted = part or adding.wanted
         for shard, end in await self._ends(wanted, shards):
-            reader = _EntryReader(decode_summed_entry, shard, wanted, end)
+            reader = _EntryReader(shard, wanted, end)
             while await self._ready([reader]):
                 for _, entry in reader.matching:
                     adding.sums.add_entry(entry)
                 reader.matching.clear()
             adding.is_damaged |= reader.is_damaged
 
-    async def _ready(self, readers: Sequence["_EntryReader[E]"]) -> list["_EntryReader[E]"]:
+    async def _ready(self, readers: Sequence["_EntryReader"]) -> list["_EntryReader"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
         while empty := [reader for reader in readers if reader.is_empty]:
             pieces = await self._redis.commands([reader.next_piece for reader in empty])
@@ -195,19 +192,18 @@ class _Adding:
 
 
 @dataclass(slots=True)
-class _EntryReader(Generic[E]):
+class _EntryReader:
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. `read_id` is the cursor:
     in the order of reading, every entry up to that id was taken or does not match. "" is the start if the
     newest entries come first."""
 
-    decode: Callable[[bytes], E]
     shard: Shard
     wanted: EntryFilter
     end: str
     read_id: str | None = None
     newest_first: bool = False
     count: int = _PIECE
-    matching: list[tuple[str, E]] = field(default_factory=list)
+    matching: list[tuple[str, AccountingEntry]] = field(default_factory=list)
     is_done: bool = False
     is_damaged: bool = False
     read_to: str = ""
@@ -223,7 +219,7 @@ class _EntryReader(Generic[E]):
         ms, _, number = self.matching[0][0].partition("-")
         return int(ms), int(number), self.shard.number
 
-    def take(self) -> E:
+    def take(self) -> AccountingEntry:
         self.read_id, entry = self.matching.pop(0)
         return entry
 
@@ -243,7 +239,7 @@ class _EntryReader(Generic[E]):
         self.count = min(2 * self.count, _PIECE)
         for entry_id, item in items:
             try:
-                entry = self.decode(item.get(b"e", b""))
+                entry = decode_entry(item.get(b"e", b""))
             except DamagedRecord:
                 damaged.append(entry_id.decode())
                 continue

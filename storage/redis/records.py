@@ -12,7 +12,7 @@ from domain.accounting import AccountingEntry, EntryDetails
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
-from storage.base.summaries import Group, SummedEntry, Sums
+from storage.base.summaries import Group, Sums
 
 T = TypeVar("T")
 GROUPED = ("type", "tool_name", "trigger", "outcome", "status", "model", "strategy", "tool_kind")
@@ -52,7 +52,6 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 _decode_map = _decoder(dict[str, Any])
 decode_entry = _decoder(AccountingEntry)
-decode_summed_entry = _decoder(SummedEntry)
 decode_call = _decoder(CallRecord)
 decode_sums = _decoder(Sums)
 decode_group = _decoder(Group)
