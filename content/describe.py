@@ -27,7 +27,7 @@ _MOST_NAMES = 400
 _MOST_LINES = 200
 _EXTENT_NAMES = 40
 _EXTENT_BYTES = 2000
-_BLOCK = 256 << 10
+_WORD = re.compile(rb"\S++")
 
 _PROSE = 2 * 1024
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
@@ -122,13 +122,7 @@ def extent(source: Source) -> str:
 
 def _words(data: bytes) -> int:
     """The number of words, separated by white space."""
-    found = 0
-    for at in range(0, len(data), _BLOCK):
-        block = data[at : at + _BLOCK]
-        found += len(block.split())
-        # A word that began in the previous block.
-        found -= at > 0 and not data[at - 1 : at].isspace() and not block[:1].isspace()
-    return found
+    return sum(1 for _ in _WORD.finditer(data))
 
 
 def outline(

@@ -132,18 +132,8 @@ class LastLines:
 
 
 def _after_newline(data: bytes, count: int) -> int:
-    """The offset after the `count`-th newline. Uses bisection, since `count` may be a million."""
-    if count <= 0:
-        return 0
-    low, high = 0, len(data)
-    while high - low > 1024:
-        middle = (low + high) // 2
-        breaks = data.count(b"\n", low, middle)
-        if breaks >= count:
-            high = middle
-        else:
-            count -= breaks
-            low = middle
+    """The offset after the `count`-th newline."""
+    at = 0
     for _ in range(count):
-        low = data.index(b"\n", low) + 1
-    return low
+        at = data.index(b"\n", at) + 1
+    return at

@@ -55,19 +55,6 @@ def markdown_headings(data: bytes) -> Iterator[re.Match[bytes]]:
             yield heading
 
 
-def is_markdown(sample: Sample) -> bool:
-    """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
-    lines = sample.lines
-    if not any(map(_HEADS.match, lines)) or sample.share(_MARKDOWN) < 0.15:
-        return False
-    levels = heading_levels(sample)
-    rest = [line for line in lines if not line.lstrip().startswith(b"#")]
-    settings = sum(map(bool, map(_SETTING.match, rest)))
-    # Nothing but lines of one level is a long comment.
-    is_comment = not rest and len(levels) == 1 and len(lines) > 3
-    return len(levels) > 2 or 0 in levels or (not is_comment and settings <= 0.5 * len(rest))
-
-
 def heading_levels(sample: Sample) -> set[int]:
     """0 is a code fence."""
     return {len(line) - len(line.lstrip(b"#")) for line in filter(_HEADS.match, sample.lines)}
@@ -95,7 +82,16 @@ class Markdown(_Prose):
     finds = (at_ends(_ITEM), at_ends(PARAGRAPH))
 
     def matches(self, sample: Sample) -> bool:
-        return is_markdown(sample)
+        """True for headings and prose. A `#` between settings is a comment, unless there are three levels."""
+        lines = sample.lines
+        if not any(map(_HEADS.match, lines)) or sample.share(_MARKDOWN) < 0.15:
+            return False
+        levels = heading_levels(sample)
+        rest = [line for line in lines if not line.lstrip().startswith(b"#")]
+        settings = sum(map(bool, map(_SETTING.match, rest)))
+        # Nothing but lines of one level is a long comment.
+        is_comment = not rest and len(levels) == 1 and len(lines) > 3
+        return len(levels) > 2 or 0 in levels or (not is_comment and settings <= 0.5 * len(rest))
 
     def shape(self, source: Source) -> Shape:
         headings = [heading[2] for heading in markdown_headings(source.data)]
