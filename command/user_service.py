@@ -130,11 +130,11 @@ def is_outdated() -> bool:
     return version is not None and _numbers(version) < _numbers(__version__) and is_running()
 
 
-def is_listening(seconds: float = 1.0) -> bool:
+def is_listening() -> bool:
     """Whether it answers: it listens already while it opens its store, which may fail."""
     connections = Connections(socket_address())
     try:
-        connections.exchange(HttpRequest("GET", "/livez"), seconds)
+        connections.exchange(HttpRequest("GET", "/livez"), seconds=1.0)
     except FAILURES:
         return False
     finally:

@@ -113,7 +113,7 @@ def blocks_of(content: Json | None) -> Blocks:
         kind, text = block.inner("type"), block.members.get("text")
         if kind == "text" and text is not None and text.is_string:
             blocks.texts.append(text)
-        elif block.size > (PICTURE_BYTES if kind in ("image", "audio") else SMALL_BYTES):
+        elif block.size > (PICTURE_BYTES if kind in _PICTURES else SMALL_BYTES):
             resource = block.members.get("resource")
             inside = None if resource is None else resource.members.get("text")
             blocks.texts.append(inside if inside is not None and inside.is_string else block)
