@@ -37,7 +37,6 @@ from app.tools.definitions import (
 from app.tools.search import search
 from content import model_text
 from content.grep import Grep
-from content.greppable import needs_view
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -88,11 +87,6 @@ class Reading:
         self._call = call
         self._shown = _shown_before(rt, subject.reader, self.stored.handle)
         self.shown_before = self._shown.before(call)
-
-    @property
-    def greppable(self) -> bool:
-        measure = self.shown.result.measure
-        return needs_view(measure.bytes, measure.lines)
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
@@ -324,7 +318,7 @@ async def _lines(
 ) -> str:
     most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.greppable)
+    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.shown.needs_view)
 
     def as_many(first: int) -> str:
         last = first + max(len(page.lines), 40) - 1
