@@ -148,17 +148,12 @@ class Runtime:
         return body_path(self.settings.store, tenant, handle)
 
     @property
-    def models(self) -> ModelPool | None:
-        """None if no model is configured."""
-        return self.model_pool or None
-
-    @property
     def modes(self) -> tuple[Mode, ...]:
         """The ways of extraction that can run as configured."""
         # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction.ladder import runnable_modes
 
-        return runnable_modes(self.models is not None)
+        return runnable_modes(bool(self.model_pool))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
-from app.extracting.known_models import known_window, model_configs, model_terms
+from app.extracting.known_models import model_configs, model_terms
+from app.extracting.model_windows import context_window
 from app.operations.audit import SETTING as AUDIT
 from app.operations.export import SETTING as EXPORT
 from app.operations.line_writer import check_target
@@ -179,7 +180,7 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     encoding = encoding_for_model(model, "")
     terms = [
         Reason("context_window", window, "known of the model")
-        if (window := known_window(model))
+        if (window := context_window(model))
         else Reason("context_window", settings.context_window, _assumed(settings)),
         Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
         Reason("encoding", encoding, "known of the model")

@@ -1,10 +1,8 @@
 """The window, price, tokenizer and backend of each model."""
 
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import anyio
@@ -47,7 +45,7 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
         number("output_price", known.price.output),
         number("cached_price", known.price.cached or number("input_price", known.price.input)),
     )
-    window = known_window(name) or settings.context_window
+    window = context_window(name) or settings.context_window
     return ModelTerms(
         name,
         int(number("context_window", window)),
@@ -80,9 +78,8 @@ class KnownModels:
         """`name` is None for a session that names no model. Logs one warning for each unknown model."""
         model = self._of_session.get(name)
         if model is None:
-            if name is not None and not is_loaded():
-                await anyio.to_thread.run_sync(load)
-            model = self._look_up(name)
+            # Looking up a name takes 1 ms, the first one 0.25 s.
+            model = await anyio.to_thread.run_sync(self._look_up, name)
             if len(self._of_session) < _REMEMBERED:
                 self._of_session[name] = model
         return model
@@ -115,22 +112,6 @@ class KnownModels:
         default = self._settings.encoding
         from_policy = self._policies.model_keys(name).get("encoding")
         return load_encoding(str(from_policy or (encoding_for_model(name, default) if name else default)))
-
-
-@lru_cache(maxsize=1024)
-def known_window(name: str) -> int:
-    """The context window of a model in tokens; 0 if unknown. The first call takes 0.25 s: see `load`. Others
-    take 1 ms, eight times as long as all of a result of 2 KB (bench/README.md)."""
-    return context_window(name)
-
-
-def is_loaded() -> bool:
-    return "genai_prices.data" in sys.modules
-
-
-def load() -> None:
-    """Loads the table. Takes 0.25 s: call it in a thread."""
-    known_window("gpt-4")
 
 
 def _known(name: str) -> ModelTerms:
