@@ -118,11 +118,10 @@ class Access:
         refused: Refused = lambda error, method, path: None,
         count_request: Callable[[str], None] = lambda tenant: None,
         audit: Callable[[], Audit | None] = lambda: None,
-        wrong_keys: WrongKeys | None = None,
     ) -> None:
         self._app = app
         self._audit = audit
-        self._wrong_keys = wrong_keys or WrongKeys()
+        self._wrong_keys = WrongKeys()
         self._key_for_pages = settings.key_for_pages
         self._proxies = settings.trusted_proxies
         self._hosts = settings.hosts

@@ -151,7 +151,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         call = _Call(rt, key, tool, asked, _words(arguments))
         handles = split_handles(asked.handle)
         if len(handles) > 1:
-            return await _several(call, handles)
+            return await _several(call, handles, policy.max_bytes or UNCAPPED_BYTES)
         return await _one(call)
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
@@ -205,9 +205,9 @@ async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_b
     return head + await make(max(max_bytes - len(head.encode()), 1))
 
 
-async def _several(call: _Call, handles: list[str]) -> ToolText:
-    """One answer about several results, as large as one about one result. Each part names its result, is
-    charged, and is accounted as a question about it."""
+async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText:
+    """One answer about several results, as large as one about one result: `most_bytes`. Each part names its
+    result, is charged, and is accounted as a question about it."""
     asked = call.asked
     if len(handles) > MOST_HANDLES:
         raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
@@ -221,7 +221,7 @@ async def _several(call: _Call, handles: list[str]) -> ToolText:
         except BadPattern as error:
             # Told once, not for each result.
             raise InvalidField(error.detail) from None
-    share = await _most_bytes(call.rt, call.key) // len(handles) - len(_BETWEEN)
+    share = most_bytes // len(handles) - len(_BETWEEN)
 
     async def part(handle: str) -> ToolText:
         try:
@@ -240,11 +240,6 @@ async def _several(call: _Call, handles: list[str]) -> ToolText:
     entry_ids = (one.entry_id for one in parts if one.entry_id is not None)
     is_error = all(one.is_error for one in parts)
     return ToolText(_BETWEEN.join(one.text for one in parts), is_error, next(entry_ids, None))
-
-
-async def _most_bytes(rt: Runtime, key: SessionKey) -> int:
-    session = await rt.ledger.session(key)
-    return rt.policies.policy("", session.policy if session else None).max_bytes or UNCAPPED_BYTES
 
 
 async def _query_several(call: _Call, asked: QueryArguments, handles: list[str]) -> ToolText:
