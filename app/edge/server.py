@@ -190,11 +190,11 @@ def serve(
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    with (
-        listener(settings) as (sock, address),
-        metrics_listener(settings) as metrics,
-        further_listener(also_on) as further,
-    ):
+    with listener(settings) as (sock, address), contextlib.ExitStack() as opened:
+        metrics = _metrics_sockets(settings)
+        further = [*metrics, *_further_sockets(also_on)]
+        for one in further:
+            opened.enter_context(contextlib.closing(one))
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
         server = Server(
             _config(app, files, refused), app, settings, address, supervisor or Supervisor(), idle
@@ -202,7 +202,7 @@ def serve(
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
         try:
-            server.run(sockets=[sock, *metrics, *further])
+            server.run(sockets=[sock, *further])
         except SystemExit as stop:
             if getattr(app.state, "config_error", None) is not None:
                 raise app.state.config_error from None
@@ -291,27 +291,21 @@ def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
                     path.unlink()
 
 
-@contextlib.contextmanager
-def metrics_listener(settings: Settings) -> Iterator[list[socket.socket]]:
+def _metrics_sockets(settings: Settings) -> list[socket.socket]:
     """The socket for metrics alone, if there is to be one."""
     if settings.metrics_listener is None:
-        yield []
-        return
+        return []
     host, port = settings.metrics_listener
-    with contextlib.closing(_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)) as sock:
-        yield [sock]
+    return [_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)]
 
 
-@contextlib.contextmanager
-def further_listener(address: str | None) -> Iterator[list[socket.socket]]:
+def _further_sockets(address: str | None) -> list[socket.socket]:
     """None where another program listens."""
     host, _, port = (address or "").rpartition(":")
     try:
-        sockets = [_tcp_socket(host, int(port))] if host else []
+        return [_tcp_socket(host, int(port))] if host else []
     except ConfigError:
-        sockets = []
-    with contextlib.ExitStack() as opened:
-        yield [opened.enter_context(contextlib.closing(sock)) for sock in sockets]
+        return []
 
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:
