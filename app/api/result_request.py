@@ -406,8 +406,6 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
     by its path; the path "" is that of the `whole`."""
     path, rule = msgspec_rule(message)
     owner = f"`{path}`" if path else whole
-    if path == "content":
-        return WRONG_CONTENT
     if path.rpartition(".")[2] in UsageIn.__struct_fields__:
         rule = rule.replace("`float", "`int").removesuffix(".0")
     if match := _UNKNOWN_FIELD.match(rule):

@@ -70,7 +70,7 @@ class ConfigReport:
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
-        named = "any other tool" if self.tool == "*" else self.tool
+        named = "any other tool" if self.tool == ANY else self.tool
         parts = [("Settings", self.settings)] if with_settings else []
         parts.append((f"Policy for {named}", self.policy))
         if self.model is not None:
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
+def report(settings: Settings, tool: str = ANY, model: str | None = None) -> ConfigReport:
     """Raises ConfigError for what is not valid."""
     load_encoding(settings.encoding)
     if settings.api_keys_file is not None:
