@@ -13,7 +13,7 @@ from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
-from app.extracting.known_models import model_configs, model_terms
+from app.extracting.known_models import KnownModels, model_terms
 from app.extracting.model_windows import context_window
 from app.operations.audit import SETTING as AUDIT
 from app.operations.export import SETTING as EXPORT
@@ -117,7 +117,7 @@ def report(settings: Settings, tool: str = ANY, model: str | None = None) -> Con
     if settings.uds is not None:
         check_path(settings.uds.absolute())
     policies = load_policies(settings)
-    model_configs(settings, policies)
+    KnownModels(settings, policies).configs()
     return report_on(settings, policies, tool, model, (*policies.named_tenants, ANY))
 
 
