@@ -1,6 +1,5 @@
 """The application: routes, errors and admission around one runtime."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,15 +12,13 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from app import __version__
 from app.api import openapi, problems
 from app.api.routing import RouteTable, Traits
-from app.edge.access import Access, RequestRates
-from app.edge.credentials import Credentials, open_credentials
-from app.edge.read_ahead import ReadAhead
-from app.edge.request_body import BodyGate
+from app.edge.access import Access
+from app.edge.credentials import Credentials
+from app.edge.state import ServiceState
 from app.operations.audit import note_refusal
 from app.operations.logs import log_refused, log_stopped
 from app.operations.once_a_minute import OnceAMinute
 from app.operations.policy_reload import follow_policies
-from app.operations.supervisor import Supervisor
 from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
 from app.routes import (
@@ -62,22 +59,6 @@ ROUTERS = (
 NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
-class ServiceState:
-    """What lives as long as the service. `metrics_port` is that of a listener for metrics alone. `stopping`
-    is set when requests that are still under way must end."""
-
-    draining: bool
-    metrics_port: int | None
-    stopping: asyncio.Event
-    config_error: ConfigError | None
-    supervisor: Supervisor
-    gate: BodyGate
-    read_ahead: ReadAhead
-    keys: Credentials | None
-    rates: RequestRates
-    runtime: Runtime
-
-
 class SpillgateApp(FastAPI):
     """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
     dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
@@ -96,32 +77,14 @@ class SpillgateApp(FastAPI):
             # FastAPI's own spans would hold paths and queries, and its log records exceptions.
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
-        self.state: ServiceState = ServiceState()  # type: ignore[assignment]
-        self.state.draining = False
-        self.state.metrics_port = None
-        self.state.stopping = asyncio.Event()
-        self.state.config_error = None
-        self.state.supervisor = Supervisor(self.task_failed)
-        self.state.gate = BodyGate(settings.max_body_bytes)
-        self.state.read_ahead = ReadAhead()
-        self.state.keys = keys = open_credentials(settings)
-        self.state.rates = RequestRates(lambda tenant: self.state.runtime.quota_of(tenant))
+        self.state: ServiceState = ServiceState(settings)  # type: ignore[assignment]
         self._routes = routes = RouteTable(self)
         self._logged = OnceAMinute()
         self._access = Access(
-            self._inside,
-            settings=settings,
-            routes=routes,
-            keys=keys,
-            draining=lambda: self.state.draining,
-            metrics_port=lambda: self.state.metrics_port,
-            gate=self.state.gate,
-            refused=self.refused,
-            count_request=self.state.rates.take,
-            audit=lambda: self.state.runtime.audit,
+            self._inside, settings=settings, routes=routes, state=self.state, refused=self.refused
         )
         problems.install(self, routes, self.refused)
-        openapi.install(self, routes, needs_key=keys is not None, key_for_pages=settings.key_for_pages)
+        openapi.install(self, routes, needs_key=settings.needs_key, key_for_pages=settings.key_for_pages)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         return self._access(scope, receive, send)
@@ -141,9 +104,6 @@ class SpillgateApp(FastAPI):
             await answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
-
-    def task_failed(self, name: str) -> None:
-        self.state.runtime.metrics.task_failed(name)
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""

@@ -1,7 +1,7 @@
 """Reading a stored result back: its lookup, who pays, a scan of its lines, and the entry of what it costs."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -179,16 +179,14 @@ class Subject:
         )
 
     async def reserve(self, rt: Runtime, entry: AccountingEntry, text: str) -> Receipt | None:
-        def write(marked: AccountingEntry) -> Awaitable[Receipt | None]:
-            return rt.ledger.reserve(self.charge(marked, text))
-
-        return await rt.follow_ups.write(rt.ledger, self.stored, entry, write)
+        return await rt.follow_ups.write(
+            rt.ledger, self.stored, entry, lambda marked: rt.ledger.reserve(self.charge(marked, text))
+        )
 
     async def settle(self, rt: Runtime, entry: AccountingEntry, text: str | None = None) -> Receipt:
-        def write(marked: AccountingEntry) -> Awaitable[Receipt]:
-            return rt.ledger.settle(self.charge(marked, text))
-
-        return await rt.follow_ups.write(rt.ledger, self.stored, entry, write)
+        return await rt.follow_ups.write(
+            rt.ledger, self.stored, entry, lambda marked: rt.ledger.settle(self.charge(marked, text))
+        )
 
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""

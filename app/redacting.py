@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
+from content.greppable import needs_view
 from content.redaction import Detector, Masked, Masks, Search, masks_of
 from domain.budget import Session, SessionChange
 from domain.errors import StorageError
@@ -41,6 +42,11 @@ class ShownResult:
     result: StoredResult
     store: BodyReader
     has_masks: bool = False
+
+    @property
+    def needs_view(self) -> bool:
+        """True for one-line data: it is searched and read in its greppable view."""
+        return needs_view(self.result.measure.bytes, self.result.measure.lines)
 
 
 class Redactions:
@@ -146,10 +152,8 @@ async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
     return await shown_result(rt, stored, policy, session)
 
 
-async def masked_text(
-    rt: "Runtime", text: str, policy: Policy, session: Session, stored: StoredResult | None = None
-) -> str:
-    detector = detector_of(rt, policy, stored)
+async def masked_text(rt: "Runtime", text: str, policy: Policy, session: Session) -> str:
+    detector = detector_of(rt, policy)
     if detector is None:
         return text
     data = text.encode()

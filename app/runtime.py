@@ -14,7 +14,7 @@ import anyio
 
 from app import __version__
 from app.doors.seen_messages import SeenMessages
-from app.extracting.known_models import KnownModels, default_models, model_configs
+from app.extracting.known_models import KnownModels
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
@@ -148,17 +148,12 @@ class Runtime:
         return body_path(self.settings.store, tenant, handle)
 
     @property
-    def models(self) -> ModelPool | None:
-        """None if no model is configured."""
-        return self.model_pool or None
-
-    @property
     def modes(self) -> tuple[Mode, ...]:
         """The ways of extraction that can run as configured."""
         # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction.ladder import runnable_modes
 
-        return runnable_modes(self.models is not None)
+        return runnable_modes(bool(self.model_pool))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -197,7 +192,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
-        models = _opened_models(settings, policies, known, stack)
+        models = _opened_models(settings, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
         readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by)
@@ -245,12 +240,10 @@ async def _opened_ports(
     return store, ledger
 
 
-def _opened_models(
-    settings: Settings, policies: PolicyBook, known: KnownModels, stack: AsyncExitStack
-) -> ModelPool:
+def _opened_models(settings: Settings, known: KnownModels, stack: AsyncExitStack) -> ModelPool:
     models = ModelPool(
-        model_configs(settings, policies),
-        default_models(settings, policies),
+        known.configs(),
+        known.default_models,
         tokenizer_of=known.tokenizer,
         concurrency=settings.extract_concurrency,
         version=__version__,

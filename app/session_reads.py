@@ -13,27 +13,26 @@ MOST_READS = 8
 _NAME = "reads"
 
 
-class _Read(msgspec.Struct, array_like=True):
+class Read(msgspec.Struct, array_like=True):
     """A session, in one life of it: what it stores after it was ended and opened again is not included."""
 
     session_id: str
     epoch: int
 
 
-async def check_reads(rt: Runtime, key: SessionKey, session_ids: Sequence[str]) -> list[_Read]:
+async def check_reads(rt: Runtime, key: SessionKey, session_ids: Sequence[str]) -> list[Read]:
     """Raises InvalidField, and SessionNotFound for a session that is not open."""
     reads = []
     for session_id in dict.fromkeys(session_ids):
         other = await rt.ledger.session(SessionKey(key.tenant, checked_session_id(session_id)))
         if other is None or other.ended_at is not None:
             raise SessionNotFound("A session that `reads` names is not open.")
-        reads.append(_Read(session_id, other.epoch))
+        reads.append(Read(session_id, other.epoch))
     return reads
 
 
-async def set_reads(rt: Runtime, session: Session, session_ids: Sequence[str]) -> None:
-    """Kept with the session, in its present life. Raises as `check_reads`."""
-    reads = await check_reads(rt, session.key, session_ids)
+async def keep_reads(rt: Runtime, session: Session, reads: list[Read]) -> None:
+    """Kept with the session, in its present life."""
     text = msgspec.json.encode(reads).decode()
     await rt.ledger.keep_finding(session.key, session.epoch, _NAME, text)
 
@@ -55,11 +54,11 @@ async def reachable_handle(rt: Runtime, key: SessionKey, text: str) -> Handle:
     return forgiven_handle(text, key)
 
 
-async def _reads(rt: Runtime, session: Session) -> list[_Read]:
+async def _reads(rt: Runtime, session: Session) -> list[Read]:
     text = await rt.ledger.finding(session.key, session.epoch, _NAME)
-    return [] if text is None else msgspec.json.decode(text, type=list[_Read])
+    return [] if text is None else msgspec.json.decode(text, type=list[Read])
 
 
-async def _is_alive(rt: Runtime, key: SessionKey, read: _Read) -> bool:
+async def _is_alive(rt: Runtime, key: SessionKey, read: Read) -> bool:
     other = await rt.ledger.session(SessionKey(key.tenant, read.session_id))
     return other is not None and other.ended_at is None and other.epoch == read.epoch

@@ -56,9 +56,6 @@ class Problem(msgspec.Struct, omit_defaults=True):
     errors: list[dict[str, str]] | None = None
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 def problem_of(
     error: errors.SpillgateError,
     instance: str = "",
@@ -91,10 +88,6 @@ def headers_of(error: errors.SpillgateError) -> dict[str, str]:
     return {} if after is None else {"Retry-After": str(after)}
 
 
-def encoded(problem: Problem) -> bytes:
-    return _encode(problem)
-
-
 def stored_of(method: str, path: str) -> bool | None:
     """`stored` of the problem of a failed request: False if the request stores results, else None."""
     return False if (method, path) in _WRITE_ROUTES else None
@@ -109,7 +102,7 @@ def problem(
     rules: list[dict[str, str]] | None = None,
 ) -> Response:
     """The answer that reports an error."""
-    body = encoded(problem_of(error, instance, stored, rules))
+    body = msgspec.json.encode(problem_of(error, instance, stored, rules))
     return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
 
@@ -119,7 +112,7 @@ def template_of(request: Request) -> str:
     return path
 
 
-def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
+def install(app: FastAPI, routes: RouteTable, refused: Refused) -> None:
     """Registers the handlers; `refused` is called with each error."""
     handlers = Handlers(routes, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_error)
@@ -127,7 +120,6 @@ def install(app: FastAPI, routes: RouteTable, refused: Refused) -> "Handlers":
     app.add_exception_handler(HTTPException, handlers.on_status)
     app.add_exception_handler(ClientDisconnect, handlers.on_disconnect)
     app.add_exception_handler(Exception, handlers.on_failure)
-    return handlers
 
 
 class Handlers:

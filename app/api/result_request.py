@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -36,7 +36,6 @@ from domain.library_errors import msgspec_rule, types_in_words
 from domain.results import ToolResult, UsageReport
 from domain.structs import frozen_struct
 
-T = TypeVar("T")
 Headers = Mapping[bytes, bytes]
 
 MAX_POLICY_BYTES = 8192
@@ -192,8 +191,11 @@ async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLi
 def read_usage(body: bytes) -> UsageReport:
     """The usage report that is a request's body. Raises BadRequest, InvalidField."""
     check_utf8(body)
-    rule = partial(_rule_of, fields={"": _FIELDS["context"]})
-    return checked(_decode_usage, body, rule).report
+    return _usage(body, "The body").report
+
+
+def _usage(data: bytes | Raw, whole: str) -> UsageIn:
+    return checked(_decode_usage, data, partial(_rule_of, fields={"": _FIELDS["context"]}, whole=whole))
 
 
 class _Forms(NamedTuple):
@@ -377,28 +379,15 @@ def _from_query(request: Request) -> ResultIn:
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         raise InvalidField(f"In the query, `{name}` must be well-formed JSON.") from None
     if isinstance(query.get("context"), Raw):
-        query["context"] = _fitting(
-            msgspec.json.decode, query["context"], UsageIn, {"": _FIELDS["context"]}, "`context`"
-        )
+        query["context"] = _usage(query["context"], "`context`")
     if "tool_arguments" in query:
         query["tool_arguments"] = Raw(msgspec.json.encode(query["tool_arguments"]))
     query["content"] = Raw(b'""')
-    fields = {**_FIELDS, "": _QUERY}
-    return _fitting(msgspec.convert, query, ResultIn, fields, "The query", strict=False)
-
-
-def _fitting(
-    make: Callable[..., T],
-    value: object,
-    type: type[T],
-    fields: Mapping[str, Sequence[str]],
-    owner: str,
-    **options: bool,
-) -> T:
     try:
-        return make(value, type=type, **options)
+        return msgspec.convert(query, type=ResultIn, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidField(_rule_of(str(error), fields, owner)) from None
+        fields = {**_FIELDS, "": _QUERY}
+        raise InvalidField(_rule_of(str(error), fields, "The query")) from None
 
 
 def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole: str = "The body") -> str:
@@ -406,8 +395,6 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
     by its path; the path "" is that of the `whole`."""
     path, rule = msgspec_rule(message)
     owner = f"`{path}`" if path else whole
-    if path == "content":
-        return WRONG_CONTENT
     if path.rpartition(".")[2] in UsageIn.__struct_fields__:
         rule = rule.replace("`float", "`int").removesuffix(".0")
     if match := _UNKNOWN_FIELD.match(rule):

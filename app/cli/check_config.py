@@ -13,7 +13,8 @@ from app.cli.options import settings_of
 from app.edge.api_keys import load_keys
 from app.edge.credentials import open_credentials
 from app.edge.unix_socket import check_path
-from app.extracting.known_models import known_window, model_configs, model_terms
+from app.extracting.known_models import KnownModels, model_terms
+from app.extracting.model_windows import context_window
 from app.operations.audit import SETTING as AUDIT
 from app.operations.export import SETTING as EXPORT
 from app.operations.line_writer import check_target
@@ -69,7 +70,7 @@ class ConfigReport:
 
     def as_text(self, with_settings: bool) -> str:
         """A table for each part; the settings only on request."""
-        named = "any other tool" if self.tool == "*" else self.tool
+        named = "any other tool" if self.tool == ANY else self.tool
         parts = [("Settings", self.settings)] if with_settings else []
         parts.append((f"Policy for {named}", self.policy))
         if self.model is not None:
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def report(settings: Settings, tool: str = "*", model: str | None = None) -> ConfigReport:
+def report(settings: Settings, tool: str = ANY, model: str | None = None) -> ConfigReport:
     """Raises ConfigError for what is not valid."""
     load_encoding(settings.encoding)
     if settings.api_keys_file is not None:
@@ -116,7 +117,7 @@ def report(settings: Settings, tool: str = "*", model: str | None = None) -> Con
     if settings.uds is not None:
         check_path(settings.uds.absolute())
     policies = load_policies(settings)
-    model_configs(settings, policies)
+    KnownModels(settings, policies).configs()
     return report_on(settings, policies, tool, model, (*policies.named_tenants, ANY))
 
 
@@ -179,7 +180,7 @@ def _terms(model: str, settings: Settings, policies: PolicyBook) -> list[Reason]
     encoding = encoding_for_model(model, "")
     terms = [
         Reason("context_window", window, "known of the model")
-        if (window := known_window(model))
+        if (window := context_window(model))
         else Reason("context_window", settings.context_window, _assumed(settings)),
         Reason("max_output_tokens", settings.max_output_tokens, f"{PREFIX}MAX_OUTPUT_TOKENS"),
         Reason("encoding", encoding, "known of the model")

@@ -25,8 +25,7 @@ class SeenMessages:
     history; the ledger gives the same answer again. An answer is forgotten when its `until` (Unix ms) has
     come: then the governor makes sure that the result is still stored."""
 
-    def __init__(self, max_bytes: int = SEEN_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
         self._seen: OrderedDict[bytes, tuple[Seen, int]] = OrderedDict()
         self.size = 0
         """Approximate bytes of memory."""
@@ -46,7 +45,7 @@ class SeenMessages:
         self._drop(key)
         self._seen[key] = seen, until
         self.size += _size(seen)
-        while self.size > self._max_bytes:
+        while self.size > SEEN_BYTES:
             self._drop(next(iter(self._seen)))
 
     def _drop(self, key: bytes) -> None:

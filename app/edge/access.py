@@ -4,12 +4,8 @@ import asyncio
 import base64
 import itertools
 import logging
-import math
 import re
 import secrets
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,8 +15,9 @@ from app.api.routing import RouteTable, Traits
 from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
 from app.edge.body_caps import PLAIN_CAP, BodyCap
 from app.edge.credentials import Credentials
-from app.edge.request_body import BodyGate, ClientDisconnected, RequestBody
+from app.edge.request_body import ClientDisconnected, RequestBody
 from app.edge.sources import check_host, check_page, check_page_body
+from app.edge.state import ServiceState
 from app.edge.wrong_keys import WrongKeys
 from app.operations.audit import Audit, Touched, begin_touched
 from app.operations.logs import access_log, begin_request, describe_request, log_answered
@@ -39,7 +36,6 @@ from domain.errors import (
     UnsupportedMedia,
 )
 from domain.handles import is_tenant
-from domain.quotas import QuotaOf, reached
 
 _ONCE = frozenset(
     b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
@@ -58,48 +54,6 @@ Headers = dict[bytes, bytes]
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    filled_at: float
-    requests: int = 0
-
-
-class RequestRates:
-    """A token bucket at this instance for each tenant with a quota. One that was idle may send the requests
-    of one second at once, at least one."""
-
-    def __init__(self, quota_of: QuotaOf, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._quota_of = quota_of
-        self._monotonic = monotonic
-        self._buckets: dict[str, _Bucket] = {}
-
-    def take(self, tenant: str) -> None:
-        """Counts one request. Raises TooManyRequests past the quota."""
-        rate = self._quota_of(tenant).requests_per_second
-        if not rate:
-            return
-        now, most = self._monotonic(), max(1.0, rate)
-        bucket = self._buckets.get(tenant)
-        if bucket is None:
-            bucket = self._buckets[tenant] = _Bucket(most, now)
-        tokens = min(most, bucket.tokens + (now - bucket.filled_at) * rate)
-        bucket.filled_at = now
-        bucket.requests += 1
-        if tokens < 1:
-            bucket.tokens = tokens
-            wait = math.ceil((1 - tokens) / rate)
-            raise reached(TooManyRequests, "requests_per_second", rate, wait)
-        bucket.tokens = tokens - 1
-
-    def forget(self, tenant: str) -> None:
-        self._buckets.pop(tenant, None)
-
-    def counts(self) -> dict[str, int]:
-        """The requests of each tenant that has had a quota, since the start."""
-        return {tenant: bucket.requests for tenant, bucket in self._buckets.items()}
-
-
 class Access:
     """Pure ASGI. Sets `scope["traits"]`, those of the route, `scope["tenant"]`, `scope["every_tenant"]`,
     `scope["request_body"]`, the headers as `scope["by_name"]`, and `scope["logged"]`, the fields of each line
@@ -111,32 +65,22 @@ class Access:
         *,
         settings: Settings,
         routes: RouteTable,
-        keys: Credentials | None,
-        draining: Callable[[], bool],
-        metrics_port: Callable[[], int | None] = lambda: None,
-        gate: BodyGate,
-        refused: Refused = lambda error, method, path: None,
-        count_request: Callable[[str], None] = lambda tenant: None,
-        audit: Callable[[], Audit | None] = lambda: None,
-        wrong_keys: WrongKeys | None = None,
+        state: ServiceState,
+        refused: Refused,
     ) -> None:
         self._app = app
-        self._audit = audit
-        self._wrong_keys = wrong_keys or WrongKeys()
+        self._wrong_keys = WrongKeys()
         self._key_for_pages = settings.key_for_pages
         self._proxies = settings.trusted_proxies
         self._hosts = settings.hosts
         self._met: set[bytes | None] = set()  # hosts found to be good
+        self._state = state
+        self._keys = keys = state.keys
         self._is_any_origin = keys is not None and settings.hosts is None
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
-        self._keys = keys
         self._own_tenant = settings.tenant
         self._has_issuer = keys is not None and keys.issuer is not None
-        self._count_request = count_request
-        self._draining = draining
-        self._metrics_port = metrics_port
-        self._gate = gate
         self._refused = refused
         self._access_level = logging.INFO if settings.access_log else logging.DEBUG
         self._request_prefix = f"req-{secrets.token_hex(6)}-".encode()
@@ -149,10 +93,10 @@ class Access:
         scope["by_name"] = headers = dict(scope["headers"])
         scope["traits"] = traits = self._routes.traits(scope["method"], scope["path"])
         cap = self._cap(headers, traits)
-        body = RequestBody(receive, send, scope.pop("cycle", None), self._gate, cap)
+        body = RequestBody(receive, send, scope.pop("cycle", None), self._state.gate, cap)
         started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(headers, body))
-        audit = self._audit()
+        audit = self._state.runtime.audit
         touched = None if audit is None else begin_touched()
         try:
             if self._has_issuer and self._keys is not None and b"authorization" in headers:
@@ -237,7 +181,7 @@ class Access:
                 raise BadRequest("A header that may be given once was given twice.")
         scope["request_body"], scope["every_tenant"] = body, False
         self._check_source(headers, scope, traits)
-        port = self._metrics_port()
+        port = self._state.metrics_port
         if port is not None and (server := scope.get("server")) and server[1] == port:
             if scope["path"] not in METRICS_PATHS:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
@@ -248,7 +192,7 @@ class Access:
             if b"content-type" not in headers:
                 check_page_body(headers)
             _check_body(headers, body)
-        if traits.writes and self._draining():
+        if traits.writes and self._state.draining:
             raise Draining(SHUTTING_DOWN)
         tenant: str = scope["tenant"]
         return tenant
@@ -306,7 +250,7 @@ class Access:
         """The tenant. Raises TooManyRequests; a route that must not fail gets it in `scope["over_rate"]`."""
         scope["tenant"] = tenant
         try:
-            self._count_request(tenant)
+            self._state.rates.take(tenant)
         except TooManyRequests as error:
             if not traits.fails_open:
                 raise

@@ -10,10 +10,11 @@ from http import HTTPStatus
 from itertools import chain
 from typing import Any, ClassVar
 
+import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.api.problems import MEDIA_TYPE, Refused, encoded, headers_of, problem_of, stored_of
+from app.api.problems import MEDIA_TYPE, Refused, headers_of, problem_of, stored_of
 from app.edge.request_body import RequestBody
 from app.operations.logs import within_request
 from domain import errors
@@ -33,7 +34,7 @@ def _refusal(
     error: errors.SpillgateError, headers: Iterable[tuple[bytes, bytes]], stored: bool | None
 ) -> bytes:
     """All of an answer with which the protocol ends a connection, before or instead of the app."""
-    body = encoded(problem_of(error, stored=stored))
+    body = msgspec.json.encode(problem_of(error, stored=stored))
     lines = [
         *headers,
         *[(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()],

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import httpx
@@ -57,9 +57,8 @@ class _Fault(Exception):
 class IssuerKeys:
     """The keys by id (`kid`) and algorithm. `follow` must run."""
 
-    def __init__(self, issuer: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, issuer: str) -> None:
         self._issuer = issuer
-        self._monotonic = monotonic
         self._keys: dict[tuple[str, str], PyJWK] = {}
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
@@ -89,7 +88,7 @@ class IssuerKeys:
 
     async def wait_for(self, kid: str | None, algorithm: str) -> None:
         """Has an unknown key fetched, and waits WAIT_SECONDS at most."""
-        now = self._monotonic()
+        now = time.monotonic()
         is_known = self._fetched_at is not None and self.find(kid, algorithm) is not None
         is_recent = self._tried_at is not None and now - self._tried_at < LEAST_SECONDS
         if is_known or is_recent:
@@ -110,7 +109,7 @@ class IssuerKeys:
             while True:
                 self._wanted.clear()
                 await self._fetch(client)
-                self._tried_at = self._monotonic()
+                self._tried_at = time.monotonic()
                 self._tried.set()
                 pause = REFRESH_SECONDS if self.fault is None else RETRY_SECONDS
                 try:
@@ -120,7 +119,7 @@ class IssuerKeys:
                     continue
 
     def _in_force(self) -> dict[tuple[str, str], PyJWK]:
-        if self._fetched_at is None or self._monotonic() - self._fetched_at > LAST_SECONDS:
+        if self._fetched_at is None or time.monotonic() - self._fetched_at > LAST_SECONDS:
             raise IssuerUnavailable
         return self._keys
 
@@ -139,7 +138,7 @@ class IssuerKeys:
         if key_set != self._set:
             self._generation += 1
             self._set, self._keys = key_set, _by_name(key_set)
-        self.fault, self._fetched_at = None, self._monotonic()
+        self.fault, self._fetched_at = None, time.monotonic()
 
     async def _fetched(self, client: httpx.AsyncClient) -> list[dict[str, Any]]:
         """The keys as the issuer publishes them. Raises _Fault, httpx.HTTPError."""

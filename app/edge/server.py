@@ -30,7 +30,6 @@ from app.edge.unix_socket import unix_socket
 from app.operations.idle import IdleWatch
 from app.operations.logs import configure_logging, flush_log
 from app.operations.policy_reload import reload_policies
-from app.operations.supervisor import Supervisor
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
 from domain.errors import ConfigError
@@ -73,7 +72,6 @@ class Server(uvicorn.Server):
         app: FastAPI,
         settings: Settings,
         address: str,
-        supervisor: Supervisor,
         idle: IdleWatch | None = None,
     ) -> None:
         """With `idle`, it stops when that is over."""
@@ -81,7 +79,6 @@ class Server(uvicorn.Server):
         self._app = app
         self._settings = settings
         self._address = address
-        self._supervisor = supervisor
         self._idle = idle
         self._owns_process = False
         """True if it serves in the main thread. In another thread it takes no signals of the process, and its
@@ -92,7 +89,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._owns_process = threading.current_thread() is threading.main_thread()
-        self._sweeper = asyncio.create_task(self._supervisor.run("connections", self._sweep))
+        self._sweeper = asyncio.create_task(self._app.state.supervisor.run("connections", self._sweep))
         # A terminal that is closed sends SIGHUP too: that still ends a service that was started there.
         if self._owns_process and not os.isatty(0):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
@@ -166,7 +163,8 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _reload(self) -> None:
-        reloading = self._supervisor.run("policy reload", partial(reload_policies, self._app.state))
+        state = self._app.state
+        reloading = state.supervisor.run("policy reload", partial(reload_policies, state))
         self._reloading = asyncio.create_task(reloading)
 
     async def _sweep(self) -> None:
@@ -179,8 +177,7 @@ class Server(uvicorn.Server):
 def serve(
     app: FastAPI,
     settings: Settings,
-    refused: Refused = lambda error, method, path: None,
-    supervisor: Supervisor | None = None,
+    refused: Refused,
     idle: IdleWatch | None = None,
     also_on: str | None = None,
 ) -> int:
@@ -190,21 +187,19 @@ def serve(
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    with (
-        listener(settings) as (sock, address),
-        metrics_listener(settings) as metrics,
-        further_listener(also_on) as further,
-    ):
+    with listener(settings) as (sock, address), contextlib.ExitStack() as opened:
+        metrics = _metrics_sockets(settings)
+        further = [*metrics, *_further_sockets(also_on)]
+        for one in further:
+            opened.enter_context(contextlib.closing(one))
         app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
-        server = Server(
-            _config(app, files, refused), app, settings, address, supervisor or Supervisor(), idle
-        )
+        server = Server(_config(app, files, refused), app, settings, address, idle)
         # The caller tells a ConfigError; uvicorn would tell it once more.
-        uvicorn_log.addFilter(tells := lambda record: getattr(app.state, "config_error", None) is None)
+        uvicorn_log.addFilter(tells := lambda record: app.state.config_error is None)
         try:
-            server.run(sockets=[sock, *metrics, *further])
+            server.run(sockets=[sock, *further])
         except SystemExit as stop:
-            if getattr(app.state, "config_error", None) is not None:
+            if app.state.config_error is not None:
                 raise app.state.config_error from None
             return stop.code if isinstance(stop.code, int) else 1
         finally:
@@ -291,27 +286,21 @@ def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
                     path.unlink()
 
 
-@contextlib.contextmanager
-def metrics_listener(settings: Settings) -> Iterator[list[socket.socket]]:
+def _metrics_sockets(settings: Settings) -> list[socket.socket]:
     """The socket for metrics alone, if there is to be one."""
     if settings.metrics_listener is None:
-        yield []
-        return
+        return []
     host, port = settings.metrics_listener
-    with contextlib.closing(_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)) as sock:
-        yield [sock]
+    return [_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)]
 
 
-@contextlib.contextmanager
-def further_listener(address: str | None) -> Iterator[list[socket.socket]]:
+def _further_sockets(address: str | None) -> list[socket.socket]:
     """None where another program listens."""
     host, _, port = (address or "").rpartition(":")
     try:
-        sockets = [_tcp_socket(host, int(port))] if host else []
+        return [_tcp_socket(host, int(port))] if host else []
     except ConfigError:
-        sockets = []
-    with contextlib.ExitStack() as opened:
-        yield [opened.enter_context(contextlib.closing(sock)) for sock in sockets]
+        return []
 
 
 def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:

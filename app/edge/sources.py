@@ -40,7 +40,7 @@ def check_page(
     if origin is not None and _is_listed(origin.decode("latin-1"), allowed or ()):
         return
     if origin is not None and not is_any_origin:
-        host = headers.get(b"host", b"").decode("latin-1")
+        host = _parsed(headers.get(b"host", b"").decode("latin-1"))
         if not _is_same(origin.decode("latin-1"), host):
             raise Forbidden(
                 "This Origin may not call. It must equal the Host with its port, or be listed in "
@@ -60,21 +60,16 @@ def check_page_body(headers: Mapping[bytes, bytes]) -> None:
         raise UnsupportedMedia("Name the type of the body: Content-Type: application/json, or text/plain.")
 
 
-def _is_same(origin: str, host: str) -> bool:
+def _is_same(origin: str, host: _Authority) -> bool:
     scheme, _, authority = origin.partition("://")
     default = _DEFAULT_PORTS.get(scheme, "")
-    own, other = _parsed(host), _parsed(authority)
-    return bool(other.name) and (own.name, own.port or default) == (other.name, other.port or default)
+    other = _parsed(authority)
+    return bool(other.name) and (host.name, host.port or default) == (other.name, other.port or default)
 
 
 def _is_listed(origin: str, allowed: tuple[str, ...]) -> bool:
     """True if an entry with a port has the host and the port of the origin."""
-    entries = (_parsed(entry) for entry in allowed)
-    return any(entry.port and _is_same(origin, f"{_bracketed(entry.name)}:{entry.port}") for entry in entries)
-
-
-def _bracketed(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
+    return any(entry.port and _is_same(origin, entry) for entry in map(_parsed, allowed))
 
 
 @lru_cache(maxsize=64)

@@ -123,7 +123,7 @@ class _Extraction:
         # All strategies together take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from extraction import ladder
 
-        shown = subject.shown
+        shown, tokenizer = subject.shown, subject.model.tokenizer
         source = Source(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
             # No answer of a model would fit.
@@ -136,10 +136,10 @@ class _Extraction:
                 raise Incomplete(_INCOMPLETE)
             # Only a cap below the frame's own size cuts here.
             text = cut_head(_framed(subject.stored, answer.strategy, answer.body).encode(), cap).decode()
-            tokens = await self._count(subject, text)
+            tokens = await self._rt.count(text, tokenizer)
             if (extracted := await self._reserved(subject, answer, text, tokens)) is not None:
                 return extracted
-            frame = await self._count(subject, _framed(subject.stored, Mode.FULL_CHUNKED, ""))
+            frame = await self._rt.count(_framed(subject.stored, Mode.FULL_CHUNKED, ""), tokenizer)
             room = await subject.room(self._rt, len(answer.body.encode()), tokens, frame)
             if room <= 0:
                 break
@@ -152,11 +152,11 @@ class _Extraction:
 
         rt, mode = self._rt, self._question.mode
         fallback = Mode(rt.settings.extract_fallback)
-        if rt.models is None and rt.model_pool.embedding_model is None:
+        if not rt.model_pool and rt.model_pool.embedding_model is None:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
         async with rt.spend_caps.open(subject.reader, subject.policy) as cap:
-            if self._requires.needs_model and rt.models is not None and mode not in _WITHOUT_MODEL:
+            if self._requires.needs_model and rt.model_pool and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
 
             async def account(call: LlmCall) -> None:
@@ -169,18 +169,18 @@ class _Extraction:
             rules = CallRules(
                 self._requires.ends, account, rt.clock, cap.try_start_call, cap.calls_left, log_fields
             )
-            asking = None if rt.models is None else rt.models.asker(names, rules)
+            asking = rt.model_pool.asker(names, rules) if rt.model_pool else None
             task = replace(task, asking=asking, embedder=rt.model_pool.embedder(rules))
             answer = await ladder.answer(task, mode, fallback)
             return replace(answer, warnings=(*answer.warnings, *warnings)), task
 
     def _model_names(self, subject: Subject) -> tuple[list[str], tuple[str, ...]]:
         """The models that the policy names; `session` stands for the session's own. Also warnings."""
-        session_model = subject.session.model
+        session_model, models = subject.session.model, self._rt.model_pool
         policy_models = subject.policy.extract_models
         names = [session_model if name == SESSION_MODEL else name for name in policy_models]
-        known = [name for name in names if name is not None and name in (self._rt.models or ())]
-        if SESSION_MODEL in policy_models and session_model not in known and self._rt.models is not None:
+        known = [name for name in names if name is not None and name in models]
+        if SESSION_MODEL in policy_models and session_model not in known and models:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 
@@ -307,9 +307,6 @@ class _Extraction:
                 key=described("key"),
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
-
-    async def _count(self, subject: Subject, text: str) -> int:
-        return await self._rt.count(text, subject.model.tokenizer)
 
     def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
         entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started)

@@ -1,10 +1,8 @@
 """The window, price, tokenizer and backend of each model."""
 
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import anyio
@@ -47,7 +45,7 @@ def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> Mod
         number("output_price", known.price.output),
         number("cached_price", known.price.cached or number("input_price", known.price.input)),
     )
-    window = known_window(name) or settings.context_window
+    window = context_window(name) or settings.context_window
     return ModelTerms(
         name,
         int(number("context_window", window)),
@@ -80,9 +78,8 @@ class KnownModels:
         """`name` is None for a session that names no model. Logs one warning for each unknown model."""
         model = self._of_session.get(name)
         if model is None:
-            if name is not None and not is_loaded():
-                await anyio.to_thread.run_sync(load)
-            model = self._look_up(name)
+            # Looking up a name takes 1 ms, the first one 0.25 s.
+            model = await anyio.to_thread.run_sync(self._look_up, name)
             if len(self._of_session) < _REMEMBERED:
                 self._of_session[name] = model
         return model
@@ -116,21 +113,50 @@ class KnownModels:
         from_policy = self._policies.model_keys(name).get("encoding")
         return load_encoding(str(from_policy or (encoding_for_model(name, default) if name else default)))
 
+    def configs(self) -> list[ModelConfig]:
+        """The models of the settings, then those that the policy file gives a backend, then the embedding
+        model. Raises ConfigError for a model without a backend, and for a key file that cannot be read."""
+        settings = self._settings
+        names = dict.fromkeys((*settings.llm_models, *self._own_backends))
+        configs = [self._config(name, "LLM_MODELS") for name in names]
+        if settings.embed_model is not None:
+            configs.append(self._embedding_config(settings.embed_model))
+        return configs
 
-@lru_cache(maxsize=1024)
-def known_window(name: str) -> int:
-    """The context window of a model in tokens; 0 if unknown. The first call takes 0.25 s: see `load`. Others
-    take 1 ms, eight times as long as all of a result of 2 KB (bench/README.md)."""
-    return context_window(name)
+    @property
+    def default_models(self) -> Sequence[str]:
+        """The models that are asked if no policy names any."""
+        return self._settings.llm_models or self._own_backends
 
+    @property
+    def _own_backends(self) -> Sequence[str]:
+        return [name for name in self._policies.own_backends if name != self._settings.embed_model]
 
-def is_loaded() -> bool:
-    return "genai_prices.data" in sys.modules
+    def _embedding_config(self, name: str) -> ModelConfig:
+        config = self._config(name, "EMBED_MODEL")
+        if config.base_url.lower().startswith("scripted:"):
+            raise ConfigError(
+                f"{PREFIX}EMBED_MODEL needs a backend with /embeddings; {config.source} names the demo "
+                "model. Name an OpenAI-compatible backend, or take the setting out."
+            )
+        # The window of an embedding model holds one text; a call sends many.
+        return replace(config, terms=replace(config.terms, context_window=_ANY_WINDOW), embeds=True)
 
-
-def load() -> None:
-    """Loads the table. Takes 0.25 s: call it in a thread."""
-    known_window("gpt-4")
+    def _config(self, name: str, setting: str) -> ModelConfig:
+        settings, keys = self._settings, self._policies.model_keys(name)
+        terms = model_terms(name, keys, settings)
+        own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
+        sources = {one.key: f"{one.set_by}, {one.key}" for one in self._policies.reasons_of("models", name)}
+        key = _key(key_file, sources["api_key_file"]) if key_file else None
+        if own_url:
+            # Never the key of the settings: it belongs to another backend.
+            return ModelConfig(terms, own_url, key, sources["base_url"])
+        if settings.llm_base_url is None:
+            raise ConfigError(
+                f"{PREFIX}{setting} names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
+                f'base_url under [models."{name}"] in the policy file.'
+            )
+        return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)
 
 
 def _known(name: str) -> ModelTerms:
@@ -156,53 +182,6 @@ def _known(name: str) -> ModelTerms:
         dollars(Usage(input_tokens=_UNIT, cache_read_tokens=_UNIT)),
     )
     return ModelTerms(name, 0, 0, price, price_of.provider.id)
-
-
-def model_configs(settings: Settings, policies: PolicyBook) -> list[ModelConfig]:
-    """The models of the settings, then those that the policy file gives a backend, then the embedding model.
-    Raises ConfigError for a model without a backend, and for a key file that cannot be read."""
-    names = dict.fromkeys((*settings.llm_models, *_own_backends(settings, policies)))
-    configs = [_config(name, settings, policies, "LLM_MODELS") for name in names]
-    if settings.embed_model is not None:
-        configs.append(_embedding_config(settings.embed_model, settings, policies))
-    return configs
-
-
-def default_models(settings: Settings, policies: PolicyBook) -> Sequence[str]:
-    """The models that are asked if no policy names any."""
-    return settings.llm_models or _own_backends(settings, policies)
-
-
-def _own_backends(settings: Settings, policies: PolicyBook) -> Sequence[str]:
-    return [name for name in policies.own_backends if name != settings.embed_model]
-
-
-def _embedding_config(name: str, settings: Settings, policies: PolicyBook) -> ModelConfig:
-    config = _config(name, settings, policies, "EMBED_MODEL")
-    if config.base_url.lower().startswith("scripted:"):
-        raise ConfigError(
-            f"{PREFIX}EMBED_MODEL needs a backend with /embeddings; {config.source} names the demo model. "
-            "Name an OpenAI-compatible backend, or take the setting out."
-        )
-    # The window of an embedding model holds one text; a call sends many.
-    return replace(config, terms=replace(config.terms, context_window=_ANY_WINDOW), embeds=True)
-
-
-def _config(name: str, settings: Settings, policies: PolicyBook, setting: str) -> ModelConfig:
-    keys = policies.model_keys(name)
-    terms = model_terms(name, keys, settings)
-    own_url, key_file = str(keys.get("base_url", "")), str(keys.get("api_key_file", ""))
-    sources = {one.key: f"{one.set_by}, {one.key}" for one in policies.reasons_of("models", name)}
-    key = _key(key_file, sources["api_key_file"]) if key_file else None
-    if own_url:
-        # Never the key of the settings: it belongs to another backend.
-        return ModelConfig(terms, own_url, key, sources["base_url"])
-    if settings.llm_base_url is None:
-        raise ConfigError(
-            f"{PREFIX}{setting} names {name}, which has no backend. Set {PREFIX}LLM_BASE_URL, or "
-            f'base_url under [models."{name}"] in the policy file.'
-        )
-    return ModelConfig(terms, settings.llm_base_url, key or settings.llm_key)
 
 
 def _key(path: str, source: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -54,8 +54,10 @@ _GROQ = re.compile(r"-(?:versatile|instant)$")
 _FINE_TUNED = re.compile(r"^ft:([^:]+):")
 
 
+@lru_cache(maxsize=1024)
 def context_window(name: str) -> int:
-    """Tokens; 0 if the table has no model of this name. The first call loads the table: that takes 0.25 s."""
+    """Tokens; 0 if the table has no model of this name. The first call loads the table, which takes 0.25 s.
+    Others take 1 ms, eight times as long as all of a result of 2 KB (bench/README.md)."""
     name = name.strip().lower()
     if _LONG.search(name):
         return 1_000_000

@@ -266,9 +266,7 @@ class Body(Struct, eq=False):
             yield chunk
 
     async def publish(self, stored: StoredResult) -> None:
-        """Stores the content; a second call does nothing."""
-        if self._kept is not None:
-            return
+        """Stores the content. To be called once."""
         await self._spill()
         assert self._draft is not None
         self.durability = await self._draft.publish(stored)

@@ -5,7 +5,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from app.operations.line_writer import Descriptor, LineOutput, LineWriter
+from app.operations.line_writer import Descriptor, LineWriter
 from app.operations.once_a_minute import OnceAMinute
 from domain.accounting import AccountingEntry
 from domain.decisions import OutcomeKind, Trigger
@@ -121,7 +121,8 @@ class LogHandler(QueueHandler):
     queue: LineWriter[str]  # type: ignore[assignment]
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(LineWriter[str]("log", _output(stream), _encoded, MOST_WAITING))  # type: ignore[arg-type]
+        output = Descriptor(stream.fileno())
+        super().__init__(LineWriter[str]("log", output, _encoded, MOST_WAITING))  # type: ignore[arg-type]
 
     @property
     def dropped(self) -> int:
@@ -146,23 +147,6 @@ class LogHandler(QueueHandler):
 
 def _encoded(line: str) -> bytes:
     return line.encode(errors="backslashreplace")
-
-
-class _InMemory:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, lines: bytes) -> None:
-        self._stream.write(lines.decode())
-
-    def close(self) -> None:
-        """Leaves the stream open: others read it."""
-
-
-def _output(stream: TextIO) -> LineOutput:
-    with suppress(OSError):
-        return Descriptor(stream.fileno())
-    return _InMemory(stream)
 
 
 def dropped_lines() -> int:

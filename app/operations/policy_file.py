@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from app.extracting.known_models import known_window
+from app.extracting.model_windows import context_window
 from app.files import read_text
 from app.settings import PREFIX, Settings
 from domain.budget import Window, window_of
@@ -27,7 +27,7 @@ def load_policies(settings: Settings) -> PolicyBook:
         overrides=settings.allow_request_overrides,
         models=settings.llm_models,
         profiles=_profiles(settings),
-        known_window=known_window,
+        known_window=context_window,
         quota=settings.quota,
     )
 

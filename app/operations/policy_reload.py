@@ -7,7 +7,7 @@ from dataclasses import replace
 from starlette.datastructures import State
 
 from app.doors.seen_messages import SeenMessages
-from app.extracting.known_models import KnownModels, default_models, model_configs
+from app.extracting.known_models import KnownModels
 from app.files import stamp_of
 from app.operations.policy_file import load_policies
 from app.runtime import Runtime
@@ -55,11 +55,9 @@ async def reload_policies(state: State) -> None:
 
 def _revised(rt: Runtime) -> Runtime:
     """The same ports under the policies as their files are now. Raises ConfigError."""
-    settings, policies = rt.settings, load_policies(rt.settings)
-    known = KnownModels(settings, policies)
-    models = rt.model_pool.revised(
-        model_configs(settings, policies), default_models(settings, policies), known.tokenizer
-    )
+    policies = load_policies(rt.settings)
+    known = KnownModels(rt.settings, policies)
+    models = rt.model_pool.revised(known.configs(), known.default_models, known.tokenizer)
     if policies.may_redact_secrets:
         redaction.load()
     # What was seen may have been shown without masks that the policies now want.

@@ -1,6 +1,5 @@
 """Whether results are refused at this moment, for an alert that ends with the outage."""
 
-from collections.abc import Callable
 from time import monotonic
 
 CODES = ("store_unavailable", "store_full", "internal_error")
@@ -14,8 +13,7 @@ SILENT_SECONDS = 20.0
 
 
 class Refusals:
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._last: dict[str, float] = {}
 
     @property
@@ -25,7 +23,7 @@ class Refusals:
 
     def note(self, code: str) -> None:
         if code in CODES:
-            self._last[code] = self._now()
+            self._last[code] = monotonic()
 
     def end(self, *, is_stored: bool) -> None:
         """A result was answered. Only one that is stored shows that the store is not full any more."""
@@ -37,7 +35,7 @@ class Refusals:
         self._end(SILENT_SECONDS, is_stored=has_room)
 
     def _end(self, seconds: float, *, is_stored: bool) -> None:
-        before = self._now() - seconds
+        before = monotonic() - seconds
         over = [code for code, at in self._last.items() if at <= before]
         for code in over:
             if is_stored or code != "store_full":

@@ -2,7 +2,6 @@
 
 import stat
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from storage.sealed.keys import KEY_SETTING, KeyLines, StorageKey, parse_keys
 class StorageKeys(ReloadedKeys[KeyLines]):
     """A KeyRing over a file. A line with a fault is left out."""
 
-    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: Path) -> None:
         """Raises ConfigError if the file cannot be read, or holds no key."""
-        super().__init__(path, KEY_SETTING, load_storage_keys, monotonic)
+        super().__init__(path, KEY_SETTING, load_storage_keys, time.monotonic)
 
     @property
     def in_force(self) -> dict[str, StorageKey]:

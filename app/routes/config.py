@@ -12,7 +12,7 @@ from pydantic import Field
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.result_request import policy_text
 from app.api.routing import InRuntime, Router, Tenant, Traits
-from app.cli.check_config import mask_url, report_on
+from app.cli.check_config import ANY, mask_url, report_on
 from app.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.accounting import EntryFilter, EntryType
@@ -25,7 +25,6 @@ router = Router(tags=["policy"])
 
 MOST_ENTRIES = 1000
 MOST_CHANGED = 100
-ANY_TOOL = "*"
 
 ToolName = Annotated[str, Query(min_length=1, max_length=256, description="`*`: a tool that no glob names.")]
 
@@ -77,7 +76,7 @@ class ConfigOut(BodyOut):
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
-    tool_name: ToolName = ANY_TOOL,
+    tool_name: ToolName = ANY,
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
     report = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -112,9 +113,7 @@ class ExtractOut(BodyOut):
     ),
 )
 async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: ExtractIn) -> Response:
-    def refused(error: SpillgateError) -> None:
-        request.app.refused(error, "POST", "/extract")
-
+    refused = partial(request.app.refused, method="POST", path="/extract")
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000

@@ -1,5 +1,6 @@
 """POST /mcp: the model's tools and stored results for every MCP client, in both eras of the protocol."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,6 @@ from app.doors.mcp.messages import (
 from app.doors.mcp.methods import Methods
 from app.edge.request_body import cancel_on_end
 from app.operations.tracing import carrier_of
-from domain.errors import SpillgateError
 
 router = Router(tags=["tools"])
 
@@ -79,10 +79,7 @@ _RESPONSE = {
 @Traits(writes=True)
 async def post_mcp(request: Request, rt: InRuntime, tenant: Tenant) -> Response:
     check_json(request)
-
-    def refused(error: SpillgateError) -> None:
-        request.app.refused(error, request.method, request.scope["path"])
-
+    refused = partial(request.app.refused, method=request.method, path=request.scope["path"])
     carrier = carrier_of(request.headers.raw)
     work = _answered(request, await request.body(), Methods(rt, tenant, refused, carrier))
     return await cancel_on_end(request, work)
@@ -99,11 +96,8 @@ async def _answered(request: Request, data: bytes, methods: Methods) -> Response
         check_version(call, headers)
         return _response(200, {"jsonrpc": "2.0", "id": call.id, "result": await methods.answer(call)})
     except RpcError as error:
-        return _response(error.status(is_stateless=is_stateless(message)), _failure(message, error))
-
-
-def _failure(message: Any, error: RpcError) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": id_of(message), "error": error.body()}
+        failure = {"jsonrpc": "2.0", "id": id_of(message), "error": error.body()}
+        return _response(error.status(is_stateless=is_stateless(message)), failure)
 
 
 def _response(status: int, body: Any) -> Response:

@@ -17,7 +17,7 @@ from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Trai
 from app.edge.api_keys import KeyRole
 from app.reading import asked_words, command_of
 from app.runtime import Runtime
-from app.session_reads import MOST_READS, check_reads, reads_of, set_reads
+from app.session_reads import MOST_READS, check_reads, keep_reads, reads_of
 from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange
 from domain.decisions import OutcomeKind
@@ -139,10 +139,10 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
         await rt.store.delete_session(key, before.first_live_epoch)
     values = body.model_dump(exclude={"policy", "reads"})
     change = SessionChange(frozenset(body.model_fields_set - {"reads"}), **values, policy=policy)
-    await check_reads(rt, key, body.reads or [])
+    reads = await check_reads(rt, key, body.reads or [])
     session = await rt.ledger.put_session(key, change)
     if "reads" in body.model_fields_set:
-        await set_reads(rt, session, body.reads or [])
+        await keep_reads(rt, session, reads)
     shown = await _shown(rt, session)
     if shown.budget.enforced and shown.budget.limit_tokens == 0:
         shown.warnings.append(_NOTHING_FITS)

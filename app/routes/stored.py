@@ -54,10 +54,7 @@ from extraction.queries import Query as DataQuery
 router = Router(tags=["results"])
 
 ANSWER_BYTES = 1 << 18
-"""The most text that one answer of lines or matches holds."""
-
-UNCAPPED_BYTES = 1 << 18
-"""The longest answer if the policy sets no size cap."""
+"""The most text that one answer holds."""
 
 _MOST_PAGES = 20
 """The most pages of entries that one page of a list reads, of which nothing may be stored."""
@@ -362,7 +359,7 @@ async def _cap(rt: Runtime, stored: StoredResult) -> int:
     """Bytes: an answer has the size cap of a result of this tool."""
     session = await rt.ledger.session(stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy if session else None)
-    return min(policy.max_bytes or UNCAPPED_BYTES, UNCAPPED_BYTES)
+    return min(policy.max_bytes or ANSWER_BYTES, ANSWER_BYTES)
 
 
 class Given(BodyOut):

@@ -37,7 +37,6 @@ from app.tools.definitions import (
 from app.tools.search import search
 from content import model_text
 from content.grep import Grep
-from content.greppable import needs_view
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -88,11 +87,6 @@ class Reading:
         self._call = call
         self._shown = _shown_before(rt, subject.reader, self.stored.handle)
         self.shown_before = self._shown.before(call)
-
-    @property
-    def greppable(self) -> bool:
-        measure = self.shown.result.measure
-        return needs_view(measure.bytes, measure.lines)
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
@@ -157,7 +151,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         call = _Call(rt, key, tool, asked, _words(arguments))
         handles = split_handles(asked.handle)
         if len(handles) > 1:
-            return await _several(call, handles)
+            return await _several(call, handles, policy.max_bytes or UNCAPPED_BYTES)
         return await _one(call)
     except (NotFound, Gone, InvalidField) as error:
         note_refused(error)
@@ -211,9 +205,9 @@ async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_b
     return head + await make(max(max_bytes - len(head.encode()), 1))
 
 
-async def _several(call: _Call, handles: list[str]) -> ToolText:
-    """One answer about several results, as large as one about one result. Each part names its result, is
-    charged, and is accounted as a question about it."""
+async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText:
+    """One answer about several results, as large as one about one result: `most_bytes`. Each part names its
+    result, is charged, and is accounted as a question about it."""
     asked = call.asked
     if len(handles) > MOST_HANDLES:
         raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
@@ -227,7 +221,7 @@ async def _several(call: _Call, handles: list[str]) -> ToolText:
         except BadPattern as error:
             # Told once, not for each result.
             raise InvalidField(error.detail) from None
-    share = await _most_bytes(call.rt, call.key) // len(handles) - len(_BETWEEN)
+    share = most_bytes // len(handles) - len(_BETWEEN)
 
     async def part(handle: str) -> ToolText:
         try:
@@ -246,11 +240,6 @@ async def _several(call: _Call, handles: list[str]) -> ToolText:
     entry_ids = (one.entry_id for one in parts if one.entry_id is not None)
     is_error = all(one.is_error for one in parts)
     return ToolText(_BETWEEN.join(one.text for one in parts), is_error, next(entry_ids, None))
-
-
-async def _most_bytes(rt: Runtime, key: SessionKey) -> int:
-    session = await rt.ledger.session(key)
-    return rt.policies.policy("", session.policy if session else None).max_bytes or UNCAPPED_BYTES
 
 
 async def _query_several(call: _Call, asked: QueryArguments, handles: list[str]) -> ToolText:
@@ -324,7 +313,7 @@ async def _lines(
 ) -> str:
     most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.greppable)
+    page = await scan(reading.rt, reading.shown, scanner, greppable=reading.shown.needs_view)
 
     def as_many(first: int) -> str:
         last = first + max(len(page.lines), 40) - 1

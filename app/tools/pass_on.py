@@ -20,7 +20,6 @@ from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
 from app.tools.arguments import line_range
 from content.grep import MatchingLines
-from content.greppable import needs_view
 from content.lines import LastLines, LinePage, LinePager
 from domain.accounting import EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
@@ -173,7 +172,7 @@ def _part(fragment: str) -> _Part | None:
 async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     asked = line_range("", part.value, most=_MOST_ROWS)
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page: LinePage = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
+    page: LinePage = await scan(rt, shown, scanner, greppable=shown.needs_view)
     if not page.lines:
         raise InvalidField(f"The result has {page.total_lines:,} lines.")
     first, last = page.lines[0].number, page.lines[-1].number
@@ -189,16 +188,12 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
 
 async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     scanner = MatchingLines(part.value, most)
-    lines = await scan(rt, shown, scanner, greppable=_has_view(shown.result))
+    lines = await scan(rt, shown, scanner, greppable=shown.needs_view)
     if scanner.is_too_large:
         raise _too_large(None, most)
     if not lines:
         raise InvalidField("No line matches.")
     return lines
-
-
-def _has_view(stored: StoredResult) -> bool:
-    return needs_view(stored.measure.bytes, stored.measure.lines)
 
 
 async def _rows(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:

@@ -127,7 +127,7 @@ async def _searched(reading: "Reading") -> _Searched:
     def viewed() -> _Searched:
         is_page = text.format.kind is Kind.HTML and text.data == text.stored
         view = text.stored
-        if reading.greppable:
+        if reading.shown.needs_view:
             greppable = Greppable()
             view = greppable.feed(view) + greppable.finish()
         return _Searched(text, page_text(view) if is_page else view, is_page)
@@ -140,7 +140,7 @@ async def _first_page(
 ) -> tuple[_Searched, GrepArguments, GrepPage, list[str]]:
     """The matches of the pattern as it is, else as indented JSON spells it, else in any case, else in the
     markup of a page; with what was searched for, where, and what has to be said of it."""
-    spaced = _NAME_END.sub(r'":\\s*', arguments.pattern) if reading.greppable else arguments.pattern
+    spaced = _NAME_END.sub(r'":\\s*', arguments.pattern) if reading.shown.needs_view else arguments.pattern
     tries = [
         (searched, arguments, []),
         (searched, msgspec.structs.replace(arguments, pattern=spaced), [_INDENTED]),
@@ -170,7 +170,7 @@ async def _in_stored(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, max_bytes: int
 ) -> str:
     """The matches in the text as it is stored, where a view of it has none; "" without one."""
-    if not reading.greppable:
+    if not reading.shown.needs_view:
         return ""
     if searched.text is None:
         grep = Grep(arguments.pattern, ignore_case=arguments.ignore_case, limit=_MOST_MATCHES)
@@ -214,7 +214,7 @@ async def _page(
         max_bytes=_SCANNED_BYTES,
     )
     if searched.view is None:
-        return await scan(reading.rt, reading.shown, grep, greppable=reading.greppable)
+        return await scan(reading.rt, reading.shown, grep, greppable=reading.shown.needs_view)
     await run_sync(grep.feed, searched.view, limiter=reading.rt.scanning)
     return await run_sync(grep.finish, limiter=reading.rt.scanning)
 

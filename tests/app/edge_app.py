@@ -26,6 +26,6 @@ async def lifespan(app):
 
 app.router.lifespan_context = lifespan
 try:
-    sys.exit(serving.serve(app, settings))
+    sys.exit(serving.serve(app, settings, app.refused))
 except ConfigError as error:
     sys.exit(f"refused: {error}")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -23,11 +24,13 @@ from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, cancel_on_disconnect
+from app.edge.state import ServiceState
 from app.operations.logs import log_refused
 from app.operations.once_a_minute import OnceAMinute
 from app.operations.supervisor import Supervisor
 from app.settings import Settings
 from domain.errors import SpillgateError
+from domain.quotas import unbounded
 
 KEY = "sk-edge-0123456789"
 
@@ -41,6 +44,15 @@ def keys_file(path: Path, tenant: str = "acme", key: str = KEY) -> Path:
     return path
 
 
+def state_of(settings: Settings, keys: Credentials | None, gate: BodyGate) -> Any:
+    """Of a service without a runtime, quotas and an audit."""
+    state: Any = ServiceState(settings)
+    state.runtime = SimpleNamespace(audit=None, quota_of=unbounded)
+    state.supervisor = Supervisor()
+    state.keys, state.gate = keys, gate
+    return state
+
+
 class EdgeApp(FastAPI):
     """Behind `Access`, as the service itself is."""
 
@@ -48,22 +60,14 @@ class EdgeApp(FastAPI):
         self, settings: Settings, keys: ApiKeys | None, gate: BodyGate, raising: Exception | None
     ) -> None:
         super().__init__(docs_url=None, redirect_slashes=False)
-        self.state.draining = False
-        self.state.stopping = asyncio.Event()
+        self.state = state_of(settings, None if keys is None else Credentials(keys), gate)
         self.state.events = []
         self.state.codes = []
         self.state.raising = raising
-        self.state.gate = gate
         routes = RouteTable(self)
         install(self, routes, self.refused)
         self._access = Access(
-            super().__call__,
-            settings=settings,
-            routes=routes,
-            keys=None if keys is None else Credentials(keys),
-            draining=lambda: self.state.draining,
-            gate=gate,
-            refused=self.refused,
+            super().__call__, settings=settings, routes=routes, state=self.state, refused=self.refused
         )
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
@@ -202,7 +206,7 @@ def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
     with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, address, Supervisor())
+        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, address)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
         thread.start()
         try:

@@ -15,7 +15,7 @@ from app.edge.credentials import Credentials
 from app.edge.request_body import FREE_BYTES, BodyGate
 from app.main import create_app
 from domain.errors import BodyTooLarge, Overloaded
-from tests.app.edge_support import KEY, keys_file, settings_of
+from tests.app.edge_support import KEY, keys_file, settings_of, state_of
 
 pytestmark = pytest.mark.anyio
 
@@ -34,21 +34,22 @@ class Call:
     """One request through a access, before an app that reads all of it and answers how much that was."""
 
     def __init__(self, **given: Any) -> None:
-        self.keys: Credentials | None = given.pop("keys", None)
-        self.draining: bool = given.pop("draining", False)
+        keys: Credentials | None = given.pop("keys", None)
+        draining: bool = given.pop("draining", False)
         self.gate: BodyGate = given.pop("gate", BodyGate(100))
         self.refused: list[str] = []
         self.seen: list[str] = []
         self.tenant = ""
         self.most = 0
         self.answers: list[Message] = []
+        app, settings = given.pop("app", self.app), settings_of(**given)
+        state = state_of(settings, keys, self.gate)
+        state.draining = draining
         self.access = Access(
-            given.pop("app", self.app),
-            settings=settings_of(**given),
+            app,
+            settings=settings,
             routes=ROUTES,
-            keys=self.keys,
-            draining=lambda: self.draining,
-            gate=self.gate,
+            state=state,
             refused=lambda error, method, path: self.refused.append(error.code),
         )
 

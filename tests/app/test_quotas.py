@@ -14,7 +14,7 @@ import anyio.lowlevel
 import httpx
 import pytest
 
-from app.edge.access import RequestRates
+from app.edge.rates import RequestRates
 from app.extracting.spend_caps import DailySpend
 from app.operations.policy_reload import reload_policies
 from domain.accounting import EntryFilter, GroupBy, Summary

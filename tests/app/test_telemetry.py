@@ -1,7 +1,6 @@
 """Log lines and metrics: whole, cheap, and without content."""
 
 import asyncio
-import io
 import json
 import logging
 import re
@@ -9,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 import pytest
@@ -42,51 +41,48 @@ STORED = replace(PASSED, kind=OutcomeKind.STORE, text="read it", trigger=Trigger
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def stream(tmp_path: Path) -> Iterator[TextIO]:
     names = ["", "httpx", "httpcore", "asyncio"]
     before = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
     handlers = logging.getLogger().handlers[:]
-    stream = io.StringIO()
-    configure_logging("info", "json", stream)
-    yield stream
+    with (tmp_path / "log").open("a+") as stream:
+        configure_logging("info", "json", stream)
+        yield stream
     logging.getLogger().handlers[:] = handlers
     for logger, level in before:
         logger.setLevel(level)
 
 
-def text_of(stream: io.StringIO) -> str:
+def text_of(stream: TextIO) -> str:
     flush_log()
-    return stream.getvalue()
+    stream.seek(0)
+    return stream.read()
 
 
-def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+def lines_of(stream: TextIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text_of(stream).splitlines()]
 
 
-def test_a_line_is_json_with_its_fields(stream: io.StringIO) -> None:
+def test_a_line_is_json_with_its_fields(stream: TextIO) -> None:
     logging.getLogger("app.any").info("began %d", 7, extra={"fields": {"port": 1, "event": "hidden"}})
     (line,) = lines_of(stream)
     assert line.pop("ts").endswith("+00:00")
     assert line == {"level": "info", "logger": "app.any", "event": "began 7", "port": 1}
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
-    ("style", "stream", "is_text"),
+    ("style", "is_terminal", "is_text"),
     [
-        ("auto", Terminal(), True),
-        ("auto", io.StringIO(), False),
-        ("text", io.StringIO(), True),
-        ("json", Terminal(), False),
+        ("auto", True, True),
+        ("auto", False, False),
+        ("text", False, True),
+        ("json", True, False),
     ],
 )
 def test_lines_are_text_on_a_terminal_and_json_elsewhere(
-    stream: io.StringIO, style: LogFormat, is_text: bool
+    stream: TextIO, monkeypatch: pytest.MonkeyPatch, style: LogFormat, is_terminal: bool, is_text: bool
 ) -> None:
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
     configure_logging("info", style, stream)
     logging.getLogger("app.any").warning(
         "began\x1b[2J", extra={"fields": {"port": 1, "none": None, "tool": "a\nb"}}
@@ -118,7 +114,7 @@ def test_an_exception_as_text_shows_its_type_and_place_and_not_its_message() -> 
     assert shown.endswith("_not_its_message")
 
 
-def test_an_exception_shows_its_type_and_place_and_not_its_message(stream: io.StringIO) -> None:
+def test_an_exception_shows_its_type_and_place_and_not_its_message(stream: TextIO) -> None:
     try:
         try:
             raise KeyError(MARKER)
@@ -132,7 +128,7 @@ def test_an_exception_shows_its_type_and_place_and_not_its_message(stream: io.St
     assert line["error"]["frames"][-1].endswith("_not_its_message")
 
 
-def test_what_asyncio_says_of_an_exception_is_left_out(stream: io.StringIO) -> None:
+def test_what_asyncio_says_of_an_exception_is_left_out(stream: TextIO) -> None:
     logging.getLogger("asyncio").error(
         "Task exception was never retrieved\nfuture: <Task ValueError('%s')>", MARKER
     )
@@ -147,9 +143,7 @@ def test_what_asyncio_says_of_an_exception_is_left_out(stream: io.StringIO) -> N
         ("domain.errors.ConfigError: Set this to that.", "domain.errors.ConfigError: Set this to that."),
     ],
 )
-def test_a_failed_start_shows_a_message_only_if_it_is_ours(
-    stream: io.StringIO, last: str, event: str
-) -> None:
+def test_a_failed_start_shows_a_message_only_if_it_is_ours(stream: TextIO, last: str, event: str) -> None:
     trace = f"Traceback (most recent call last):\n  File 'x', line 1\n    x('{MARKER}')\n{last}\n"
     logging.getLogger("uvicorn.error").error(trace)
     assert lines_of(stream)[0]["event"] == event
@@ -163,7 +157,7 @@ def test_what_cannot_be_encoded_is_logged_all_the_same() -> None:
 
 
 def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
-    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+    stream: TextIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = logging.LogRecord("app", logging.WARNING, "x", 1, "%d", (MARKER,), None)
     (handler,) = (one for one in logging.getLogger().handlers if isinstance(one, LogHandler))
@@ -171,7 +165,7 @@ def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
     assert MARKER not in capsys.readouterr().err + text_of(stream)
 
 
-def test_a_stored_result_is_a_line_without_its_content(stream: io.StringIO) -> None:
+def test_a_stored_result_is_a_line_without_its_content(stream: TextIO) -> None:
     key = SessionKey("acme", "default")
     result = ToolResult(key, "mcp__files__read", tool_arguments=MARKER, provider="openai", tool_kind="mcp")
     log_stored(result, HANDLE, MEASURE, Trigger.SIZE_CAP)
@@ -348,7 +342,7 @@ async def test_the_last_line_says_how_many_bytes_no_model_read(
 
 @pytest.mark.anyio
 async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
-    serve: Serve, tmp_path: Path, stream: io.StringIO
+    serve: Serve, tmp_path: Path, stream: TextIO
 ) -> None:
     keys = key_file(tmp_path / "keys", "team:secret")
     call = {"session_id": "s-1", "tool_call_id": "c-1"}
@@ -380,7 +374,7 @@ async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
 
 @pytest.mark.anyio
 async def test_a_refusal_and_a_deletion_name_the_tenant_and_the_key(
-    serve: Serve, tmp_path: Path, stream: io.StringIO
+    serve: Serve, tmp_path: Path, stream: TextIO
 ) -> None:
     keys = key_file(tmp_path / "keys", "team:agent::ci", "ops:admin:admin:ada", "ops:metrics:metrics")
     async with serve(api_keys_file=keys, tenant_requests_per_second=0.001) as client:
@@ -408,7 +402,7 @@ async def test_a_refusal_and_a_deletion_name_the_tenant_and_the_key(
 @pytest.mark.anyio
 @pytest.mark.parametrize("level", ["info", "debug"])
 async def test_the_access_log_is_for_debugging_unless_it_is_asked_for(
-    serve: Serve, stream: io.StringIO, level: str
+    serve: Serve, stream: TextIO, level: str
 ) -> None:
     configure_logging(level, "json", stream)
     async with serve() as client:

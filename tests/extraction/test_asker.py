@@ -604,7 +604,6 @@ async def test_the_policy_file_says_how_a_model_counts(tmp_path: Path) -> None:
     settings = Settings(storage_url="memory:", llm_base_url="scripted:", llm_models=names, policy_file=file)
     text = "Сколько частей?"
     async with open_runtime(settings) as runtime:
-        assert runtime.models is not None
-        counts = [asker_of(runtime.models, 1, [], (name,)).count(text) for name in names]
+        counts = [asker_of(runtime.model_pool, 1, [], (name,)).count(text) for name in names]
     own, other = ENCODING.count(text), load_encoding("cl100k_base").count(text)
     assert counts == [other, other, own]
