@@ -17,7 +17,7 @@ from tests.counts import count, kills
 from tests.faults import audit
 from tests.faults.calls import Call, insist, text_of
 from tests.faults.cluster_load import KilledPrimary, Load, sessions_of_nodes, slot_of
-from tests.faults.service_process import Services
+from tests.faults.service_process import Services, service_with
 from tests.redis_server import HOST, RedisCluster, RedisServer, is_primary, text_of_reply
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,8 @@ AWAY = "1 of the 3 servers"
 
 @asynccontextmanager
 async def load_on(services: Services, place: Path, cluster: RedisCluster, name: str) -> AsyncIterator[Load]:
-    started = [services.spawn(place, storage_url=cluster.url) for _ in range(REPLICAS)]
+    command = service_with("small segments")
+    started = [services.spawn(place, command, storage_url=cluster.url) for _ in range(REPLICAS)]
     clients = [(await one.listening()).client() for one in started]
     try:
         yield Load(clients, name)
