@@ -36,7 +36,7 @@ AWAY = "1 of the 3 servers"
 
 @asynccontextmanager
 async def load_on(services: Services, place: Path, cluster: RedisCluster, name: str) -> AsyncIterator[Load]:
-    command = service_with("small segments", "FRESH_SECONDS=0.1")
+    command = service_with("small segments")
     started = [services.spawn(place, command, storage_url=cluster.url) for _ in range(REPLICAS)]
     clients = [(await one.listening()).client() for one in started]
     try:
