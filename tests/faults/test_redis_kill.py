@@ -134,7 +134,7 @@ class Campaign:
                 tries += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call.call_id is not None
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.06)
 
     async def _acknowledged(self, call: Call) -> bool:
         try:
