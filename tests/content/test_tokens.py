@@ -106,7 +106,7 @@ def test_a_lone_surrogate_counts_as_tiktoken_counts_it(encoding: Encoding) -> No
     assert encoding.count("a\ud800b") == len(reference().encode_ordinary("a\ud800b"))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_slicing_a_long_text_changes_no_count(encoding: Encoding, seed: int) -> None:
     text = mixed(seed, 60_000)
     assert metered(encoding, [text]) == (len(reference().encode_ordinary(text)), True)

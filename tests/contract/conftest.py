@@ -25,9 +25,11 @@ STORES = {
     "cluster": ("{cluster}", Durability.AOF),
     "objects": ("objects:{path}", Durability.OBJECT),
 }
-# Each again, encrypted. The cluster has the store of Redis.
+# Encryption wraps any store: in memory, on a disk, and of objects. That of Redis is tested over HTTP.
 STORES |= {
-    f"sealed-{name}": (SEALED + url, kept) for name, (url, kept) in STORES.items() if name != "cluster"
+    f"sealed-{name}": (SEALED + url, kept)
+    for name, (url, kept) in STORES.items()
+    if name not in ("redis", "cluster")
 }
 URLS = {name: url for name, (url, _) in STORES.items()}
 # By URL: an object store in the memory of this process, which lasts as long as the tests.

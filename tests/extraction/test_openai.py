@@ -269,7 +269,7 @@ async def test_no_connection_is_lost_whenever_a_call_is_cancelled(connections: B
 
     async with Backend(latency=0.005) as backend:
         model = model_of(backend, connections)
-        await asyncio.gather(*(cancelled(model) for _ in range(count(100, 400))))
+        await asyncio.gather(*(cancelled(model) for _ in range(count(50, 400))))
         await asyncio.sleep(0.3)
         kept, opened = backend.connections, backend.opened
         assert kept <= 8

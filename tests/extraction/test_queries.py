@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from domain.errors import Overloaded, StoreUnavailable
-from extraction.queries import AT_A_TIME, Queries, Query, Read
+from extraction.queries import Queries, Query, Read
 from extraction.query_child import MEMORY_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,7 @@ async def test_no_process_outlives_a_store_that_fails() -> None:
 
 async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extraction.queries.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("extraction.queries.AT_A_TIME", 2)
     queries, go_on = Queries(), anyio.Event()
     running: list[object] = []
 
@@ -94,7 +95,7 @@ async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch
         await queries.run(tenant, Query("@", 1000), 3, reading(b"[1]"))
 
     async with anyio.create_task_group() as tasks:
-        for number in range(AT_A_TIME):
+        for number in range(2):
             if number:
                 await one("not yet running")
             tasks.start_soon(queries.run, f"tenant {number}", Query("@", 1000), 3, chunks)
@@ -105,5 +106,5 @@ async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch
         with pytest.raises(Overloaded):
             await one("not yet running")
         go_on.set()
-    for number in range(AT_A_TIME):
+    for number in range(2):
         await one(f"tenant {number}")

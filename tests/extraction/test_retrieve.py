@@ -420,18 +420,18 @@ def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -
 
 
 HOSTILE = [
-    "[" * 50_000,
-    '{"a":' * 20_000,
+    "[" * 20_000,
+    '{"a":' * 14_000,
     '{"a": "' + "\\" * 60_000,
     '["' + '"' * 60_000,
-    "<h1>" * 20_000,
-    "# a\n" * 20_000,
-    "a\n" * 50_000,
-    "aB" * 40_000,
-    "[" + "1," * 50_000,
+    "<h1>" * 17_000,
+    "# a\n" * 17_000,
+    "a\n" * 35_000,
+    "aB" * 35_000,
+    "[" + "1," * 35_000,
     "\n" * 60_000,
-    "😀" * 20_000,
-    "a" * 100_000,
+    "😀" * 17_000,
+    "a" * 70_000,
 ]
 
 
@@ -453,9 +453,9 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
     stop.set()
     with pytest.raises(Stopped):
         PassageIndex(Text(FILLER.encode()), stop)
-    task = await task_of(FILLER * 50, None)
+    task = await task_of(FILLER * 10, None)
     with anyio.move_on_after(0.01):
-        await task.indexes.of(task.source, Text((FILLER * 50).encode()))
+        await task.indexes.of(task.source, Text((FILLER * 10).encode()))
     assert task.indexes.size == 0
     assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
 

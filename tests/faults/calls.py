@@ -19,10 +19,10 @@ CHUNK = 40_001
 
 @cache
 def _page() -> str:
-    """2 MB of lines whose characters take one to four bytes."""
+    """200 KB of lines whose characters take one to four bytes."""
     source = random.Random(1)
     words = ("result", "ошибка", "404", "naïve", "数据", "\U0001f4be", '"quoted"', "back\\slash", "tab\there")
-    lines = [" ".join(source.choices(words, k=source.randint(3, 14))) for _ in range(40_000)]
+    lines = [" ".join(source.choices(words, k=source.randint(3, 14))) for _ in range(3_000)]
     return "\n".join(lines)
 
 
@@ -76,8 +76,8 @@ def text_of(name: str, size: int) -> bytes:
     page = _page()
     start = hash_of(name) % (len(page) // 2)
     text = f"{name}\n{page[start : start + size]}".encode()
-    while len(text) < size:
-        text += page.encode()
+    if len(text) < size:
+        text += page.encode() * (size // len(page) + 1)
     return text[:size].decode(errors="ignore").encode()
 
 

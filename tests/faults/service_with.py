@@ -12,7 +12,7 @@ from typing import Any
 from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
-from app.operations import logs, supervisor, sweeper
+from app.operations import line_writer, logs, readiness, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
@@ -133,7 +133,7 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            owners = (Protocol, serving, sweeper, connection, server, url)
+            owners = (Protocol, serving, sweeper, line_writer, logs, readiness, connection, server, url)
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:

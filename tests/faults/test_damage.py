@@ -296,7 +296,7 @@ async def test_what_was_moved_away_under_the_service_is_not_written_to_until_it_
     services: Services, tmp_path: Path, name: str
 ) -> None:
     state = tmp_path / "state"
-    service = await services.start(state)
+    service = await services.start(state, service_with("FRESH_SECONDS=0.2"))
     moved, away = (state / name).resolve(), tmp_path / "away"
     async with service.client() as client:
         kept = await store(client, "moved", "before")

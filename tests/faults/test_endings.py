@@ -23,8 +23,8 @@ from tests.storage.explorer import walked
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-ROUNDS = count(10, 200)
-FEWER_ROUNDS = count(5, 100)
+ROUNDS = count(4, 200)
+FEWER_ROUNDS = count(2, 100)
 POSTS = 10
 DEFAULT = "default"
 

@@ -17,7 +17,7 @@ from tests.counts import count, kills
 from tests.faults import audit
 from tests.faults.calls import Call, insist, text_of
 from tests.faults.cluster_load import KilledPrimary, Load, sessions_of_nodes, slot_of
-from tests.faults.service_process import Services
+from tests.faults.service_process import Services, service_with
 from tests.redis_server import HOST, RedisCluster, RedisServer, is_primary, text_of_reply
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,8 @@ AWAY = "1 of the 3 servers"
 
 @asynccontextmanager
 async def load_on(services: Services, place: Path, cluster: RedisCluster, name: str) -> AsyncIterator[Load]:
-    started = [services.spawn(place, storage_url=cluster.url) for _ in range(REPLICAS)]
+    command = service_with("small segments")
+    started = [services.spawn(place, command, storage_url=cluster.url) for _ in range(REPLICAS)]
     clients = [(await one.listening()).client() for one in started]
     try:
         yield Load(clients, name)
@@ -304,31 +305,30 @@ async def until_ready(client: httpx.AsyncClient, said: Callable[[str], bool]) ->
 
 
 async def test_a_server_that_is_full_refuses_what_must_be_stored_there_alone(
-    services: Services, tmp_path: Path
+    apart: tuple[RedisCluster, list[httpx.AsyncClient]],
 ) -> None:
-    with RedisCluster(tmp_path / "cluster") as cluster:
-        async with load_on(services, tmp_path, cluster, "full") as load:
-            sessions = sessions_of_nodes("full")
-            await load.acknowledged(Call(sessions[1], text_of("before", STORED), "before"))
-            cluster.nodes[1].ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-            cluster.nodes[1].ask("CONFIG", "SET", "maxmemory", "1mb")
-            full = Call(sessions[1], text_of("full", STORED), "full")
-            async with asyncio.timeout(60):
-                while (answer := await full.send(load.clients[0])).status_code == 503:
-                    pass
-            assert (answer.status_code, answer.json()["stored"]) == (507, False)
-            small = Call(sessions[1], text_of("small", PASSED), None)
-            async with asyncio.timeout(60):
-                while (answer := await small.send(load.clients[0])).status_code == 503:
-                    pass
-            assert (answer.status_code, answer.json()["outcome"]) == (200, "pass")
-            for session_id in (sessions[0], sessions[2]):
-                await load.acknowledged(Call(session_id, text_of(session_id, STORED), "else"))
-            await until_ready(load.clients[0], lambda warnings: "maxmemory allows" in warnings)
-            assert await load.missing(load.kept) == []
-            cluster.nodes[1].ask("CONFIG", "SET", "maxmemory", "0")
-            await load.acknowledged(full)
-            assert load.statuses[507] == 0
+    cluster, clients = apart
+    load, sessions = Load(clients, "full"), sessions_of_nodes("full")
+    await load.acknowledged(Call(sessions[1], text_of("before", STORED), "before"))
+    cluster.nodes[1].ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    cluster.nodes[1].ask("CONFIG", "SET", "maxmemory", "1mb")
+    full = Call(sessions[1], text_of("full", STORED), "full")
+    async with asyncio.timeout(60):
+        while (answer := await full.send(clients[0])).status_code == 503:
+            pass
+    assert (answer.status_code, answer.json()["stored"]) == (507, False)
+    small = Call(sessions[1], text_of("small", PASSED), None)
+    async with asyncio.timeout(60):
+        while (answer := await small.send(clients[0])).status_code == 503:
+            pass
+    assert (answer.status_code, answer.json()["outcome"]) == (200, "pass")
+    for session_id in (sessions[0], sessions[2]):
+        await load.acknowledged(Call(session_id, text_of(session_id, STORED), "else"))
+    await until_ready(clients[0], lambda warnings: "maxmemory allows" in warnings)
+    assert await load.missing(load.kept) == []
+    cluster.nodes[1].ask("CONFIG", "SET", "maxmemory", "0")
+    await load.acknowledged(full)
+    assert load.statuses[507] == 0
 
 
 async def test_a_cluster_that_is_down_as_a_whole_refuses_and_comes_back(

@@ -12,7 +12,7 @@ import pytest
 from tests.counts import count, kills
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, insist, read_back, text_of
-from tests.faults.service_process import SERVE, Service, Services, service_with
+from tests.faults.service_process import Service, Services, service_with
 from tests.faults.test_kill import storage_keys
 from tests.redis_server import RedisServer
 
@@ -26,7 +26,10 @@ LEAST = 4
 """Stored and acknowledged in a cycle before anything is killed."""
 
 STORED = 13_000
-SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 1_100_000)
+SIZES = (2_000, 2_000, STORED, STORED, STORED, 50_000, 50_000, 80_000)
+"""The last takes two small segments."""
+
+SMALL_SEGMENTS = service_with("small segments")
 
 
 class Campaign:
@@ -38,7 +41,7 @@ class Campaign:
         place: Path,
         server: RedisServer,
         seed: int,
-        command: tuple[str, ...] = SERVE,
+        command: tuple[str, ...] = SMALL_SEGMENTS,
         **settings: str,
     ) -> None:
         self._settings = settings
@@ -131,7 +134,7 @@ class Campaign:
                 tries += 1
                 await asyncio.sleep(0.05)
             self.retried += tries > 1 and call.call_id is not None
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.06)
 
     async def _acknowledged(self, call: Call) -> bool:
         try:
@@ -189,7 +192,7 @@ async def test_through_many_kills_under_load_all_that_was_acknowledged_is_there(
 
 @pytest.mark.parametrize(
     ("aof", "command", "victim"),
-    [("always", service_with("early"), "replica"), ("no", SERVE, "redis")],
+    [("always", service_with("early"), "replica"), ("no", SMALL_SEGMENTS, "redis")],
     ids=["answers-too-early", "no-append-only-file"],
 )
 async def test_a_service_or_a_redis_that_promises_too_much_is_found_out(

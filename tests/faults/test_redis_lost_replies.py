@@ -19,6 +19,7 @@ from tests.storage.redis_proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
+AWAY_SECONDS = 0.2
 STEPS = {name: script_source(name)[1].encode() for name in ("publish", "session")}
 """The SHA-1 of a script, as it is called on the wire."""
 
@@ -58,8 +59,9 @@ async def behind_proxy(
     services: Services, tmp_path: Path, redis_url: str, redis_server: RedisServer
 ) -> AsyncIterator[tuple[Proxy, httpx.AsyncClient]]:
     """A service that has run every script, and the proxy before its Redis."""
+    command = service_with("small segments", f"AWAY_SECONDS={AWAY_SECONDS}")
     async with Proxy(redis_server.port) as proxy:
-        service = await services.start(tmp_path, service_with("small segments"), storage_url=proxy.url)
+        service = await services.start(tmp_path, command, storage_url=proxy.url)
         async with service.client() as client:
             warm = some_calls("warm", are_named=True)
             await check_once(client, warm, [await insist(partial(call.send, client)) for call in warm])
@@ -101,6 +103,6 @@ async def check_answered(client: httpx.AsyncClient, calls: list[Call]) -> None:
     answered = [number for number, answer in enumerate(answers) if answer.status_code != 503]
     if len(answered) < len(calls):
         # Redis may be left alone for a moment.
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(AWAY_SECONDS + 0.1)
     if answered:
         await check_once(client, [calls[n] for n in answered], [answers[n] for n in answered])

@@ -89,7 +89,7 @@ async def test_uploads_that_do_not_finish_are_refused_in_time_and_leave_nothing(
     service = await services.start(tmp_path / "state", service_with("GRACEFUL_SECONDS=2"))
     uploads = [
         Upload(Call("stop", text_of(f"{number}", size)), bool(number % 2))
-        for number, size in enumerate((5_000_000, 5_000_000, 20_000_000, 20_000_000, 30_000, 30_000))
+        for number, size in enumerate((*[3_000_000] * 4, 30_000, 30_000))
     ]
     for upload in uploads:
         await upload.begin(connections, service)

@@ -13,10 +13,11 @@ import httpx
 import pytest
 
 from tests.faults.forking import ROOT
+from tests.faults.service_process import Services, service_with
 
 pytestmark = pytest.mark.anyio
 
-BIG = "a line of the result\n" * 10_000
+BIG = "a line of the result\n" * 1_000
 PATIENCE_SECONDS = 90
 """Longer than any stop may take: a process that ends by then ended by itself."""
 
@@ -91,7 +92,7 @@ async def ended(process: subprocess.Popen[bytes]) -> int:
 
 async def test_a_stderr_that_is_not_read_delays_no_request_and_no_stop(tmp_path: Path) -> None:
     pipe = Pipe()
-    command = ("-m", "tests.faults.service_with", "a short log queue")
+    command = service_with("a short log queue", "FLUSH_SECONDS=0.5")
     with contextlib.closing(pipe):
         async with running(tmp_path, command, subprocess.DEVNULL, pipe.writing) as (process, client):
             pipe.fill()
@@ -107,33 +108,49 @@ async def test_a_stderr_that_is_not_read_delays_no_request_and_no_stop(tmp_path:
             assert await ended(process) == 0
 
 
-@pytest.mark.parametrize("target", ["stdout", "fifo"])
-async def test_an_export_that_is_not_read_delays_no_stop(tmp_path: Path, target: str) -> None:
-    fifo = tmp_path / "fifo" if target == "fifo" else None
-    pipe, log = Pipe(fifo), tmp_path / "log"
+SERVE = service_with("CLOSE_SECONDS=0.5")
+LOST = "Lines of SPILLGATE_ACCOUNTING_EXPORT are lost."
+
+
+async def test_an_export_to_a_stdout_that_is_not_read_delays_no_stop(tmp_path: Path) -> None:
+    pipe, log = Pipe(), tmp_path / "log"
     with contextlib.closing(pipe), log.open("wb") as stderr:
-        command = ("-m", "command.main", "serve")
-        export = {"ACCOUNTING_EXPORT": str(fifo or "-")}
-        async with running(tmp_path, command, pipe.writing, stderr.fileno(), **export) as (process, client):
+        export = {"ACCOUNTING_EXPORT": "-"}
+        async with running(tmp_path, SERVE, pipe.writing, stderr.fileno(), **export) as (process, client):
             pipe.fill()
-            for _ in range(5):
-                assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).is_success
+            await post_results(client)
             assert await ended(process) == 0
-    assert "Lines of SPILLGATE_ACCOUNTING_EXPORT are lost." in log.read_text()
+    assert LOST in log.read_text()
 
 
-async def test_a_fifo_gets_the_entries_once_it_has_a_reader(tmp_path: Path) -> None:
+async def test_an_export_to_a_fifo_that_is_not_read_delays_no_stop(
+    services: Services, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    with contextlib.closing(Pipe(fifo)) as pipe:
+        service = await services.start(tmp_path / "state", SERVE, accounting_export=str(fifo))
+        pipe.fill()
+        async with service.client() as client:
+            await post_results(client)
+        assert await service.stop() == 0
+    assert LOST in service.tail()
+
+
+async def post_results(client: httpx.AsyncClient) -> None:
+    for _ in range(5):
+        assert (await client.post("/results", json={"tool_name": "t", "content": "x"})).is_success
+
+
+async def test_a_fifo_gets_the_entries_once_it_has_a_reader(services: Services, tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
-    command = ("-m", "command.main", "serve")
-    export = {"ACCOUNTING_EXPORT": str(fifo)}
-    null = subprocess.DEVNULL
-    async with running(tmp_path, command, null, null, **export) as (process, client):
+    service = await services.start(tmp_path / "state", accounting_export=str(fifo))
+    async with service.client() as client:
         for number in range(3):
             sent = {"tool_name": f"t{number}", "content": "x"}
             assert (await client.post("/results", json=sent)).is_success
         with fifo.open("rb") as reader:
             lines = [await asyncio.to_thread(reader.readline) for _ in range(3)]
-            assert await ended(process) == 0
+            assert await service.stop() == 0
     assert [f'"tool_name":"t{number}"'.encode() in line for number, line in enumerate(lines)] == [True] * 3
 
 

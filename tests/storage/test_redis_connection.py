@@ -264,18 +264,15 @@ async def test_a_wrong_password_is_unavailable_and_says_so(client: Client, tmp_p
             await redis.command("SET", "elsewhere", 1)
 
 
-@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-random"])
 @pytest.mark.usefixtures("patient_redis")
-async def test_a_policy_that_evicts_is_refused_or_warned_of(
-    client: Client, tmp_path: Path, policy: str
-) -> None:
-    options = ["--maxmemory", "50mb", "--maxmemory-policy", policy]
+async def test_a_policy_that_evicts_is_refused_or_warned_of(client: Client, tmp_path: Path) -> None:
+    options = ["--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"]
     with RedisServer(tmp_path, aof="always", options=options) as server:
-        with pytest.raises(StoreUnavailable, match=f"{policy}.*noeviction"):
+        with pytest.raises(StoreUnavailable, match=r"volatile-ttl.*noeviction"):
             await client(server.url).check()
         tolerant = client(f"{server.url}?allow_eviction=true")
         await tolerant.check()
-        assert policy in tolerant.warnings[0]
+        assert "volatile-ttl" in tolerant.warnings[0]
         server.ask("CONFIG", "SET", "maxmemory", "0")
         redis = client(server.url)
         await redis.check()

@@ -393,6 +393,10 @@ SERVED = SessionKey(DEFAULT_TENANT, DEFAULT_SESSION)
 async def test_what_two_requests_at_once_leave_in_the_store_is_what_the_session_was_charged_for(
     server: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A body of two segments.
+    for module in (draft, store):
+        monkeypatch.setattr(module, "SEGMENT", 2000)
+
     async def facts(connected: RedisConnection, server: Server) -> ServerFacts:
         return ServerFacts(False, None, "noeviction", 0, can_wait=False)
 

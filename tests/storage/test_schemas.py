@@ -14,6 +14,7 @@ from domain.accounting import EntryFilter, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
+from storage.redis import server as one_server
 from storage.sqlite.database import VERSION
 from tests.redis_server import RedisServer
 
@@ -167,7 +168,11 @@ async def opened_while_away(server: RedisServer) -> AsyncIterator[Ledger]:
 
 
 @pytest.mark.usefixtures("patient_redis")
-async def test_a_redis_that_was_away_at_the_start_is_refused_before_the_first_write(tmp_path: Path) -> None:
+async def test_a_redis_that_was_away_at_the_start_is_refused_before_the_first_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Asked again at once, not a second later.
+    monkeypatch.setattr(one_server, "AWAY_SECONDS", 0.0)
     with RedisServer(tmp_path, aof="always") as server:
         server.ask("HSET", REDIS_KEY, "number", "1000", "written_by", "9.0.0")
         async with opened_while_away(server) as ledger:
