@@ -1,5 +1,6 @@
 """What the tests share: a clock that stands still until told, the service in this process over HTTP."""
 
+import functools
 import gc
 import io
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx._transports.default as httpx_default
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -43,6 +45,9 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("house")
 
+
+# The certificates of the machine are read once, and not for each client: that takes 30 ms.
+httpx.create_ssl_context = httpx_default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 # Tests of what finds no service start none, but those of that start.
 os.environ["SPILLGATE_AUTO_START"] = "false"

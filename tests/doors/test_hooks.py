@@ -188,7 +188,7 @@ def test_every_payload_is_a_case() -> None:
     assert {case[:2] for case in [*CASES, *READS]} | set(PASSING) == set(names())
 
 
-@pytest.mark.parametrize("times", [1, 4], ids=["small body", "large body"])
+@pytest.mark.parametrize("times", [1, 2], ids=["small body", "large body"])
 async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
     client: httpx.AsyncClient, times: int
 ) -> None:
