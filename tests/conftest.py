@@ -139,6 +139,14 @@ async def served(
             yield runtime, client
 
 
+@pytest.fixture(scope="module")
+async def shared_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """The service in this process, for all tests of a module, which look only at what each has stored."""
+    state = tmp_path_factory.mktemp("service")
+    async with served(StillClock(), storage_url=f"disk://{state}") as (_, client):
+        yield client
+
+
 @pytest.fixture
 def serve(tmp_path: Path, clock: StillClock) -> Serve:
     """Opens the service on disk and SQLite under `tmp_path`; keyword arguments are settings."""

@@ -14,6 +14,12 @@ from tests.app.test_tool_calls import keep
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 STATES = ("open", "paid", "failed")
 ORDERS = [
     {"id": n, "customer": f"customer {n}", "state": STATES[n % 7 % 3], "amount": n * 7919 % 1009}

@@ -11,6 +11,12 @@ from tests.app.test_tool_calls import LOG, ORDERS, TABLE, call, keep, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 NAMES = ("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
 LINE = dict(enumerate(LOG.splitlines(), 1))
 
