@@ -120,7 +120,10 @@ def test_the_page_needs_no_network_and_no_script(reports: Reports) -> None:
     assert reports.page.count("<svg") == 2
 
 
-def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(tmp_path: Path) -> None:
+def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "LISTING", transcripts.LISTING[:14_000])
     run = json.loads(transcripts.openai_lines(tmp_path).read_text())
     text = json.dumps(run).replace('"name": "shell"', json.dumps({"name": '<b>a"]\n\u001b[31m'})[1:-1])
     path = tmp_path / "odd.jsonl"
