@@ -1,5 +1,6 @@
 """What the tests share: a clock that stands still until told, the service in this process over HTTP."""
 
+import functools
 import gc
 import io
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx._transports.default as httpx_default
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -43,6 +45,9 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("house")
 
+
+# The certificates of the machine are read once, and not for each client: that takes 30 ms.
+httpx.create_ssl_context = httpx_default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
 
 # Tests of what finds no service start none, but those of that start.
 os.environ["SPILLGATE_AUTO_START"] = "false"
@@ -132,6 +137,14 @@ async def served(
         client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
         async with app.router.lifespan_context(app), client:
             yield runtime, client
+
+
+@pytest.fixture(scope="module")
+async def shared_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """The service in this process, for all tests of a module, which look only at what each has stored."""
+    state = tmp_path_factory.mktemp("service")
+    async with served(StillClock(), storage_url=f"disk://{state}") as (_, client):
+        yield client
 
 
 @pytest.fixture

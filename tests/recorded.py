@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-READ = ("*.lock", "*.md", "Makefile", "app/**/*.py", "docs/*.md", "openapi/*.json", "tests/**/*.py")
+READ = ("*.lock", "*.md", "Makefile", "app/**/*.py", "docs/*.md", "openapi/*.json")
 
 
 def recorded_results() -> Iterator[dict[str, Any]]:

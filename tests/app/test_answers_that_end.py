@@ -10,6 +10,12 @@ from tests.app.test_tool_calls import call, keep, text_of
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 GREP = "tool_output_grep"
 WORDS = ("amber", "birch", "cedar", "delta", "ember")
 FILLER = "".join(

@@ -218,8 +218,8 @@ FAULTS: dict[str, tuple[tuple[str | Behaviour, ...], str]] = {
 
 
 async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, tmp_path: Path) -> None:
-    extract = "Which item has no interest?"
-    expected = await without_embeddings(serve, DATA, extract)
+    extract, data = "Which item has no interest?", DATA[50_000:70_000]
+    expected = await without_embeddings(serve, data, extract)
 
     async def one(name: str) -> None:
         script, reason = FAULTS[name]
@@ -227,7 +227,7 @@ async def test_whatever_an_embedder_does_the_words_answer_in_time(serve: Serve, 
         folder.mkdir()
         async with Backend(*script) as backend:
             async with served(serve, folder, backend) as client:
-                handle = await keep(client, DATA)
+                handle = await keep(client, data)
                 started = anyio.current_time()
                 told = await ask(client, handle, extract, deadline_ms=20_000)
                 assert anyio.current_time() - started <= 20.5, name
@@ -343,7 +343,7 @@ async def test_of_a_large_result_the_best_by_words_and_a_sample_are_compared(tmp
                 app.router.lifespan_context(app),
                 httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
             ):
-                handle = await keep(client, DATA.replace("sofa", "sofa of Adele") + ROWS * 30)
+                handle = await keep(client, DATA.replace("sofa", "sofa of Adele") + ROWS * 12)
                 told = await ask(client, handle, "Where does Adele's feline nap?")
                 sent = [text for one in backend.asked for text in one.body["input"]]
                 assert 0.9 * MOST_PASSAGES < len(sent) <= MOST_PASSAGES + 1

@@ -1,7 +1,6 @@
 """POST /extract with a model: progress, caps, disconnects, and what is accounted."""
 
 import asyncio
-import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,15 +21,10 @@ from tests.virtual_time import VIRTUAL_TIME
 pytestmark = pytest.mark.anyio
 
 
-_create_ssl_context = functools.cache(httpx.create_ssl_context)
-
-
 @pytest.fixture
 def anyio_backend(monkeypatch: pytest.MonkeyPatch) -> object:
-    """Hours pass in a moment, unless something looks at a file twice a second. The certificates of the
-    machine are loaded once, and not for each service."""
+    """Hours pass in a moment, unless something looks at a file twice a second."""
     monkeypatch.setattr(policy_reload, "POLL_SECONDS", 3600)
-    monkeypatch.setattr(httpx, "create_ssl_context", _create_ssl_context)
     return VIRTUAL_TIME
 
 

@@ -20,7 +20,7 @@ NOTHING = "NO RELEVANT DATA FOUND"
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("text", ["No", "没有", "是", "N/A", "ok", "0", "What is the password?"])
+@pytest.mark.parametrize("text", ["No", "是", "0", "What is the password?"])
 async def test_a_short_report_is_an_answer(serve: Serve, tmp_path: Path, mode: str, text: str) -> None:
     async with Backend(answer=saying(text)) as backend, served(serve, tmp_path, backend) as client:
         told = (await ask(client, await keep(client, SMALL), mode=mode)).json()

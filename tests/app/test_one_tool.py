@@ -11,6 +11,12 @@ from tests.app.test_tool_calls import LOG, ORDERS, TABLE, call, keep, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 NAMES = ("tool_output", "tool_output_grep", "tool_output_lines", "tool_output_query")
 LINE = dict(enumerate(LOG.splitlines(), 1))
 
@@ -38,7 +44,7 @@ async def test_every_name_takes_all_arguments_whatever_is_offered(client: httpx.
         ({"query": "length(@)"}, "The result is a log"),
         ({"expression": "length(@)"}, "The result is a log"),
     ]
-    for offer in (["one"], ["ask"], ["grep"], ["ask", "lines"], []):
+    for offer in (["one"], ["ask", "lines"], []):
         await client.put("/sessions/s", json={"policy": {"offer": offer}})
         handle = await keep(client, LOG, session="s")
         for name in NAMES:

@@ -31,7 +31,7 @@ HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     place = tmp_path_factory.mktemp("service")
     with Services(place) as services:
-        yield asyncio.run(services.start(place / "state", max_body_bytes=str(24 << 20)))
+        yield asyncio.run(services.start(place / "state", max_body_bytes=str(12 << 20)))
 
 
 @pytest.fixture
@@ -395,7 +395,7 @@ def test_bytes_that_are_not_utf8_are_stored_as_they_are_shown(relay: RelayClient
 
 
 def test_results_of_any_size(relay: RelayClient) -> None:
-    """20 MB are governed, in less memory than four times that. 25 MB are cut: the service refuses them."""
+    """8 MB are governed, in less memory than four times that. 13 MB are cut: the service refuses them."""
 
     def peak_kilobytes() -> int:
         status = Path(f"/proc/{relay.process.pid}/status").read_text()
@@ -405,9 +405,9 @@ def test_results_of_any_size(relay: RelayClient) -> None:
 
     relay.ask("ping")
     before = peak_kilobytes()
-    assert "Tool output is too large (20971520 bytes" in text_of(relay.call("raw", size=20 << 20))
-    assert peak_kilobytes() - before < 4 * (20 << 10)
-    assert_cut(text_of(relay.call("raw", size=25 << 20)), "0123456789abcde\n" * (25 << 16))
+    assert "Tool output is too large (8388608 bytes" in text_of(relay.call("raw", size=8 << 20))
+    assert peak_kilobytes() - before < 4 * (8 << 10)
+    assert_cut(text_of(relay.call("raw", size=13 << 20)), "0123456789abcde\n" * (13 << 16))
 
 
 def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:

@@ -126,10 +126,6 @@ def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Pat
                 said = relay.call("text", size=50_000)["content"][0]["text"]
                 assert said.startswith("line é of text\n")
             assert b"is in use by another Spillgate process" in relay.said()
-    (place / "b").mkdir()
-    with opened(place / "b", url=nowhere, max_bytes="many") as relay:
-        assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
-        assert b"SPILLGATE_MAX_BYTES" in relay.said()
     long = place / ("x" * 100)
     long.mkdir()
     with opened(long, url=nowhere) as relay:

@@ -244,14 +244,14 @@ def test_the_stateless_era(relay: RelayClient, server: Scripted) -> None:
 
 def test_a_large_event_is_read_and_a_signal_ends_the_session(relay: RelayClient, server: Scripted) -> None:
     def cut(handler: Handler, message: Any) -> None:
-        result = {"content": [{"type": "text", "text": "0123456789abcde\n" * (1 << 20) + "\ud83d"}]}
+        result = {"content": [{"type": "text", "text": "0123456789abcde\n" * (1 << 18) + "\ud83d"}]}
         handler.begin_events()
         handler.event(as_event({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 
     server.answers["tools/call"] = cut
     relay.ask("initialize")
     relay.write(b"\n")
-    assert "16777219 bytes" in text_of(relay.tool("big"))
+    assert "4194307 bytes" in text_of(relay.tool("big"))
     relay.signal(signal.SIGTERM)
     assert relay.status() == -signal.SIGTERM
     assert [method for method, _, _, _ in server.asked] == ["POST", "POST", "DELETE"]

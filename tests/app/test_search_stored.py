@@ -11,6 +11,12 @@ from tests.app.test_query import keep
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 TUPLES = str([(f"item {n}", n, n * 1.5, f"2026-01-{n % 28 + 1:02}") for n in range(2000)])
 ROWS = json.dumps([{"id": n, "tags": ["a", f"t{n}"], "at": {"x": n}} for n in range(2000)])
 

@@ -9,6 +9,12 @@ from tests.app.test_tool_calls import keep, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 HAY = "nothing but hay\n" * 400
 ROLLED = "".join(
     f"[2026-11-24 10:{n // 60:02}:{n % 60:02}] INFO Rolled new log segment for 'part-{n % 7}' in {n} ms\n"

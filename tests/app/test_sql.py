@@ -18,6 +18,12 @@ from tests.app.test_query import CSV, NDJSON, ROWS, keep
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 BY_HOST = (
     "SELECT host, count(*) AS n, sum(ms) AS ms FROM data WHERE level = 'ERROR' GROUP BY host ORDER BY host"
 )
@@ -151,8 +157,10 @@ async def test_any_value_has_columns_whose_names_sql_can_spell(
 
 
 async def test_beyond_2000_columns_the_rest_is_json(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, json.dumps([{f"k{n}": n for n in range(10_000)}, {"k9999": "x"}]))
-    await client.put("/sessions/default", json={"policy": {"max_bytes": 200_000}})
+    handle = await keep(
+        client, json.dumps([{f"k{n}": n for n in range(10_000)}, {"k9999": "x"}]), session_id="wide"
+    )
+    await client.put("/sessions/wide", json={"policy": {"max_bytes": 200_000}})
     assert len((await selected(client, handle, "SELECT * FROM data LIMIT 1"))["columns"]) == 2000
     sql = "SELECT k1998, json_extract(_more, '$.k9999') FROM data"
     assert await rows_of(client, handle, sql) == [(1998, 9999), (None, "x")]

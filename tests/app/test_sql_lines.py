@@ -12,6 +12,12 @@ from tests.app.test_sql import rows_of, selected, told
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
 
+
+@pytest.fixture(scope="module")
+def client(shared_client: httpx.AsyncClient) -> httpx.AsyncClient:
+    return shared_client
+
+
 USERS = ("root", "admin", "deploy")
 LOGIN_ADDRESSES = [f"10.0.{n % 7}.{n * n % 11}" for n in range(1500)]
 LOGINS = "".join(

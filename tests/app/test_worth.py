@@ -47,7 +47,7 @@ async def governed(client: httpx.AsyncClient, text: str, **fields: Any) -> Any:
 async def test_no_replacement_holds_three_quarters_of_what_it_replaces(serve: Serve) -> None:
     drawn: list[tuple[str, dict[str, Any], int | None, int]] = []
 
-    @settings(max_examples=count(150, 3000))
+    @settings(max_examples=count(60, 3000))
     @given(TEXTS, POLICIES, WINDOWS, st.integers(0, 1200))
     def draw(text: str, policy: dict[str, Any], window: int | None, used: int) -> None:
         drawn.append((text, policy, window, used))

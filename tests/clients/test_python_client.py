@@ -55,6 +55,7 @@ FIELDS = strategies.sampled_from(
         "type",
     )
 )
+MOST_JSON_BYTES = 2_000_000
 BOTH = pytest.mark.parametrize("make", [Spillgate, AsyncSpillgate])
 
 
@@ -62,7 +63,7 @@ BOTH = pytest.mark.parametrize("make", [Spillgate, AsyncSpillgate])
 async def services() -> AsyncIterator[dict[str, str]]:
     """The addresses of two services: one on TCP, and one on a Unix socket whose path is short enough."""
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
-    tcp = Service(folder / "state", folder / "log", SERVE, {})
+    tcp = Service(folder / "state", folder / "log", SERVE, {"max_json_bytes": str(MOST_JSON_BYTES)})
     given = {"SPILLGATE_UDS": str(folder / "private" / "s.sock"), "SPILLGATE_STORAGE_URL": "memory:"}
     unix = start_process(("-m", "command.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
     try:
@@ -332,8 +333,8 @@ client.govern("t", None, "small")
 async def test_a_large_result_is_sent_as_text_and_kept_whole(services: dict[str, str], make: Make) -> None:
     """More than the service takes as JSON."""
     client = make(base_url=services["tcp"], session_id="large", timeout=100.0)
-    text = "a line of é 🌷\n" * 1_100_000
-    assert len(text.encode()) > 16 << 20
+    text = "a line of é 🌷\n" * 130_000
+    assert len(text.encode()) > MOST_JSON_BYTES
     blocks = [{"type": "text", "text": text}, {"type": "image", "data": "AA=="}]
     fields: Any = {"is_error": True, "used_tokens": 10, "turn": 1, "policy": {"max_bytes": 100}}
     for sent in (text, blocks):

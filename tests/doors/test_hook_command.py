@@ -355,9 +355,9 @@ async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
 
 
 async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
-    sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (70 << 16))
-    for url in (shell.url, "http://127.0.0.1:1"):
+    for url, size in ((shell.url, 65 << 20), ("http://127.0.0.1:1", 2 << 20)):
         shell.url = url
+        sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (size // 16))
         reason = shell.sent("codex", sent)["reason"]
         assert " characters not shown: the result was too large, and is not stored]\n" in reason
         assert len(reason) < 13_000

@@ -188,7 +188,7 @@ def test_every_payload_is_a_case() -> None:
     assert {case[:2] for case in [*CASES, *READS]} | set(PASSING) == set(names())
 
 
-@pytest.mark.parametrize("times", [1, 4], ids=["small body", "large body"])
+@pytest.mark.parametrize("times", [1, 2], ids=["small body", "large body"])
 async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
     client: httpx.AsyncClient, times: int
 ) -> None:
@@ -202,11 +202,11 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
         assert f'Call {door.tool_prefix}tool_output(handle = "' in message
         assert len(message.encode()) <= (door.most_bytes or 12_288)
         assert text in (await client.get(f"/results/{handle_in(message)}/content")).text
-        # Sent again, the call is answered with the same handle: its id, or a digest of it, names it.
-        assert await asked(client, agent, sent) == answer
         # With other content it is another call, for models that count their calls from 0 again.
         other = await asked(client, agent, large(agent, payload(agent, name), path, text[::-1]))
         assert handle_in(message_in(other)) != handle_in(message)
+        # Sent again, the call is answered with the same handle: its id, or a digest of it, names it.
+        assert await asked(client, agent, sent) == answer
 
 
 async def test_a_file_that_is_read_to_be_edited_passes_unless_the_operator_has_it_governed(

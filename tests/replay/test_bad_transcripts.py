@@ -16,11 +16,26 @@ from replay.readers import FORMATS, Format, recognised
 from replay.runs import Notes, Run
 from replay.uses import uses_of
 from tests.counts import count
-from tests.replay import made_runs, transcripts
+from tests.replay import transcripts
 from tests.replay.replaying import report
 
 FEW = 1
 """Runs: enough to see that they are read."""
+SMALL = {
+    "messages": [
+        {"role": "user", "content": "How many orders are open?"},
+        {"role": "assistant", "content": "Seven."},
+    ]
+}
+
+
+def write_runs(path: Path, count: int) -> Path:
+    return transcripts.lines(path, [SMALL] * count)
+
+
+@pytest.fixture(autouse=True)
+def _short_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "LISTING", "item-1 and item-2")
 
 
 def faults(folder: Path, *paths: Path) -> dict[str, int]:
@@ -36,7 +51,7 @@ def test_a_transcript_that_is_being_written_ends_with_a_part_of_a_line(tmp_path:
 
 
 def test_lines_that_are_not_json_are_counted(tmp_path: Path) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 3)
+    path = write_runs(tmp_path / "runs.jsonl", 3)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"not json\n", b'{"a": \xff}\n', *lines[1:3]]))
     found = report(tmp_path, path)
@@ -47,7 +62,7 @@ def test_lines_that_are_not_json_are_counted(tmp_path: Path) -> None:
 def test_what_is_no_transcript_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    made_runs.write(folder / "runs.jsonl", FEW)
+    write_runs(folder / "runs.jsonl", FEW)
     (folder / "settings.json").write_text('{"theme": "dark"}')
     (folder / "picture.json").write_bytes(bytes(range(256)) * 50)
     (folder / "empty.jsonl").touch()
@@ -69,7 +84,7 @@ def test_links_are_followed_and_a_cycle_ends(tmp_path: Path) -> None:
     (folder / "back").symlink_to(tmp_path / "runs")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    made_runs.write(elsewhere / "runs.jsonl", FEW)
+    write_runs(elsewhere / "runs.jsonl", FEW)
     (folder / "there").symlink_to(elsewhere)
     found = report(tmp_path, tmp_path / "runs")
     assert found["total"]["runs"] == FEW
@@ -80,7 +95,7 @@ def test_a_line_that_is_too_large_is_left_out_and_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MOST_DOCUMENT_BYTES", 4 << 20)
-    path = made_runs.write(tmp_path / "runs.jsonl", FEW)
+    path = write_runs(tmp_path / "runs.jsonl", FEW)
     with path.open("r+b") as file:
         file.seek(0, os.SEEK_END)
         file.truncate(file.tell() + (64 << 20))
@@ -98,7 +113,7 @@ def test_a_run_with_more_text_than_is_searched_is_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "MOST_RUN_CHARS", 100_000)
-    path = made_runs.write(tmp_path / "runs.jsonl", FEW)
+    path = write_runs(tmp_path / "runs.jsonl", FEW)
     large = {"messages": [{"role": "assistant", "content": "x" * 100_001}]}
     with path.open("a") as file:
         file.write(f"{json.dumps(large)}\n")
@@ -117,7 +132,7 @@ def test_a_folder_of_very_many_files_is_read_file_by_file(tmp_path: Path) -> Non
         (tmp_path / f"{number}.json").write_text('{"theme": "dark"}')
     for number in range(files):
         os.link(tmp_path / f"{number % 4}.json", folder / f"{number}.json")
-    made_runs.write(folder / "runs.jsonl", FEW)
+    write_runs(folder / "runs.jsonl", FEW)
     found = report(tmp_path, folder)
     assert found["read"]["faults"] == {sources.NOT_A_TRANSCRIPT: files}
     assert found["total"]["runs"] == FEW
@@ -163,7 +178,7 @@ def test_nothing_of_a_transcript_is_logged(
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
-    made_runs.write(tmp_path / "runs.jsonl", FEW)
+    write_runs(tmp_path / "runs.jsonl", FEW)
     assert faults(tmp_path, tmp_path) == {sources.UNREADABLE: 1}
 
 
@@ -210,7 +225,7 @@ def test_an_empty_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_bad_argument_is_named(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(made_runs.write(tmp_path / "runs.jsonl", FEW))
+    path = str(write_runs(tmp_path / "runs.jsonl", FEW))
     assert main(["replay", *(path if one == "RUNS" else one for one in arguments)]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -223,7 +238,6 @@ def test_odd_values_in_records_of_every_format_raise_nothing(
 ) -> None:
     """Each value of each record in turn, replaced by one of another type. The format is named."""
     odd: list[object] = [None, 7, "text", [], [7], {}, {"type": 7}, [None], [{}]]
-    monkeypatch.setattr(transcripts, "LISTING", "short")
     for name, writers in transcripts.ALL.items():
         for write in writers:
             folder = tmp_path / write.__name__

@@ -107,7 +107,7 @@ def test_prices_are_those_of_the_model_with_its_cache() -> None:
 
 
 def test_a_named_model_gives_dollars(tmp_path: Path) -> None:
-    path = made_runs.write(tmp_path / "runs.jsonl", 2)
+    path = made_runs.write(tmp_path / "runs.jsonl", 1)
     assert report(tmp_path, path)["unit"] == "tokens of fresh input"
     found = report(tmp_path, path, "--model", "claude-opus-4-8")
     recorded = found["total"]["bill_as_recorded"]

@@ -42,7 +42,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """The table, the page and the JSON of one set of runs."""
     folder = tmp_path_factory.mktemp("reports")
     runs, page, text = made_runs.write(folder / "runs.jsonl", 6), folder / "report.html", io.StringIO()
-    options = [str(runs), "--max-bytes", "2048,4096,8192,12288,30000"]
+    options = [str(runs), "--max-bytes", "2048,4096,12288"]
     with contextlib.redirect_stdout(text):
         assert main(["replay", *options, "--report", str(page)]) == 0
         found = report(folder, *options)
@@ -80,9 +80,9 @@ def test_the_table_fits_100_columns_and_says_what_it_is_not(
 def test_nothing_is_lost_under_any_policy_of_the_product(reports: Reports) -> None:
     policies = reports.found["total"]["policies"]
     ours = [one for label, one in policies.items() if label.startswith(OURS)]
-    assert len(ours) == 8
-    assert sum(one["replaced"] for one in ours) > 50
-    assert [one["lost"] for one in ours] == [0] * 8
+    assert len(ours) == 6
+    assert sum(one["replaced"] for one in ours) > 40
+    assert [one["lost"] for one in ours] == [0] * 6
 
 
 def test_few_uses_give_no_percentage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,10 @@ def test_the_page_needs_no_network_and_no_script(reports: Reports) -> None:
     assert reports.page.count("<svg") == 2
 
 
-def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(tmp_path: Path) -> None:
+def test_names_from_a_transcript_are_escaped_in_the_page_and_the_policy_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "LISTING", transcripts.LISTING[:14_000])
     run = json.loads(transcripts.openai_lines(tmp_path).read_text())
     text = json.dumps(run).replace('"name": "shell"', json.dumps({"name": '<b>a"]\n\u001b[31m'})[1:-1])
     path = tmp_path / "odd.jsonl"

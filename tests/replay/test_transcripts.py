@@ -8,6 +8,7 @@ import pytest
 
 from replay.runs import Input, Notes, Result, Run, Turn
 from replay.sources import found_files, runs_of
+from replay.uses import uses_of
 from tests.replay import transcripts
 from tests.replay.replaying import report
 
@@ -32,15 +33,13 @@ def test_a_session_is_read_as_its_client_wrote_it(name: str, write: Write, tmp_p
     assert len({result.tool for result in results} - {"list", "open"}) <= 1
     kinds = [type(step) for step in run.steps if not isinstance(step, Input)]
     assert kinds[:4] == [Turn, Result, Turn, Result]
-    assert any(
-        transcripts.USED in str(call.arguments) + turn.text for turn in run.turns for call in turn.calls
-    )
+    ((use,),) = uses_of(run).by_step.values()
+    assert use.literal == transcripts.USED
 
 
-@pytest.mark.parametrize(("name", "write"), CASES, ids=IDS)
-def test_the_id_that_was_used_is_found_in_every_format(name: str, write: Write, tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    found = report(tmp_path, write(tmp_path / "runs"), "--max-bytes", "4096")["total"]
+def test_the_id_that_was_used_is_found_in_what_each_policy_shows(tmp_path: Path) -> None:
+    path = transcripts.openai_lines(tmp_path)
+    found = report(tmp_path, path, "--max-bytes", "4096")["total"]
     assert (found["runs"], found["results"], found["uses"]) == (1, 2, 1)
     capped = found["policies"]["cap 4,096"]
     assert capped["replaced"] == 1
