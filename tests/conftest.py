@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import httpx._transports.default as httpx_default
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -47,7 +46,7 @@ hypothesis_settings.load_profile("house")
 
 
 # The certificates of the machine are read once, and not for each client: that takes 30 ms.
-httpx.create_ssl_context = httpx_default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
+httpx.create_ssl_context = functools.cache(httpx.create_ssl_context)
 
 # Tests of what finds no service start none, but those of that start.
 os.environ["SPILLGATE_AUTO_START"] = "false"
