@@ -33,7 +33,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 
 # Half of the suite waits (for processes and servers): three workers a core, for two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.
-PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),6) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
+PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
 DEPLOY_TOOLS := redis-server promtool nginx haproxy
