@@ -46,8 +46,9 @@ MAX_CALL_ID = 256
 ENVELOPE_BYTES = 2 << 20
 """The most that all fields but `content` may hold in a body of more than WHOLE_JSON_BYTES."""
 
-INLINE_TEXT_BYTES = 1 << 20
-"""A body up to this size whose content is a string is decoded on the event loop, in 5 ms at most."""
+INLINE_TEXT_BYTES = 5 << 18
+"""A body up to this size, a text of 1 MiB and its escapes, is decoded on the event loop if its content is a
+string: in 5 ms at most. A thread would cost a tenth of all of it (bench/README.md, 1 MB)."""
 
 MAX_BLOCKS = 10_000
 LONGEST_TYPE = 64
