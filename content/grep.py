@@ -34,6 +34,19 @@ class Match:
     truncated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is shown of a match. `text` stands in place of its line, and of all lines from `first` to `last`.
+    `header` are the lines above a table, or the line with which the function around it begins; `columns`
+    names the columns of a table where they are no lines."""
+
+    first: int
+    last: int
+    text: str = ""
+    header: tuple[tuple[int, str], ...] = ()
+    columns: str = ""
+
+
 class MatchPage:
     """Receives every line in order, as a match (`add`) or not (`pass_by`). `full`: takes no more matches.
     Lines after a match are added to it while it is open."""

@@ -3,13 +3,13 @@
 import html
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from content.formats.format import Passage
 from content.formats.hidden_parts import hidden_spans
 from content.formats.json import Json
 from content.formats.markup import END_OF_CELL, TAGS_BETWEEN
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
+from content.grep import Surroundings
 from content.kind import Kind
 from content.source import Source
 
@@ -51,19 +51,6 @@ def _line_breaks(tag: re.Match[bytes]) -> bytes:
 
 def _character(entity: re.Match[bytes]) -> bytes:
     return html.unescape(entity[0].decode()).replace("\n", " ").encode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is shown of a match. `text` stands in place of its line, and of all lines from `first` to `last`.
-    `header` are the lines above a table, or the line with which the function around it begins; `columns`
-    names the columns of a table where they are no lines."""
-
-    first: int
-    last: int
-    text: str = ""
-    header: tuple[tuple[int, str], ...] = ()
-    columns: str = ""
 
 
 def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int, Surroundings]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from content.grep import Match
+from content.grep import Match, Surroundings
 from content.lines import LinePage
-from content.match_view import Surroundings
 from content.text import clip, count_of, cut_head
 
 FOOTER_BYTES = 400

@@ -34,7 +34,6 @@ from app.tools.definitions import (
     called_tool,
     offered_tools,
 )
-from app.tools.search import search
 from content import model_text
 from content.grep import Grep
 from content.lines import LastLines, LinePager
@@ -345,8 +344,15 @@ async def _query(
     return query_text(query, answer, room)
 
 
+async def _search(reading: Reading, arguments: GrepArguments, max_bytes: int) -> str:
+    # With the formats of text, which it looks for, a twentieth of the start (bench/README.md, start).
+    from app.tools.search import search
+
+    return await search(reading, arguments, max_bytes)
+
+
 _TEXTS: dict[type, Callable[..., Awaitable[str]]] = {
-    GrepArguments: search,
+    GrepArguments: _search,
     LinesAsked: _lines,
     QueryArguments: _query,
 }

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -213,6 +214,20 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
             assert address.startswith("http://[::1]:")
     except ConfigError:
         pytest.skip("no IPv6 here")
+
+
+def test_what_only_a_stored_result_needs_is_not_imported_at_the_start() -> None:
+    """The formats and the strategies take a tenth of the start."""
+    late = ("content.formats", "extraction.retrieve", "extraction.full_chunked")
+    code = f"import sys, app.cli.main, app.main; print([one for one in {late} if one in sys.modules])"
+    done = subprocess.run(
+        (sys.executable, "-c", code),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
