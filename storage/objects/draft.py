@@ -7,24 +7,38 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVarTuple
+from typing import Protocol, Self, TypeVarTuple
 
 from domain.errors import StorageError, StoreUnavailable
 from domain.results import Durability, StoredResult
+from storage.base.quota import SharedQuota
+from storage.objects.bucket import Bucket, SegmentCache
 from storage.objects.layout import ObjectInfo, segment_path
-
-if TYPE_CHECKING:
-    from storage.objects.store import ObjectStore
 
 Ts = TypeVarTuple("Ts")
 CHUNK = 1 << 20
+
+
+class ObjectPublisher(Protocol):
+    """What a draft needs of its store. `remove_segments` and `put_info` block."""
+
+    bucket: Bucket
+    cache: SegmentCache
+    quota: SharedQuota
+    segment_bytes: int
+
+    async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None: ...
+
+    def put_info(self, info: ObjectInfo, data: bytes) -> bool: ...
+
+    def remove_segments(self, paths: list[str]) -> None: ...
 
 
 class ObjectDraft:
     """Its jobs run in worker threads, one after another. A cancelled caller does not stop a running job.
     After a StorageError the draft is abandoned: its caller was refused, so no later step publishes it."""
 
-    def __init__(self, store: "ObjectStore", tenant: str) -> None:
+    def __init__(self, store: ObjectPublisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = secrets.token_hex(16)

@@ -9,15 +9,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo
+from storage.base.quota import SharedQuota
+from storage.redis.connection import RedisConnection
 from storage.redis.keys import body_key
-
-if TYPE_CHECKING:
-    from storage.redis.store import RedisStore
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -37,11 +36,29 @@ _OPTIONS: dict[int, int] = {
 _of_thread = threading.local()
 
 
+class RedisPublisher(Protocol):
+    """What a draft needs of its store."""
+
+    connection: RedisConnection
+    quota: SharedQuota
+    jobs: set[asyncio.Task[Any]]
+    draft_ms: int
+
+    @property
+    def body_ms(self) -> int: ...
+
+    async def take(self, tenant: str, size: int) -> None: ...
+
+    async def put_info(
+        self, stored: StoredResult, size: int, body: str, segment: bytes
+    ) -> tuple[str, int, Durability]: ...
+
+
 class RedisDraft:
     """The last segment waits in memory until `publish`; earlier ones are in Redis under a key of the draft.
     Jobs run one after another. A cancelled caller does not stop a running job."""
 
-    def __init__(self, store: "RedisStore", tenant: str) -> None:
+    def __init__(self, store: RedisPublisher, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
         self._body = ""
