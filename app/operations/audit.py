@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import structs
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
 from app.operations.line_writer import MOST_WAITING, JsonLines
-
-if TYPE_CHECKING:
-    from app.edge.request_body import RequestBody
 
 SETTING = "SPILLGATE_AUDIT"
 PAUSE_SECONDS = 0.05
@@ -35,6 +32,14 @@ class Touched:
     handles: tuple[str, ...] = ()
     tenant: str | None = None
     code: str | None = None
+
+
+class Exchanged(Protocol):
+    """What went over the wire: the bytes of both bodies; `status` 0: nothing was answered."""
+
+    received: int
+    sent: int
+    status: int
 
 
 class AuditLine(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +98,7 @@ class Audit(JsonLines[AuditLine]):
         super().__init__(SETTING, target, most_at_once=MOST_WAITING, pause_seconds=PAUSE_SECONDS)
 
     def write_request(
-        self, scope: Mapping[str, Any], body: "RequestBody", touched: Touched, route: str, address: str
+        self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str
     ) -> None:
         """A line for each result that the request made or read, else one. `route` is its method and the
         template of its path."""
@@ -108,9 +113,9 @@ class Audit(JsonLines[AuditLine]):
             session_id=logged.get("session_id"),
             route=route,
             handle=None,
-            bytes=body.sent,
-            bytes_received=body.received,
-            status=body.status or NOT_ANSWERED,
+            bytes=exchanged.sent,
+            bytes_received=exchanged.received,
+            status=exchanged.status or NOT_ANSWERED,
             code=touched.code,
             address=address,
             request_id=logged["request_id"],

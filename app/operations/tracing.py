@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from domain.accounting import AccountingEntry
@@ -21,9 +21,6 @@ from domain.extraction import Answer
 from domain.handles import Handle
 from domain.llm import LlmCall
 from domain.results import StoredResult, ToolResult
-
-if TYPE_CHECKING:  # The extra `otel`.
-    from app.operations.spans import Tracer
 
 GOVERN = "spillgate.govern"
 EXTRACT = "spillgate.extract"
@@ -98,12 +95,24 @@ def _is_installed() -> bool:
         return False
 
 
+class SpanTracer(Protocol):
+    """What a span needs of the tracer that began it: `app.operations.spans.Tracer`."""
+
+    def part_of(self, outer: Span, name: str) -> Span: ...
+
+    def model_call(
+        self, outer: Span, name: str, timestamp: int, latency: float, attributes: dict[str, Any]
+    ) -> None: ...
+
+    def end(self, span: Span, now: int | None = None) -> None: ...
+
+
 @dataclass(slots=True)
 class Span:
     """A request, a part of one, or a call of a model. `ids` and `parent` are SpanContexts, `kind` a SpanKind
     of OpenTelemetry; `began` is Unix ns. `outer` is the span around a part."""
 
-    tracer: Tracer
+    tracer: SpanTracer
     name: str
     kind: Any
     ids: Any

@@ -130,6 +130,7 @@ def test_an_element_is_named_by_a_member_that_names_it(element: str, path: str) 
     assert holding(data.replace('"', "'"), data[-30:].replace('"', "'"))[0].path.startswith(f"{path}.text[")
 
 
+@example("\x1b=\x800", Kind.JSON)
 @given(
     (
         JSON_LIKE.map(json.dumps)
@@ -140,8 +141,10 @@ def test_an_element_is_named_by_a_member_that_names_it(element: str, path: str) 
     st.sampled_from(Kind),
 )
 def test_what_a_passage_is_shown_with_is_around_it_and_bounded(text: str, kind: Kind) -> None:
-    data = text.encode()
-    for one in split(data):
+    # Offsets count in the data, which has no terminal codes.
+    source = Source(text.encode())
+    data = source.data
+    for one in split_source(source):
         shown = OF_KIND[kind].around(data, one)
         assert 0 <= shown.start <= one.start < one.end <= shown.end <= len(data)
         assert shown.end - shown.start <= max(REACH, one.end - one.start)
