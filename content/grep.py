@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
+from content.patterns import Pattern
 from content.text import TERMINAL_CODE, cut_head
 
 LINE_BYTES = 2000
@@ -167,9 +168,6 @@ class Grep:
         max_bytes: int = 1_000_000,
     ) -> None:
         """With a `step` above 1 only each `step`-th match is collected, and the last. Raises BadPattern."""
-        # RE2 takes 3 ms to import: not for a process that only describes matches.
-        from content.patterns import Pattern
-
         self._pattern = Pattern(pattern, ignore_case, literal)
         self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
         self._offset = max(0, offset)
@@ -316,8 +314,6 @@ class MatchingLines:
 
     def __init__(self, pattern: str, max_bytes: int) -> None:
         """Raises BadPattern."""
-        from content.patterns import Pattern
-
         self._pattern = Pattern(pattern)
         self._most = self._left = max_bytes
         self._buffer = b""

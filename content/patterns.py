@@ -1,9 +1,8 @@
 """Patterns in RE2 syntax that match single lines, in linear time."""
 
 import re
-from collections.abc import Callable, Iterator
-
-from re2 import _re2 as re2
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from content import MAX_PATTERN_CHARS
 from domain.errors import BadPattern
@@ -37,6 +36,11 @@ _REASONS = {
 }
 
 
+Find = Callable[[bytes | bytearray, int, int], list[tuple[int, int]]]
+"""Finds the spans of the first match in a text from an offset to before another, and of its groups: -1 and -1
+for what does not match."""
+
+
 class Pattern:
     """Finds matching lines in blocks of whole lines, as UTF-8 bytes."""
 
@@ -44,10 +48,10 @@ class Pattern:
 
     def __init__(self, pattern: str, ignore_case: bool = False, literal: bool = False) -> None:
         """Raises BadPattern."""
-        encoded = _checked(pattern)
+        _check(pattern)
         if "\n" in pattern:
             raise _multi_line()
-        source = re2.RE2.QuoteMeta(encoded).decode() if literal else _PART.sub(_for_line, pattern)
+        source = escaped(pattern) if literal else _PART.sub(_for_line, pattern)
         self._one = compiled(f"(?m){source}", ignore_case, within_line=True)
         self._run = None
         if _WITHIN_LINE.fullmatch(source):
@@ -57,13 +61,13 @@ class Pattern:
     def find(self, block: bytes | bytearray, start: int, end: int) -> int:
         """The offset of the first match at or after `start`, -1 without a match. ^, $ and \\b see the bytes
         around `start` and `end`."""
-        return int(self._one.Match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0][0])
+        return self._one(block, start, end)[0][0]
 
     def occurrences(self, data: bytes, most: int) -> int:
         """The number of matches that are not empty, 0 if there are more than `most`."""
-        match, at, count = self._one.Match, 0, 0
+        at, count = 0, 0
         while count <= most and at <= len(data):
-            start, end = match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            start, end = self._one(data, at, len(data))[0]
             if start < 0:
                 return count
             count += end > start
@@ -75,7 +79,7 @@ class Pattern:
         their lines."""
         at, after = 0, -1
         for _ in range(most):
-            start, after = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            start, after = self._one(data, at, len(data))[0]
             if start < 0:
                 return
             low, high = max(0, start - side), min(len(data), after + side)
@@ -88,7 +92,7 @@ class Pattern:
         data, at = line.encode("utf-8", "replace"), 0
         spans: list[tuple[int, int]] = []
         while len(spans) < most and at <= len(data):
-            start, end = self._one.Match(re2.RE2.Anchor.UNANCHORED, data, at, len(data))[0]
+            start, end = self._one(data, at, len(data))[0]
             if start < 0:
                 break
             if end > start:
@@ -100,10 +104,10 @@ class Pattern:
     def count(self, block: bytes, start: int, end: int) -> int:
         """The number of matching lines. `start` is the start of a line, `end` the end of one. A run of
         matching lines takes one call if the pattern allows it, else 1.2 µs a line."""
-        match = (self._run or self._one).Match
+        find = self._run or self._one
         total = 0
         while start <= end:
-            first, last = match(re2.RE2.Anchor.UNANCHORED, block, start, end)[0]
+            first, last = find(block, start, end)[0]
             if first < 0:
                 break
             total += 1 + block.count(b"\n", first, last)
@@ -111,22 +115,23 @@ class Pattern:
         return total
 
 
-def _checked(pattern: str) -> bytes:
+def _check(pattern: str) -> None:
+    """Raises BadPattern."""
     if len(pattern) > MAX_PATTERN_CHARS:
         raise BadPattern(f"The pattern has more than {MAX_PATTERN_CHARS:,} characters. Use a shorter one.")
     try:
-        return pattern.encode()
+        pattern.encode()
     except UnicodeEncodeError:
         raise BadPattern("The pattern holds a lone surrogate, which is no character.") from None
 
 
 def matcher(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
     """Finds the spans of the first match in a text and of its groups, [] without one. Raises BadPattern."""
-    _checked(pattern)
-    match = compiled(pattern, captures=True).Match
+    _check(pattern)
+    find = compiled(pattern, captures=True)
 
     def spans(text: bytes) -> list[tuple[int, int]]:
-        groups: list[tuple[int, int]] = match(re2.RE2.Anchor.UNANCHORED, text, 0, len(text))
+        groups = find(text, 0, len(text))
         return groups if groups[0][0] >= 0 else []
 
     return spans
@@ -160,8 +165,11 @@ def _multi_line() -> BadPattern:
 
 def compiled(
     source: str, ignore_case: bool = False, *, within_line: bool = False, captures: bool = False
-) -> re2.RE2:
+) -> Find:
     """Raises BadPattern."""
+    # It takes 15 ms and 2 MB: a process that matches no pattern is spared both.
+    from re2 import _re2 as re2
+
     options = re2.RE2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
@@ -175,4 +183,19 @@ def compiled(
         raise BadPattern(f"RE2 cannot take this pattern. {reason} {_PLAIN_TEXT}")
     if compiled.ProgramSize() > _MAX_PROGRAM:
         raise BadPattern("The pattern is too costly: use fewer or smaller repetitions.")
-    return compiled
+    return partial(compiled.Match, re2.RE2.Anchor.UNANCHORED)
+
+
+def starts(patterns: Iterable[str]) -> Callable[[bytes], list[int] | None]:
+    """Finds which of the patterns match at the start of a text, by number; no list if none does. Takes a
+    quarter of the time of one pattern after the other."""
+    import re2
+
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    every = re2.Set.MatchSet(options)
+    for pattern in patterns:
+        every.Add(pattern)
+    every.Compile()
+    match: Callable[[bytes], list[int] | None] = every.Match
+    return match

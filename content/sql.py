@@ -13,6 +13,7 @@ import msgspec
 
 from content import MAX_EXPRESSION_CHARS
 from content.formats.table import MORE, unique
+from content.patterns import matcher
 from content.relation import (
     RESERVED,
     Cells,
@@ -481,9 +482,6 @@ def _encoded(text: object) -> bytes:
 @lru_cache(maxsize=_MOST_PATTERNS)
 def _pattern(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
     """Finds the spans of the first match and of its groups, [] without one. Raises BadPattern."""
-    # Most queries need no RE2.
-    from content.patterns import matcher
-
     return matcher(pattern)
 
 

@@ -125,7 +125,6 @@ def test_re2_has_the_functions_below_its_module() -> None:
     compiled = re2._re2.RE2(b"B", options)
     assert compiled.ok()
     assert compiled.Match(re2._re2.RE2.Anchor.UNANCHORED, b"abc", 0, 3)[0] == (1, 2)
-    assert re2._re2.RE2.QuoteMeta(b".") == rb"\."
 
 
 async def test_fastapi_takes_the_json_of_a_body_from_the_request() -> None:

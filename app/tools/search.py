@@ -19,6 +19,7 @@ from content.kind import Kind
 from content.match_view import MOST_BYTES, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
 from content.otherwise import lines_with_all, literals, otherwise_text
+from content.patterns import Pattern
 from content.source import Source as Text
 from extraction.source import Source
 from policies.policy import Offer
@@ -184,8 +185,6 @@ async def _in_stored(
 
 def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
     """What is around the matches, those that are near each other together, and how many matches there are."""
-    from content.patterns import Pattern
-
     pattern = Pattern(arguments.pattern, arguments.ignore_case)
     spans = list(pattern.windows(stored, _MOST_MATCHES, _WINDOW_BYTES))
     joined: list[tuple[int, int]] = []

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
 from itertools import chain, filterfalse
 
-from re2 import _re2 as re2
+from content.patterns import starts
 
 
 class Language(StrEnum):
@@ -246,16 +246,9 @@ _LANGUAGES = tuple(_SIGNS)
 
 
 @cache
-def _signs() -> re2.Set:
-    """Matches the beginning of a line with the signs of all languages, and names those found by place in
-    `_LANGUAGES`. Takes a quarter of the time of a pattern for each."""
-    options = re2.RE2.Options()
-    options.encoding = re2.RE2.Options.Encoding.LATIN1
-    signs = re2.Set(re2.RE2.Anchor.ANCHOR_START, options)
-    for language in _LANGUAGES:
-        signs.Add("|".join(_SIGNS[language]).encode())
-    signs.Compile()
-    return signs
+def _signs() -> Callable[[bytes], list[int] | None]:
+    """Finds the languages, by place in `_LANGUAGES`, that have a sign at the start of a line."""
+    return starts("|".join(_SIGNS[language]) for language in _LANGUAGES)
 
 
 def _declared(head: bytes) -> Language | None:
@@ -271,7 +264,7 @@ def _declared(head: bytes) -> Language | None:
 def _most_signs(every: list[bytes]) -> tuple[Language | None, int]:
     """The language with the most signs, and on how many of the lines."""
     lines = (line[:_LINE] for line in filterfalse(_NO_SIGN.match, every))
-    places = Counter(chain.from_iterable(filter(None, map(_signs().Match, lines))))
+    places = Counter(chain.from_iterable(filter(None, map(_signs(), lines))))
     counts = Counter({_LANGUAGES[place]: count for place, count in places.items()})
     for narrow, wide in _WIDER:
         if counts[wide] >= _ENOUGH:
