@@ -1,4 +1,4 @@
-"""The words with which a question asks for a count, a sum, an extreme or groups."""
+"""The words with which a question asks for a count, a sum, an extreme or groups, or for a number of rows."""
 
 import re
 
@@ -40,6 +40,30 @@ GROUP = words_of(
 DISTINCT = words_of(
     r"\b(?:distinct|unique|different|verschiedene?n?|distint[ao]s|diferentes|différente?s|divers[ie])\b|不同"
 )
+_NEWEST = words_of(r"\b(?:latest|last|newest|most recent|first|oldest|earliest)\b")
+_NUMBER_WORDS = """
+two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty
+"""
+_NUMBERS = {word: number for number, word in enumerate(_NUMBER_WORDS.split(), 2)}
+_AS_MANY = words_of(
+    r"(?:\A\W*|\b(?:which|what|top|bottom|the|list|show|me|name|find|get|are|first|last|largest|highest)\s+)"
+    rf"(\d{{1,2}}|{'|'.join(_NUMBERS)})\s+(?=[^\W\d_]{{2}})"
+    r"(?!(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?|percent)\b)"
+)
+"""A number of rows, as in `the ten largest files` and `which three requests were the slowest`."""
+
+
+def rows_asked(text: str) -> re.Match[str] | None:
+    """The number of rows that a question for extremes or the newest asks for; the group 1 is the number."""
+    is_of_extremes = any(kind.search(text) for kind in (MOST, LEAST, _NEWEST))
+    return _AS_MANY.search(text) if is_of_extremes else None
+
+
+def as_number(word: str) -> int:
+    return _NUMBERS.get(word.lower()) or int(word)
+
+
 _OTHERS = words_of(
     r"number|total(?:ed|ing)?|group(?:s|ed)?|sort(?:ed)?|rank(?:ed|ing)?|aggregate[ds]?|summar[iy]\w*"
 )

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from content.patterns import Pattern
 from domain.errors import BadPattern
+from extraction.retrieve.asking import as_number, rows_asked
 from extraction.retrieve.index import pieces
 
 # Words that programs, pages and tables use for each other, and the words of other languages for them. One
@@ -243,8 +244,9 @@ class ParsedInstruction:
     """`words` are single words. The words of a phrase stand together. `quoted` were in quotes; `exact`
     are these, identifiers and numbers; `names` begin with a capital within a sentence; `enumerated` stand
     on both sides of `and` or a comma. `patterns` are regular expressions that RE2 accepts. `alternatives`
-    are words that the data may use instead. `value` matches what an answer looks like. `about_extent`: it
-    may ask how much data there is; `about_first` and `about_last`: what stands at the beginning or at the
+    are words that the data may use instead. `rows` is the number of rows that it asks for, as in "the ten
+    largest files"; it is no word. `value` matches what an answer looks like. `about_extent`: it may ask how
+    much data there is; `about_first` and `about_last`: what stands at the beginning or at the
     end of the data; `about_whole`: the data itself, as in "this document"; `about_oldest` and
     `about_newest`: which of several things is the first or the last in their order."""
 
@@ -264,6 +266,7 @@ class ParsedInstruction:
     about_whole: bool
     about_oldest: bool
     about_newest: bool
+    rows: int | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -288,6 +291,9 @@ class ParsedInstruction:
 def parse(instruction: str) -> ParsedInstruction:
     """Looks at the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
+    rows = rows_asked(text)
+    if rows is not None:
+        text = text[: rows.start(1)] + text[rows.end(1) :]
     quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(text)]
     exact = list(quoted)
     bare = (part.strip(_AROUND) for part in text.split())
@@ -320,6 +326,7 @@ def parse(instruction: str) -> ParsedInstruction:
         about_whole=_WHOLE.search(text) is not None,
         about_oldest=_OLDEST.search(text) is not None,
         about_newest=_NEWEST.search(text) is not None,
+        rows=None if rows is None else as_number(rows[1]),
     )
 
 

@@ -12,6 +12,7 @@ from content.patterns import escaped
 from content.relation import text_of
 from content.source import Source
 from extraction.retrieve.asking import EXTENT, is_of_asking, words_of
+from extraction.retrieve.comparisons import UNIT, Unit, comparisons, unit_of
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.words import stem
 
@@ -69,20 +70,32 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 _MEASURES = (
     (
         words_of(
-            r"\b(?:slow\w*|fast\w*|quick\w*|long\w*|short\w*|latenc\w+|durations?|elapsed|took|takes?)\b|慢|快"
+            r"\b(?:slow\w*|fast\w*|quick\w*|long\w*|short\w*|latenc\w+|durations?|elapsed|took|takes?"
+            r"|ms|milliseconds|seconds)\b|\btime in\b|慢|快"
         ),
-        (rf"\b{_NUMBER} ?(ns|µs|us|ms|milliseconds|s|secs?|seconds|min|minutes)\b",),
+        (rf"\b{_NUMBER} ?(?:ns|[uµ]s|ms|milliseconds|s|secs?|seconds|min|minutes)\b",),
     ),
     (
         words_of(r"\b(?:larg\w*|small\w*|big\w*|great\w*|sizes?|bytes)\b|大|小"),
         (
             r'" \d{3} (\d+)\b',
             r"^[-dlbcps][-rwxsStT]{9}\S* +\d+ \S+ +\S+ +(\d+) ",
-            rf"\b{_NUMBER} ?(bytes|[kKMGT]i?B|B)\b",
+            rf"\b{_NUMBER} ?(?:bytes|[kKMGT]i?B|B)\b",
         ),
     ),
 )
-"""Numbers that an adjective compares, in the lines of any program. The group 2 is their unit."""
+"""Numbers that an adjective compares, in the lines of any program: times, and sizes."""
+
+_UNIT = re.compile(rf" ?{UNIT}\b")
+_GROUPED = words_of(r"\b(?:per|by|each|every|which|what)\s+(\w+)")
+
+_OF_MODE = re.compile(r"[-dlbcps][-rwxsStT]{9}")
+_ENTRIES = (
+    (words_of(r"\b(?:sub-?)?(?:directories|directory|dirs?|folders?)\b"), "^d"),
+    (words_of(r"\b(?:(?:symbolic|soft) links?|sym-?links?|links?)\b"), "^l"),
+    (words_of(r"\bfiles?\b"), "^-"),
+)
+"""What `ls -l` lists, and how its lines begin."""
 
 _LENGTH = words_of(
     r"\b(?:long|short)(?:er|est)?\b.{0,20}?\b(?:(?:file ?)?(names?)|lines?|paths?|messages?|entr\w+)\b"
@@ -100,7 +113,7 @@ _MENTIONED = re.compile(
     re.IGNORECASE,
 )
 _EXTENSION = re.compile(
-    r"(?<![\w.*])\*?(\.[A-Za-z][\w.]{0,8}\w)\s+(?:files?|paths?|entries)\b", re.IGNORECASE
+    r"(?<![\w.*])\*?(\.[A-Za-z](?:[\w.]{0,8}\w)?)\s+(?:files?|paths?|entries)\b", re.IGNORECASE
 )
 
 
@@ -118,10 +131,12 @@ class LineQuery:
     def __init__(self, text: Source, instruction: ParsedInstruction, noun: str) -> None:
         self._instruction = instruction
         self._noun = noun
+        self._rows = instruction.rows
         self._kind = text.format.kind
         self._head = text.data[:_READ_BYTES].decode("utf-8", "replace")
         self._lowered = self._head.lower()
         self._lines = [line.rstrip("\r") for line in self._head.split("\n") if line]
+        self._comparisons = comparisons(instruction.text)
         self._of_form = self._words_of_form()
         self._levels = [name for name, _ in levels(text)] if self._kind is Kind.LOG else []
         self._level_of = text.format.of_lines(text).get("level")
@@ -130,8 +145,11 @@ class LineQuery:
 
     def _words_of_form(self) -> frozenset[str]:
         """The words of the question for what lines are grouped or compared by."""
-        patterns = (*(one for one, _ in (*_KEYS, *_MEASURES)), _OF_LEVELS, _LENGTH, _ENDING, _BEGINNING)
-        texts = (match[0] for pattern in patterns for match in pattern.finditer(self._instruction.text))
+        patterns = [*(one for one, _ in (*_KEYS, *_MEASURES)), _OF_LEVELS, _LENGTH, _ENDING, _BEGINNING]
+        if self._kind is Kind.LISTING:
+            patterns += [one for one, _ in _ENTRIES]
+        texts = [match[0] for pattern in patterns for match in pattern.finditer(self._instruction.text)]
+        texts += [one.text for one in self._comparisons]
         return frozenset(" ".join(texts).lower().split())
 
     def uses(self, word: str) -> bool:
@@ -151,6 +169,11 @@ class LineQuery:
         fields = [len(line.split()) for line in self._lines[:_ALIKE_LINES]]
         count, most = Counter(fields).most_common(1)[0]
         return count >= _ALIKE_FIELDS and most >= _ALIKE_SHARE * len(fields)
+
+    @property
+    def can_compare(self) -> bool:
+        """False if the question compares a number, as in `more than 800 ms`, and lines do not have it."""
+        return len(self._of_comparisons) == len(self._comparisons)
 
     def count(self) -> str:
         """The number of the lines, "" where no word of the question is in the lines, nor a level."""
@@ -175,7 +198,11 @@ class LineQuery:
             return ""
         where = _where(self._conditions, "found IS NOT NULL")
         order = "DESC" if descending else "ASC"
-        return select(f"{key} AS found, count(*)", where, f"GROUP BY found ORDER BY 2 {order} LIMIT {_SHOWN}")
+        return select(
+            f"{key} AS found, count(*)",
+            where,
+            f"GROUP BY found ORDER BY 2 {order} LIMIT {self._rows or _SHOWN}",
+        )
 
     def distinct(self) -> str:
         """The number of different parts by which the question groups."""
@@ -187,9 +214,11 @@ class LineQuery:
         measure = self._measure()
         if not measure:
             return ""
-        where = _where(self._conditions, "found IS NOT NULL")
+        where = _where(self._conditions, "found IS NOT NULL").replace(measure, "found")
         columns = f"line, {measure} AS found, substr(text, 1, {_TEXT_CHARS}) AS text"
-        return select(columns, where, f"ORDER BY found {'DESC' if descending else 'ASC'} LIMIT {_EXTREMES}")
+        order = "DESC" if descending else "ASC"
+        most = self._rows or (_SHOWN if self._comparisons else _EXTREMES)
+        return select(columns, where, f"ORDER BY found {order} LIMIT {most}")
 
     def aggregate(self, function: str) -> str:
         measure = self._measure()
@@ -213,6 +242,9 @@ class LineQuery:
         if (of_level := self._of_levels()) is not None:
             conditions.append(of_level)
             lines = of_level.lines or lines
+        for condition in (*self._of_entries(), *self._of_comparisons):
+            conditions.append(condition)
+            lines = [line for line in lines if line in condition.lines] or lines
         for word in _MENTIONED.findall(self._instruction.text):
             # Also one that the sample does not hold.
             sql, pattern, words = self._holding(word, is_whole=True)
@@ -246,6 +278,30 @@ class LineQuery:
         self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in names)
         listed = ", ".join(map(text_of, names))
         return Condition(f"level IN ({listed})" if len(names) > 1 else f"level = {listed}", lines)
+
+    def _of_entries(self) -> Iterator[Condition]:
+        """The lines of what `ls -l` lists: files, directories or links."""
+        if self._kind is Kind.LISTING and any(map(_OF_MODE.match, self._lines)):
+            for words, beginning in _ENTRIES:
+                if words.search(self._instruction.text):
+                    lines = [line for line in self._lines if line.startswith(beginning[1])]
+                    yield Condition(f"matches(text, '{beginning}')", lines)
+                    return
+
+    @cached_property
+    def _of_comparisons(self) -> list[Condition]:
+        """The lines whose number is larger or smaller than one in the question."""
+        conditions: list[Condition] = []
+        for one in self._comparisons:
+            for pattern, unit in self._measuring(self._lines):
+                limit = one.limit(unit)
+                if limit is not None and stem(one.noun) in pattern:
+                    is_met = limit.__lt__ if one.sign == ">" else limit.__gt__
+                    matches = filter(None, (re.search(pattern, line) for line in self._lines))
+                    lines = [match.string for match in matches if is_met(float(match[1]))]
+                    conditions.append(Condition(f"{_number_of(pattern)} {one.sign} {limit:.12g}", lines))
+                    break
+        return conditions
 
     def _wanted(self) -> Iterator[tuple[str, re.Pattern[str], str]]:
         """Conditions that the question may mean, as SQL and as a pattern, with their words, best first."""
@@ -303,12 +359,13 @@ class LineQuery:
         if self._levels and self._asks_by_level:
             return "level"
         lines = self._held
+        grouped = {stem(word.lower()) for word in _GROUPED.findall(self._instruction.text)}
         usual = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
         behind = [
             rf"\b{escaped(bare)}[=: ]+(\S+)"
             for word in self._instruction.words
             if len(bare := stem(word.lower())) >= _LEAST_CHARS
-            and bare not in self._of_where
+            and (bare in grouped or bare not in self._of_where)
             and not is_of_asking(word)
         ]
         for pattern in (*usual, *behind, *(() if usual else _QUOTED)):
@@ -320,22 +377,44 @@ class LineQuery:
     def _measure(self) -> str:
         """The expression of the number that the question compares, "" where lines have none, or in several
         units."""
-        text, lines = self._instruction.text, self._held
-        if length := _LENGTH.search(text):
+        if length := _LENGTH.search(self._instruction.text):
             is_name = length[1] and self._kind is Kind.LISTING
             return "length(part(text, '[^/]+$'))" if is_name else "length(text)"
+        return next((_number_of(pattern) for pattern, _ in self._measuring(self._held)), "")
+
+    def _measuring(self, lines: list[str]) -> Iterator[tuple[str, Unit | None]]:
+        """Patterns of the number that the question compares, and its unit, which is the same in all lines."""
+        text = self._instruction.text
         labelled = [
             rf"\b{escaped(stem(word.lower()))}\w*[\"']?[=: ]+\"?{_NUMBER}\b"
             for word in self._instruction.words
-            if word.isalpha() and len(word) >= _LEAST_CHARS and not is_of_asking(word)
+            if word.isalpha()
+            and len(word) >= _LEAST_CHARS
+            and not is_of_asking(word)
+            and stem(word.lower()) not in _UNIT_STEMS | {stem(self._noun)}
         ]
-        usual = [one for adjective, patterns in _MEASURES if adjective.search(text) for one in patterns]
+        dimensions = {one.unit.is_of_bytes for one in self._comparisons if one.unit}
+        usual = [
+            one
+            for is_of_bytes, (adjective, patterns) in enumerate(_MEASURES)
+            if adjective.search(text) or is_of_bytes in dimensions
+            for one in patterns
+        ]
         for pattern in (*labelled, *usual):
             matches = list(filter(None, (re.search(pattern, line) for line in lines)))
-            units = {one[2] for one in matches if one.re.groups > 1}
-            if len(matches) >= max(_LEAST_KEYS, _MEASURED_SHARE * len(lines)) and len(units) < 2:
-                return f"part(text, {text_of(pattern)}) + 0"
-        return ""
+            units = {_unit_behind(one) for one in matches}
+            if len(matches) >= max(_LEAST_KEYS, _MEASURED_SHARE * len(lines)) and len(units) == 1:
+                yield pattern, units.pop()
+
+
+def _unit_behind(number: re.Match[str]) -> Unit | None:
+    unit = _UNIT.match(number.string, number.end(1))
+    return unit_of(unit[1]) if unit else None
+
+
+def _number_of(pattern: str) -> str:
+    """The expression of a number that a pattern finds."""
+    return f"part(text, {text_of(pattern)}) + 0"
 
 
 def _parts(pattern: str, lines: Iterable[str]) -> Iterator[str]:

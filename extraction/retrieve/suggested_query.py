@@ -26,6 +26,7 @@ from extraction.retrieve.asking import (
     is_of_asking,
     words_of,
 )
+from extraction.retrieve.comparisons import UNIT, Comparison, comparisons, unit_of
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery, select
@@ -38,6 +39,7 @@ _MOST_COLUMNS = 200
 _MOST_CELLS = 100_000
 _MOST_GROUPS = 50
 _SHOWN = 10
+_EXTREMES, _NEWEST = 5, 3
 _NAMING_CHARS = 60
 _NAMING_WORDS = 4
 _VALUE_CHARS = 60
@@ -53,7 +55,8 @@ _PLAIN_WORDS = frozenset(_PLAIN.split())
 _ROWS_NOUN = words_of(
     r"\b(?:how many|number of|count of|which|what|most|fewest|wie viele|welche|cuántos|combien de|quanti)"
     r"\s+((?:[\w-]+\s+){0,2}?[\w-]+)(?=\s+(?:are|is|was|were|have|has|had|do|does|did|there|with|in|of|from|for"
-    r"|per|by|that|which|came|come|contain\w*|mention\w*|occur\w*|appear\w*|to|at|on|pro|por|par|hat|haben)\b"
+    r"|per|by|that|which|came|come|contain\w*|mention\w*|occur\w*|appear\w*|to|at|on|pro|por|par|hat|haben"
+    r"|makes?|made|takes?|took|sends?|sent|gets?|got|uses?|causes?|logs?|[a-z]{3,}ed)\b"
     r"|\W*\Z|[?,.;])"
 )
 """What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
@@ -67,15 +70,6 @@ _UNASKABLE = words_of(
 
 _LEAST_MENTIONED = 4
 _SAME_BEGINNING = 4
-
-_MORE = words_of(
-    r"(?:\b(?:more than|over|above|greater than|larger than|longer than|higher than|exceed\w*|über|mehr als"
-    r"|más de|plus de|mais de|più di)\b|超过|大于|高于|>)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
-)
-_FEWER = words_of(
-    r"(?:\b(?:less than|fewer than|under|below|smaller than|shorter than|lower than|unter|weniger als"
-    r"|menos de|moins de|meno di)\b|低于|小于|少于|<)\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)"
-)
 
 _MEASURES = (
     (
@@ -93,6 +87,8 @@ _MEASURES = (
     ("high tall hoch", "height score value price"),
     ("best worst rated beste", "rating score stars"),
 )
+_MONEY = frozenset(map(stem, ("dollars", "euros", "pounds", "francs")))
+_LISTED = words_of(r"\b(?:which|what|list|show|find|name|are there|welche|quels|quelles|cuáles)\b")
 _AN_ID = words_of(
     r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|zip|code|lat|lon|latitude|longitude|ean|phone)$|Id$"
 )
@@ -136,7 +132,8 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQu
     if not query.sql:
         return None
     exact = (one for one in instruction.exact if one in instruction.text)
-    names = {word.lower() for word in (*instruction.names, *exact)}
+    compared = " ".join(one.text for one in comparisons(instruction.text)).lower()
+    names = {word for word in map(str.lower, (*instruction.names, *exact)) if word not in compared}
     used, without = _usage(query, instruction, names)
     if without and not used:
         return None
@@ -163,10 +160,12 @@ def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Questio
 def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
     nouns = _ROWS_NOUN.findall(instruction.text)
     lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
-    if not lines.has_records:
+    if not (lines.has_records and lines.can_compare):
         return _Query("")
-    if question.function:
-        return _Query(lines.aggregate(question.function), lines.uses)
+    if question.function and (aggregate := lines.aggregate(question.function)):
+        return _Query(aggregate, lines.uses)
+    if question.function and not question.count:
+        return _Query("")
     if question.distinct:
         return _Query(lines.distinct(), lines.uses)
     is_compared = question.descending is not None
@@ -174,7 +173,7 @@ def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Questi
         lines.extreme(descending=question.descending is True) if is_compared and not question.count else "",
         lines.groups(descending=question.descending is not False) if is_compared or question.groups else "",
         lines.count() if question.count and not _EACH.search(instruction.text) else "",
-        lines.of_level() if question.levels else "",
+        lines.of_level() if question.levels and not is_compared else "",
     )
     return _Query(next(filter(None, queries), ""), lines.uses)
 
@@ -185,11 +184,13 @@ def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tu
     query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', query.sql)} {query.sql}"))))
     phrases = [phrase.lower().split() for phrase in _ROWS_NOUN.findall(instruction.text)]
     rows = {stem(word) for phrase in phrases for word in (phrase[0], phrase[-1])}
+    # Each comparison is in the query.
+    compared = {word for one in comparisons(instruction.text) for word in _PARTS.findall(one.text.lower())}
     used, without = 0, list[str]()
     for word in dict.fromkeys(word.lower() for word in instruction.words):
         if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or not instruction.needs(word):
             continue
-        if (query.uses(word) and word not in names) or _is_used(word, query_stems):
+        if word in compared or (query.uses(word) and word not in names) or _is_used(word, query_stems):
             used += 1
         elif stem(word) not in rows:
             without.append(word)
@@ -232,7 +233,7 @@ class _Question:
 
     @classmethod
     def of(cls, instruction: ParsedInstruction) -> "_Question | None":
-        text = _FEWER.sub(" ", _MORE.sub(" ", instruction.text))
+        text = _without_comparisons(instruction.text)
         most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
         function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
@@ -242,6 +243,9 @@ class _Question:
         count = COUNT.search(text) is not None
         distinct = DISTINCT.search(text) is not None
         levels = ALL_OF_LEVEL.search(text) is not None
+        compared = comparisons(instruction.text)
+        if compared and not (most or least or function or count or distinct) and _LISTED.search(text):
+            most, least = compared[0].sign == ">", compared[0].sign == "<"
         if not (most or least or function or count or distinct or levels or latest is not None):
             return None
         descending = most if most != least else None
@@ -258,6 +262,7 @@ class _Table:
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
         self._names = instruction.names
+        self._limit = instruction.rows
         self._content_words = list(dict.fromkeys(word.lower() for word in instruction.words))
         parts = [part.lower() for part in _PARTS.findall(instruction.text) if len(part) > 2]
         self._words = list(dict.fromkeys((*self._content_words, *parts)))
@@ -274,11 +279,13 @@ class _Table:
 
     def query(self) -> str:
         question = self._question
+        if not self._can_compare:
+            return ""
         where, named_values = self._filter()
         if question.latest is not None and not question.count and not question.function:
             return self._newest(where)
-        if question.function:
-            return self._aggregate(where)
+        if question.function and ((aggregate := self._aggregate(where)) or not question.count):
+            return aggregate
         group = self._group(named_values)
         is_row = group is None or len(self._values[group.name]) == len(self._rows)
         is_compared = question.count or question.descending is not None
@@ -303,6 +310,22 @@ class _Table:
         if where or question.count:
             return select("count(*)", where) if where else self._by_usual_group()
         return ""
+
+    @property
+    def _can_compare(self) -> bool:
+        return all(map(self._comparison, comparisons(self._text)))
+
+    def _comparison(self, comparison: Comparison) -> str:
+        """The condition as SQL, "" if no column has such numbers."""
+        measure = self._measure(may_be_unnamed=True)
+        if measure is None:
+            return ""
+        noun, parts = stem(comparison.noun), _parts(measure)
+        if noun and noun not in _MONEY and noun not in map(stem, (*parts, *synonyms(parts))):
+            return ""
+        unit = unit_of(parts[-1]) if parts and re.fullmatch(UNIT, parts[-1]) else None
+        limit = comparison.limit(unit)
+        return "" if limit is None else f"{spelled(measure.name)} {comparison.sign} {limit:.12g}"
 
     def _mentions(self) -> str:
         """The condition that a text holds a word of the question: the word that the fewest rows hold."""
@@ -332,11 +355,13 @@ class _Table:
     def _lengths(self, array: Column, where: str) -> str:
         length = f"json_array_length({spelled(array.name)})"
         columns = [*(spelled(column.name) for column in self._labels), length]
-        return select(", ".join(columns), where, f"ORDER BY {length} DESC LIMIT {_SHOWN}")
+        return select(", ".join(columns), where, f"ORDER BY {length} DESC LIMIT {self._limit or _SHOWN}")
 
     def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
         name = spelled(group.name)
-        return select(f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {_SHOWN}")
+        return select(
+            f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {self._limit or _SHOWN}"
+        )
 
     def _aggregate(self, where: str) -> str:
         measure = self._measure(may_be_unnamed=True)
@@ -354,14 +379,16 @@ class _Table:
         columns = ", ".join(map(spelled, dict.fromkeys(names)))
         order = "DESC" if self._question.descending else "ASC"
         name = spelled(measure.name)
+        most = self._limit or (_SHOWN if comparisons(self._text) else _EXTREMES)
         if order == "ASC":
             where = f"{where} AND {name} IS NOT NULL" if where else f"WHERE {name} IS NOT NULL"
-        return select(columns, where, f"ORDER BY {name} {order} LIMIT 5")
+        return select(columns, where, f"ORDER BY {name} {order} LIMIT {most}")
 
     def _newest(self, where: str) -> str:
         times = [
             column for column in self._columns if _A_TIME.search(column.name) and self._is_sortable(column)
         ]
+        times = times or [column for column in self._columns if self._is_date(column)]
         number = self._best(self._numbers)
         time = max(times, key=self._score) if times else self._measure()
         if time is None:
@@ -369,7 +396,7 @@ class _Table:
         columns = (*self._labels, *([number] if number else []), time)
         names = ", ".join(map(spelled, dict.fromkeys(column.name for column in columns)))
         order = "DESC" if self._question.latest else "ASC"
-        return select(names, where, f"ORDER BY {spelled(time.name)} {order} LIMIT 3")
+        return select(names, where, f"ORDER BY {spelled(time.name)} {order} LIMIT {self._limit or _NEWEST}")
 
     # What the question names.
 
@@ -427,7 +454,8 @@ class _Table:
         """The columns that say which row it is."""
         best = self._best(column for column in self._columns if str in column.types)
         labels = [column for column in self._columns if _A_LABEL.search(column.name)][:2]
-        labels = labels or [column for column in self._columns if str in column.types][:1]
+        if all(_AN_ID.search(column.name) for column in labels):
+            labels += [column for column in self._columns if str in column.types and column not in labels][:1]
         return [*labels, *([best] if best and best not in labels else [])]
 
     def _cells(self, column: Column) -> Iterator[Any]:
@@ -447,6 +475,9 @@ class _Table:
     def _is_sortable(self, column: Column) -> bool:
         cells = [str(cell) for cell in self._cells(column) if cell not in (None, "")][:50]
         return bool(cells) and all(map(_SORTABLE.match, cells))
+
+    def _is_date(self, column: Column) -> bool:
+        return str in column.types and not self._is_number(column) and self._is_sortable(column)
 
     def _measure(self, *, may_be_unnamed: bool = False) -> Column | None:
         """The column of numbers that the question names, or whose numbers its adjective compares; the only
@@ -513,12 +544,10 @@ class _Table:
                     break
 
     def _comparisons(self) -> Iterator[str]:
-        for sign, pattern in ((">", _MORE), ("<", _FEWER)):
-            match = pattern.search(self._text)
-            if match and (measure := self._measure(may_be_unnamed=True)):
-                self._is_by_number = True
-                yield f"{spelled(measure.name)} {sign} {match[1].replace(',', '')}"
-        text = _FEWER.sub(" ", _MORE.sub(" ", self._text))
+        for one in comparisons(self._text):
+            self._is_by_number = True
+            yield self._comparison(one)
+        text = _without_comparisons(self._text)
         for column in self._numbers:
             names = "|".join(map(re.escape, _parts(column)))
             match = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
@@ -539,6 +568,12 @@ class _Table:
             return parts[0] in self._words or stem(parts[0]) in self._stems
         pattern = r"\W+".join(map(re.escape, parts))
         return re.search(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", self._text.lower()) is not None
+
+
+def _without_comparisons(text: str) -> str:
+    for one in comparisons(text):
+        text = text.replace(one.text, " ")
+    return text
 
 
 def _begin_alike(one: str, other: str) -> bool:

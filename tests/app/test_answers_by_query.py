@@ -38,6 +38,18 @@ LOG = "".join(
 )
 PATHS = "".join(f"./src/part{n % 40}/{'x' * (n % 23 + 3)}.{'py' if n % 3 else 'txt'}\n" for n in range(1800))
 RECORDS = "".join(f"{n:05} worker-{n % 7} {'failed' if n % 11 == 2 else 'passed'}\n" for n in range(1500))
+NUMBERED = "".join(
+    f"2026-03-01 08:{n // 60:02}:{n % 60:02} {'ERROR' if n % 9 == 1 else 'INFO'} "
+    f"request {n} of user u{n % 5} {'failed' if n % 9 == 1 else f'took {n * 37 % 911} ms'}\n"
+    for n in range(1500)
+)
+TIMES = [n * 37 % 911 for n in range(1500) if n % 9 != 1]
+LISTED = "".join(
+    f"{'d' if n % 10 == 0 else '-'}rwxr-xr-x  1 root root {n * 7919 % 5_000_011:>9} Apr  3  2026 "
+    f"{f'part{n}' if n % 10 == 0 else f'tenth{n}.h'}\n"
+    for n in range(1500)
+)
+SIZES = [n * 7919 % 5_000_011 for n in range(1500) if n % 10]
 TUPLES = repr(
     [(f"city {n}", n * 7919 % 10007, datetime.date(2020 + n % 5, n % 12 + 1, 3)) for n in range(900)]
 )
@@ -68,6 +80,19 @@ QUESTIONS = [
     (RECORDS, "How many workers failed?", f"\n{sum(n % 11 == 2 for n in range(1500))}\n"),
     ("The ferry leaves at noon.\nIt is late, as ever, for a reason that is not known.\n" * 300,
      "How many lines contain ferry?", "\n300\n"),
+    (NUMBERED, "Which request took the longest?", largest(TIMES)),
+    (NUMBERED, "Which three requests were the slowest?", "[3 rows.]"),
+    (NUMBERED, "How many requests took more than 800 ms?", f"\n{sum(one > 800 for one in TIMES)}\n"),
+    (NUMBERED, "How many requests took longer than 0.8 seconds?", f"\n{sum(one > 800 for one in TIMES)}\n"),
+    (NUMBERED, "Which requests took more than 905 ms?", largest(TIMES)),
+    (NUMBERED, "How many errors per user?", "u1 | 34\n"),
+    (NUMBERED, "Which user has the most errors?", "u1 | 34\n"),
+    (LISTED, "How many directories are there in total?", "\n150\n"),
+    (LISTED, "What are the ten largest files?", "[10 rows.]"),
+    (LISTED, "List the 5 largest files", largest(SIZES)),
+    (LISTED, "How many files are larger than 1 MB?", f"\n{sum(one > 1_000_000 for one in SIZES)}\n"),
+    (LISTED, "How many .h files are there?", "\n1350\n"),
+    (JSON, "the two orders with the highest amount", "[2 rows. "),
     (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
 ]  # fmt: skip
 
@@ -101,12 +126,20 @@ async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: h
 
 
 @pytest.mark.parametrize(
-    "question", ["How many orders are not paid?", "How many orders between 2020 and 2021 were paid?"]
+    ("text", "question"),
+    [
+        (JSON, "How many orders are not paid?"),
+        (JSON, "How many orders between 2020 and 2021 were paid?"),
+        (JSON, "How many customers have more than 3 orders?"),
+        (JSON, "How many orders took more than 2 seconds?"),
+        (NUMBERED, "How many requests took more than 3 tries?"),
+        (NUMBERED, "How many requests are larger than 2 MB?"),
+    ],
 )
 async def test_a_condition_that_no_query_here_tells_names_none(
-    client: httpx.AsyncClient, question: str
+    client: httpx.AsyncClient, text: str, question: str
 ) -> None:
-    assert "query:" not in await asked(client, await keep(client, JSON), question)
+    assert "query:" not in await asked(client, await keep(client, text), question)
 
 
 async def test_a_query_that_cannot_be_run_is_named_alone(

@@ -63,7 +63,7 @@ async def test_a_failed_write_takes_it_back_at_once_and_it_returns(
             assert (set(down), up) == ({"Not ready."}, "Ready again.")
             whys = [record.fields["why"] for record in said[:-1]]  # type: ignore[attr-defined]
             assert len(set(whys)) == len(whys)
-            assert all(why.endswith(f", {redis.url}.") for why in whys)
+            assert all(why.endswith(f" {redis.url}.") for why in whys)
             caplog.clear()
 
 
