@@ -203,11 +203,15 @@ def _status(client: str, files: Sequence[SettingsFile]) -> int:
             present = _change(client, file, _installed) is None
             is_missing = is_missing or not present
             print(f"{'ok      ' if present else 'missing '} {file.path}")
+    if is_missing:
+        # Whether a service runs says nothing then of the results of this agent.
+        print(f"Not all is set up. Run: spillgate hook install {client}")
+        return 1
     is_running, line = governing()
     # Where one starts by itself, nothing is missing.
     may_start = service_address().is_loopback and user_service.may_start()
     print(line)
-    return int(is_missing or not (is_running or may_start))
+    return int(not (is_running or may_start))
 
 
 Edit = Callable[[str, SettingsFile, str | None], str | None]

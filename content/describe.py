@@ -66,8 +66,8 @@ def about(
 
 
 _QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1{}; a literal: pattern = …"
-_OF_LINES = " WHERE matches(text, '…')"
-_PART, _WITH_PART = "part(text, '…') p", " WHERE p > ''"
+_OF_LINES = " WHERE matches(text, 'regex')"
+_PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
 _PATTERN = "Find or count a literal: pattern = …"
 
 

@@ -55,8 +55,8 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
         "The handle is a relative path under the tool_output root.\n"
         "Provide precise and detailed instructions in `extract` about what you are looking for."
         "\n\nplain text\n“line 0 of the log”\n"
-        "Count, group, compare: query = SELECT part(text, '…') p, count(*) FROM data WHERE p > '' GROUP BY 1 "
-        "ORDER BY 2 DESC; columns line, text; a literal: pattern = …"
+        "Count, group, compare: query = SELECT part(text, 'regex') p, count(*) FROM data WHERE p > '' "
+        "GROUP BY 1 ORDER BY 2 DESC; columns line, text; a literal: pattern = …"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG

@@ -218,7 +218,7 @@ def how(text: str) -> str:
     return said.split("\n")[-1]
 
 
-PARTS = "part(text, '…') p, count(*) FROM data WHERE p > ''"
+PARTS = "part(text, 'regex') p, count(*) FROM data WHERE p > ''"
 UNLEVELLED = "".join(f"2026-11-24 10:00:{n % 60:02} host sshd[{n}]: opened {n}\n" for n in range(90))
 
 
@@ -247,7 +247,7 @@ def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) ->
 
 def test_the_query_that_is_said_runs() -> None:
     for text in (json.dumps(ROWS), LOG, UNLEVELLED, "id,name,Status\n" + "1,a,open\n" * 90):
-        sql = how(text).partition("query = ")[2].partition(";")[0].replace("…", ".")
+        sql = how(text).partition("query = ")[2].partition(";")[0].replace("regex", ".")
         with closing(Database(read_rows(text.encode())[1])) as database:
             assert list(database.select(sql).rows)
 
@@ -255,7 +255,7 @@ def test_the_query_that_is_said_runs() -> None:
 @pytest.mark.parametrize(
     ("text", "query", "more"),
     [
-        (LOG, "level, count(*) FROM data WHERE matches(text, '…')", "line, text, time, level"),
+        (LOG, "level, count(*) FROM data WHERE matches(text, 'regex')", "line, text, time, level"),
         ("A sentence of prose. " * 90, PARTS, "line, text"),
         ("import os\n" * 90, PARTS, "line, text"),
         (PAGE, PARTS, "line, text"),

@@ -178,6 +178,7 @@ def test_files_that_were_not_there_are_made_and_removed_again(
     folder, names = (project, IN_PROJECT[client]) if in_project else (home, FILES[client])
     option = ["--project"] * in_project
     assert main(["hook", "status", client, *option]) == 1
+    assert capsys.readouterr().out.endswith(f"\nNot all is set up. Run: spillgate hook install {client}\n")
     assert main(["hook", "install", client, *option, "--dry-run"]) == 0
     assert files_below(home.parent) == {}
     assert capsys.readouterr().out.count("\n+++ ") == len(names)
