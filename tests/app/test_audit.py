@@ -116,7 +116,7 @@ async def test_the_file_is_for_its_owner_alone_and_is_never_rotated(serve: Serve
     assert list(target.parent.glob("audit.ndjson*")) == [target]
 
 
-async def test_a_deleted_tenant_and_the_accounting_leave_the_audit_alone(
+async def test_an_audit_that_cannot_be_written_or_shares_its_place_refuses_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_AUDIT cannot be opened for writing"):
