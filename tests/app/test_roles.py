@@ -21,7 +21,7 @@ from app.operations.readiness import Readiness
 from command.files import replace_text
 from domain.errors import StoreUnavailable
 from tests.conftest import Serve, served
-from tests.keys import key_file
+from tests.keys import by, key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -38,10 +38,6 @@ def keys(tmp_path: Path) -> Path:
 async def client(serve: Serve, keys: Path) -> AsyncIterator[httpx.AsyncClient]:
     async with serve(api_keys_file=keys) as client:
         yield client
-
-
-def by(name: str, **more: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {name}", **more}
 
 
 async def test_a_role_calls_its_routes_alone(client: httpx.AsyncClient) -> None:
