@@ -32,22 +32,17 @@ async def asked(client: httpx.AsyncClient, handle: str, extract: str) -> str:
 
 async def test_one_passage_that_answers_is_all_that_is_shown(client: httpx.AsyncClient) -> None:
     text = FILLER.replace("00900 amber", "00900 The retention of the archive is ninety days. amber")
-    body = await asked(client, await keep(client, text), "What is the retention of the archive?")
-    assert "ninety days" in body
-    assert "00000 " not in body
-    assert "01999 " not in body
-    assert len(body.encode()) < 700
+    text = text.replace("01200 amber", "01200 The signal to start the debugger is USR1. amber")
+    handle = await keep(client, text)
+    body = await asked(client, handle, "What is the retention of the archive?")
     assert re.search(r"\n\[The only passage with archive, retention, out of [\d,]+\.\]\Z", body)
-
-
-async def test_a_word_for_a_beginning_or_an_end_shows_neither_where_a_passage_answers(
-    client: httpx.AsyncClient,
-) -> None:
-    text = FILLER.replace("00900 amber", "00900 The signal to start the debugger is USR1. amber")
-    body = await asked(client, await keep(client, text), "Which signal starts the debugger in the end?")
-    assert "USR1" in body
-    assert "00000 " not in body
-    assert "01999 " not in body
+    assert len(body.encode()) < 700
+    # A word for a beginning or an end shows neither.
+    other = await asked(client, handle, "Which signal starts the debugger in the end?")
+    for shown, answer in ((body, "ninety days"), (other, "USR1")):
+        assert answer in shown
+        assert "00000 " not in shown
+        assert "01999 " not in shown
 
 
 async def test_a_repeated_passage_is_shown_once(client: httpx.AsyncClient) -> None:

@@ -93,17 +93,3 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
     ]
     await store.close()
     await ledger.close()
-
-
-LATER = {
-    *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "pydantic.v1"),
-    *("extraction.ladder", "extraction.models.demo", "extraction.retrieve.index", "content.describe"),
-    *("splintr", "jmespath"),
-}
-"""What a start on disk and SQLite needs nothing of. It is imported where it is used."""
-
-
-def test_a_start_imports_nothing_that_only_later_requests_or_other_settings_need() -> None:
-    code = f"import sys, app.edge.server, app.main; print(*sorted({LATER!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == ""
