@@ -1,4 +1,4 @@
-"""Files of API keys."""
+"""Files of API keys, and what a caller sends who has one."""
 
 import hashlib
 from pathlib import Path
@@ -13,3 +13,8 @@ def key_file(path: Path, *lines: str) -> Path:
     path.write_text(written)
     path.chmod(0o600)
     return path
+
+
+def by(key: str, **more: str) -> dict[str, str]:
+    """Headers."""
+    return {"Authorization": f"Bearer {key}", **more}

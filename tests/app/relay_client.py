@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from tests.faults.forking import start_process
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED = str(Path(__file__).with_name("scripted_mcp.py"))
 SPILLGATE = ("-m", "command.main")
+HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 STATELESS = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
 
 

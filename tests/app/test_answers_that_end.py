@@ -32,22 +32,17 @@ async def asked(client: httpx.AsyncClient, handle: str, extract: str) -> str:
 
 async def test_one_passage_that_answers_is_all_that_is_shown(client: httpx.AsyncClient) -> None:
     text = FILLER.replace("00900 amber", "00900 The retention of the archive is ninety days. amber")
-    body = await asked(client, await keep(client, text), "What is the retention of the archive?")
-    assert "ninety days" in body
-    assert "00000 " not in body
-    assert "01999 " not in body
-    assert len(body.encode()) < 700
+    text = text.replace("01200 amber", "01200 The signal to start the debugger is USR1. amber")
+    handle = await keep(client, text)
+    body = await asked(client, handle, "What is the retention of the archive?")
     assert re.search(r"\n\[The only passage with archive, retention, out of [\d,]+\.\]\Z", body)
-
-
-async def test_a_word_for_a_beginning_or_an_end_shows_neither_where_a_passage_answers(
-    client: httpx.AsyncClient,
-) -> None:
-    text = FILLER.replace("00900 amber", "00900 The signal to start the debugger is USR1. amber")
-    body = await asked(client, await keep(client, text), "Which signal starts the debugger in the end?")
-    assert "USR1" in body
-    assert "00000 " not in body
-    assert "01999 " not in body
+    assert len(body.encode()) < 700
+    # A word for a beginning or an end shows neither.
+    other = await asked(client, handle, "Which signal starts the debugger in the end?")
+    for shown, answer in ((body, "ninety days"), (other, "USR1")):
+        assert answer in shown
+        assert "00000 " not in shown
+        assert "01999 " not in shown
 
 
 async def test_a_repeated_passage_is_shown_once(client: httpx.AsyncClient) -> None:
@@ -242,35 +237,18 @@ async def test_words_of_scripts_without_spaces_that_stand_in_the_data_count_as_f
     assert absent is None or absent[1].isascii()
 
 
-async def test_the_latest_and_the_first_come_from_the_right_end(client: httpx.AsyncClient) -> None:
-    log = "".join(
-        f"2026-03-01 08:{n // 60:02}:{n % 60:02} INFO "
-        f"{'deploy' if n % 300 == 5 else 'check'} of build {n} is done\n"
-        for n in range(1500)
-    )
-    commits = "".join(
-        f"commit {n:040x}\nAuthor: A <a@b.c>\nDate:   2026-03-{28 - n // 10:02} 10:{59 - n % 10}:00\n\n"
-        f"    Deploy build {300 - n}\n\n"
-        for n in range(280)
-    )
-    records = json.dumps(
-        [
-            {"event": "deploy", "build": n, "at": f"2026-{n * 7 % 12 + 1:02}-{n * 5 % 28 + 1:02}"}
-            for n in range(400)
-        ]
-    )
-    for text, latest, first in (
-        (log, "deploy of build 1205 ", "deploy of build 5 "),
-        (commits, "Deploy build 300\n", "Deploy build 21\n"),
-        (records, '"at": "2026-12-26"', '"at": "2026-01-01"'),
-    ):
-        handle = await keep(client, text)
-        newest = await asked(client, handle, "Which is the latest deploy?")
-        oldest = await asked(client, handle, "Which is the first deploy?")
-        assert latest in newest, newest
-        assert first in oldest, oldest
-        assert "\n[The newest" in newest
-        assert "\n[The oldest" in oldest
+async def test_the_latest_and_the_first_of_what_has_no_order_are_found_by_their_dates(
+    client: httpx.AsyncClient,
+) -> None:
+    records = [
+        {"event": "deploy", "build": n, "at": f"2026-{n * 7 % 12 + 1:02}-{n * 5 % 28 + 1:02}"}
+        for n in range(400)
+    ]
+    handle = await keep(client, json.dumps(records))
+    for end, at, said in (("latest", "2026-12-26", "newest"), ("first", "2026-01-01", "oldest")):
+        body = await asked(client, handle, f"Which is the {end} deploy?")
+        assert f'"at": "{at}"' in body
+        assert f"\n[The {said}" in body
 
 
 async def test_two_things_that_are_asked_for_by_name_are_both_shown(client: httpx.AsyncClient) -> None:

@@ -13,7 +13,7 @@ from app.settings import Settings, load_settings
 from domain.errors import ConfigError
 from tests.conftest import Serve, served
 from tests.faults.service_process import SERVE, Service
-from tests.keys import key_file
+from tests.keys import by, key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +29,6 @@ def target(tmp_path: Path) -> Path:
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     return key_file(tmp_path / "keys", "red:agent:agent:ci", "blue:other", "ops:admin:admin:ada")
-
-
-def by(name: str, **more: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {name}", **more}
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -116,7 +112,7 @@ async def test_the_file_is_for_its_owner_alone_and_is_never_rotated(serve: Serve
     assert list(target.parent.glob("audit.ndjson*")) == [target]
 
 
-async def test_a_deleted_tenant_and_the_accounting_leave_the_audit_alone(
+async def test_an_audit_that_cannot_be_written_or_shares_its_place_refuses_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="SPILLGATE_AUDIT cannot be opened for writing"):

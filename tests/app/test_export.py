@@ -119,11 +119,6 @@ async def test_what_cannot_be_written_is_counted_and_delays_no_request(
     assert 1 <= fields["lost"] <= lost
 
 
-async def test_a_file_that_cannot_be_opened_refuses_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="SPILLGATE_ACCOUNTING_EXPORT cannot be opened"):
-        line_writer.JsonLines(export.SETTING, str(tmp_path / "no" / "file"), 1 << 20)
-
-
 async def test_a_service_on_a_socket_shows_its_metrics_at_a_port_and_nothing_else(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     directory.mkdir(mode=0o700)

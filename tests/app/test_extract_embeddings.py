@@ -16,14 +16,12 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.main import create_app
-from app.runtime import open_runtime
-from app.settings import Settings
 from domain.llm import Message, ModelTerms, Prompt, Role
 from extraction.models.openai import BackendConnections, OpenAIEmbedder
 from extraction.models.openai_wire import parse_embeddings
 from extraction.retrieve.index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
+from tests import conftest
 from tests.app.test_extract_models import anyio_backend, entries, keep, saying  # noqa: F401
 from tests.app.test_extract_retrieve import ask
 from tests.conftest import Serve, StillClock
@@ -332,27 +330,22 @@ async def test_a_shorter_answer_is_by_meaning_too_and_asks_nothing_more(serve: S
         assert len(sent) == len(set(sent))
 
 
-async def test_of_a_large_result_the_best_by_words_and_a_sample_are_compared(tmp_path: Path) -> None:
+async def test_of_a_large_result_the_best_by_words_and_a_sample_are_compared() -> None:
     settings = {"storage_url": "memory:", "llm_api_key": "k", "embed_model": "e"}
-    async with Backend(embeds) as backend:
-        given = Settings(**settings, llm_base_url=backend.base_url)
-        async with open_runtime(given, StillClock()) as rt:
-            app = create_app(given, rt)
-            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-            async with (
-                app.router.lifespan_context(app),
-                httpx.AsyncClient(transport=transport, base_url="http://localhost:8377") as client,
-            ):
-                handle = await keep(client, DATA.replace("sofa", "sofa of Adele") + ROWS * 12)
-                told = await ask(client, handle, "Where does Adele's feline nap?")
-                sent = [text for one in backend.asked for text in one.body["input"]]
-                assert 0.9 * MOST_PASSAGES < len(sent) <= MOST_PASSAGES + 1
-                assert "the cat sleeps" in told["body"].split("\n[")[0]
-                size = rt.indexes.size
-                await ask(client, handle, "How many things are there?")
-                assert len(backend.asked[-1].body["input"]) <= MOST_TEXTS
-                assert rt.indexes.size <= size + 200 * 4 * DIMENSIONS
-                assert rt.indexes.size > 4 * DIMENSIONS * MOST_PASSAGES * 0.9
+    async with (
+        Backend(embeds) as backend,
+        conftest.served(StillClock(), **settings, llm_base_url=backend.base_url) as (rt, client),
+    ):
+        handle = await keep(client, DATA.replace("sofa", "sofa of Adele") + ROWS * 12)
+        told = await ask(client, handle, "Where does Adele's feline nap?")
+        sent = [text for one in backend.asked for text in one.body["input"]]
+        assert 0.9 * MOST_PASSAGES < len(sent) <= MOST_PASSAGES + 1
+        assert "the cat sleeps" in told["body"].split("\n[")[0]
+        size = rt.indexes.size
+        await ask(client, handle, "How many things are there?")
+        assert len(backend.asked[-1].body["input"]) <= MOST_TEXTS
+        assert rt.indexes.size <= size + 200 * 4 * DIMENSIONS
+        assert rt.indexes.size > 4 * DIMENSIONS * MOST_PASSAGES * 0.9
 
 
 async def test_a_model_answers_where_one_is_configured_and_falls_back_to_meaning(

@@ -359,13 +359,6 @@ async def test_a_model_that_is_not_configured_cannot_be_chosen(serve: Serve, tmp
             pass
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
-async def test_a_blank_instruction_is_refused(serve: Serve, tmp_path: Path, text: str) -> None:
-    async with Backend() as backend, served(serve, tmp_path, backend) as client:
-        assert (await ask(client, await keep(client), extract=text)).status_code == 422
-        assert backend.requests == 0
-
-
 async def test_a_caller_may_allow_up_to_two_minutes(serve: Serve, tmp_path: Path) -> None:
     async with Backend() as backend, served(serve, tmp_path, backend, extract_deadline_ms=1000) as client:
         handle = await keep(client)

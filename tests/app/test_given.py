@@ -12,12 +12,9 @@ pytestmark = pytest.mark.anyio
 LOG = "\n".join(f"{n:05} {'ERROR boom' if n % 500 == 0 else 'ok'}" for n in range(3000))
 
 
-@pytest.mark.parametrize("storage", ["disk", "memory"])
 @pytest.mark.parametrize("call_id", [None, "call-1"])
-async def test_it_has_the_message_and_the_answers_word_for_word(
-    serve: Serve, storage: str, call_id: str | None
-) -> None:
-    async with serve(**({} if storage == "disk" else {"storage_url": "memory:"})) as client:
+async def test_it_has_the_message_and_the_answers_word_for_word(serve: Serve, call_id: str | None) -> None:
+    async with serve() as client:
         sent = {"tool_name": "execute_shell", "session_id": "s", "content": LOG, "tool_call_id": call_id}
         stored = (await client.post("/results", json=sent)).json()
         handle = stored["handle"]

@@ -28,11 +28,10 @@ async def newest(client: httpx.AsyncClient, **params: Any) -> dict[str, dict[str
     return {one["session_id"]: one["last_call"] for one in answer.raise_for_status().json()["sessions"]}
 
 
-@pytest.mark.parametrize("storage", ["disk", "memory:"])
 async def test_sessions_are_listed_by_their_last_use_with_their_last_call(
-    serve: Serve, clock: StillClock, storage: str
+    serve: Serve, clock: StillClock
 ) -> None:
-    async with serve(**({} if storage == "disk" else {"storage_url": storage})) as client:
+    async with serve() as client:
         await send(client, "b", tool_arguments={"command": "npm test"}, door="codex", project="shop")
         await client.put("/sessions/empty", json={})
         clock.pass_seconds(1)

@@ -74,7 +74,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "tool_output",
-        {},
+        {"extract": "   "},
         "tool_output takes a JSON object with handle and one of extract, pattern, lines, query. None of them "
         "is given.",
     ),

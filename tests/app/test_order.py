@@ -1,4 +1,4 @@
-"""The latest, last, first and oldest of what has an order; lines without the empty one at the end."""
+"""The latest, last, first and oldest of what has an order."""
 
 from collections.abc import AsyncIterator
 
@@ -59,10 +59,3 @@ async def test_the_best_passage_is_the_one_at_that_end(
     places = [at for at in range(len(body)) if body.startswith("\n[", at)]
     best = body[: places[1] if len(places) > 1 and not body.startswith("[line") else places[0]]
     assert answer in best
-
-
-async def test_a_page_of_lines_does_not_offer_the_empty_last_line(client: httpx.AsyncClient) -> None:
-    handle = await keep(client, LOG)
-    page = (await client.get(f"/results/{handle}/lines", params={"offset": 1496, "limit": 5})).json()
-    assert [line["number"] for line in page["lines"]] == [1496, 1497, 1498, 1499, 1500]
-    assert (page["total_lines"], page["next_offset"]) == (1501, None)

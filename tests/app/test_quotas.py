@@ -22,7 +22,7 @@ from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
 from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
-from tests.keys import key_file
+from tests.keys import by, key_file
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -53,10 +53,6 @@ def opened(serve: Serve, keys: Path, policy: Path) -> Callable[..., Any]:
         return serve(api_keys_file=keys, policy_file=policy, **settings)
 
     return open_it
-
-
-def by(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {name}"}
 
 
 async def store(client: httpx.AsyncClient, name: str, session: str = "s", **fields: Any) -> httpx.Response:

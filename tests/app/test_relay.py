@@ -19,31 +19,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
-from tests.faults.service_process import Service, Services
+from tests.app.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
+from tests.faults.service_process import Services
 from tests.misbehaving_server import OF_THE_SERVICE, answering, http
 
 OUR_TOOLS = ["tool_output"]
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    place = tmp_path_factory.mktemp("service")
-    with Services(place) as services:
-        yield asyncio.run(services.start(place / "state", max_body_bytes=str(12 << 20)))
 
 
 @pytest.fixture
-def relay(service: Service, tmp_path: Path) -> Iterator[RelayClient]:
-    with opened(tmp_path, url="http://{}:{}".format(*service.address)) as client:
+def relay(url: str, tmp_path: Path) -> Iterator[RelayClient]:
+    with opened(tmp_path, url=url) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def shared(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayClient]:
+def shared(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayClient]:
     """For tests that leave nothing behind in a relay."""
-    url = "http://{}:{}".format(*service.address)
     with opened(tmp_path_factory.mktemp("shared"), url=url) as client:
         yield client
 
@@ -53,9 +44,9 @@ def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
     return RelayClient(*options, "--", *command, state=place / "state", **environment)
 
 
-def entries(service: Service, session: str) -> list[dict[str, Any]]:
-    url = "http://{}:{}/accounting/entries".format(*service.address)
-    found: list[dict[str, Any]] = httpx.get(url, params={"session_id": session}).json()["entries"]
+def entries(url: str, session: str) -> list[dict[str, Any]]:
+    answer = httpx.get(f"{url}/accounting/entries", params={"session_id": session})
+    found: list[dict[str, Any]] = answer.json()["entries"]
     return found
 
 
@@ -71,7 +62,7 @@ def text_of(result: Any) -> str:
     return said
 
 
-def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service: Service) -> None:
+def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, url: str) -> None:
     about = {"clientInfo": {"name": "my-editor", "version": "1"}}
     assert relay.ask("initialize", about)["serverInfo"]["name"] == "scripted"
     said = text_of(relay.call("text", size=100_000))
@@ -87,7 +78,7 @@ def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, service:
     wrong = relay.tool("tool_output_grep", handle=handle[0], pattern="(")
     assert wrong["isError"] is True
     session = handle[0].split("/")[0].removeprefix("session-")
-    first = entries(service, session)[0]
+    first = entries(url, session)[0]
     assert (first["mcpServer"], first["command"], first["outcome"]) == ("scripted", "do", "store")
     assert re.fullmatch(r"\d+-[0-9a-f]{8}-1", first["tool_call_id"])
     assert (first["client"], first["project"]) == ("my-editor", Path.cwd().name)
@@ -106,8 +97,7 @@ def test_what_passes_with_masks_is_shown_with_masks(tmp_path: Path) -> None:
     assert "line é" not in shown
 
 
-def test_the_session_and_the_call_are_named(service: Service, tmp_path: Path) -> None:
-    url = "http://{}:{}".format(*service.address)
+def test_the_session_and_the_call_are_named(url: str, tmp_path: Path) -> None:
     with opened(tmp_path, url=url, session="named") as relay:
         meta = {**STATELESS, "claudecode/toolUseId": "toolu_1"}
         arguments = {"what": "text", "size": 20_000}
@@ -119,7 +109,7 @@ def test_the_session_and_the_call_are_named(service: Service, tmp_path: Path) ->
         own["arguments"] = {"handle": f' "{handle[0].upper()}" ', "offset": 1}
         answer = relay.ask("tools/call", {**own, "_meta": meta})
         assert answer["resultType"] == "complete"
-        assert next(entry["tool_call_id"] for entry in entries(service, "named")) == "toolu_1"
+        assert next(entry["tool_call_id"] for entry in entries(url, "named")) == "toolu_1"
 
 
 def test_our_tools_are_listed_once_at_the_end_of_the_last_page(relay: RelayClient) -> None:
@@ -212,7 +202,7 @@ def said(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def test_what_of_a_result_is_replaced(shared: RelayClient, service: Service) -> None:
+def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
     cases: list[tuple[dict[str, Any], list[str], str]] = [
         (
             {"content": [said(LONG), PICTURE, said("end"), LINK]},
@@ -245,8 +235,7 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, service: Service) -> 
         messages = [block["text"] for block in given["content"] if block["type"] == "text"]
         handle = HANDLE.search(messages[-1])
         assert handle is not None
-        url = "http://{}:{}/results/{}/content".format(*service.address, handle[0])
-        assert httpx.get(url).text == stored
+        assert httpx.get(f"{url}/results/{handle[0]}/content").text == stored
         if len(messages) == 2:
             assert messages[0] == "2000 rows"
 
@@ -273,10 +262,7 @@ def test_the_copy_of_a_picture_in_structured_content_is_dropped_in_silence(share
         }
 
 
-def test_structured_content_that_passes_by_itself_stays_beside_a_cut_text(
-    service: Service, tmp_path: Path
-) -> None:
-    url = "http://{}:{}".format(*service.address)
+def test_structured_content_that_passes_by_itself_stays_beside_a_cut_text(url: str, tmp_path: Path) -> None:
     httpx.put(f"{url}/sessions/cut", json={"policy": {"max_rows": 50}}).raise_for_status()
     with opened(tmp_path, url=url, session="cut") as relay:
         rows = {"rows": ROWS["rows"][:200]}
@@ -305,8 +291,7 @@ def test_garbage_goes_to_stderr(relay: RelayClient) -> None:
     assert b"Listening on \xff\xfe stdout!\n\n\x00\x01\n" in relay.said()
 
 
-def test_the_exit_status_and_signals_are_those_of_the_server(service: Service, tmp_path: Path) -> None:
-    url = "http://{}:{}".format(*service.address)
+def test_the_exit_status_and_signals_are_those_of_the_server(url: str, tmp_path: Path) -> None:
     for number, (what, status) in enumerate(
         [({"what": "exit", "status": 7}, 7), ({"what": "kill"}, -signal.SIGKILL), ({"what": "close"}, 0)]
     ):

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.relay_client import ROOT, SCRIPTED, RelayClient
+from tests.app.relay_client import HANDLE, ROOT, SCRIPTED, RelayClient
 from tests.faults.service_process import Services
-
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The relay hands stored results on: the server gets their text where the client's model refers to them."""
 
-import asyncio
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,19 +10,10 @@ import httpx
 import pytest
 
 from domain.references import UNRESOLVED
-from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
-from tests.faults.service_process import Service, Services
+from tests.app.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.misbehaving_server import OF_THE_SERVICE, answering
 
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 TEXT = "line é of text\n" * 6250
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    place = tmp_path_factory.mktemp("service")
-    with Services(place) as services:
-        yield asyncio.run(services.start(place / "state"))
 
 
 def opened(place: Path, url: str, **environment: Any) -> RelayClient:
@@ -32,13 +21,9 @@ def opened(place: Path, url: str, **environment: Any) -> RelayClient:
     return RelayClient("--", *command, state=place / "state", url=url, **environment)
 
 
-def url_of(service: Service) -> str:
-    return "http://{}:{}".format(*service.address)
-
-
 @pytest.fixture
-def relay(service: Service, tmp_path: Path) -> Iterator[RelayClient]:
-    with opened(tmp_path, url_of(service)) as client:
+def relay(url: str, tmp_path: Path) -> Iterator[RelayClient]:
+    with opened(tmp_path, url) as client:
         yield client
 
 
@@ -96,11 +81,11 @@ def test_what_is_no_reference_passes_as_it_is(relay: RelayClient, tmp_path: Path
 
 
 def test_the_tool_does_not_run_if_a_reference_is_refused(
-    relay: RelayClient, service: Service, tmp_path: Path
+    relay: RelayClient, url: str, tmp_path: Path
 ) -> None:
     handle = stored(relay)
     (tmp_path / "other").mkdir()
-    with opened(tmp_path / "other", url_of(service)) as other:
+    with opened(tmp_path / "other", url) as other:
         theirs = stored(other)
     count = len(received(tmp_path))
     other_digit = "1" if handle.endswith("0") else "0"
@@ -146,10 +131,11 @@ def test_without_an_answer_of_the_service_the_tool_does_not_run(answer: bytes, t
     assert len(received(tmp_path)) == 1
 
 
-def test_each_use_is_accounted_for_the_tool_that_got_it(relay: RelayClient, service: Service) -> None:
+def test_each_use_is_accounted_for_the_tool_that_got_it(relay: RelayClient, url: str) -> None:
     handle = stored(relay)
     relay.call("text", size=16, content=f"spillgate://{handle}#lines=1-2")
     session = handle.partition("/")[0].removeprefix("session-")
-    url = f"{url_of(service)}/accounting/entries"
-    [entry] = httpx.get(url, params={"session_id": session, "type": "pass_on"}).json()["entries"]
+    [entry] = httpx.get(
+        f"{url}/accounting/entries", params={"session_id": session, "type": "pass_on"}
+    ).json()["entries"]
     assert (entry["tool_name"], entry["details"]["bytes"]) == ("do", 32)

@@ -1,6 +1,5 @@
 """`spillgate mcp --url URL`: a relay on stdio before scripted servers over streamable HTTP."""
 
-import asyncio
 import json
 import re
 import signal
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.app.relay_client import STATELESS, RelayClient
-from tests.faults.service_process import Services
 from tests.misbehaving_server import answering
 
 LARGE = {"content": [{"type": "text", "text": "line é of text\n" * 5000}], "structuredContent": {"a": 1}}
@@ -133,13 +131,6 @@ def server() -> Iterator[Scripted]:
         server.gone.set()
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    place = tmp_path_factory.mktemp("service")
-    with Services(place) as services:
-        yield "http://{}:{}".format(*asyncio.run(services.start(place / "state")).address)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,21 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.app.relay_client import SCRIPTED, STATELESS, RelayClient
-from tests.faults.service_process import Service, Services
+from tests.app.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
+from tests.faults.service_process import Services
 
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 CHANGED = "notifications/tools/list_changed"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 LARGE = {"name": "do", "arguments": {"what": "text", "size": 100_000}}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    place = tmp_path_factory.mktemp("service")
-    with Services(place) as services:
-        yield asyncio.run(services.start(place / "state"))
 
 
 class Client:
@@ -51,8 +42,7 @@ class Client:
 
 
 @pytest.fixture
-def client(service: Service, tmp_path: Path) -> Iterator[Any]:
-    url = "http://{}:{}".format(*service.address)
+def client(url: str, tmp_path: Path) -> Iterator[Any]:
     with ExitStack() as stack:
         yield lambda name, *more: Client(tmp_path, url, name, stack, *more)
 

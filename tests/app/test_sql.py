@@ -1,7 +1,6 @@
 """SQL over stored data: over HTTP, in the confined process of a query, and as text for a model."""
 
 import json
-import re
 from contextlib import closing, suppress
 from typing import Any
 
@@ -233,25 +232,6 @@ async def test_a_model_reads_a_table_or_the_single_value(client: httpx.AsyncClie
     asked = {"expression": "SELECT id FROM data", "limit": 1, "offset": 1}
     answer = await client.get(f"/results/{handle}/query", params=asked, headers=plain)
     assert answer.text == "id\n1\n[Rows 2 to 2 of 3. Go on with: LIMIT 1 OFFSET 2]"
-
-
-@pytest.mark.parametrize(
-    ("question", "wanted"),
-    [
-        ("How many requests had level ERROR?", "40"),
-        ("count by host", "host | count(*)\nweb-1 | 667\nweb-0 | 667\nweb-2 | 666\n[3 rows.]"),
-        ("what is the sum of ms", str(sum(row["ms"] for row in ROWS))),
-    ],
-)
-async def test_the_query_that_an_answer_names_is_run_as_it_is(
-    client: httpx.AsyncClient, question: str, wanted: str
-) -> None:
-    handle = await keep(client, CSV)
-    body = {"name": "tool_output", "arguments": {"handle": handle, "extract": question}}
-    text = (await client.post("/tools/call", json=body)).json()["text"]
-    named = re.search(r"query: (SELECT .+)\]", text)
-    assert named, text
-    assert (await told(client, handle, named[1]))[0] == wanted
 
 
 REFUSED = {

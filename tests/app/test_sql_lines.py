@@ -1,8 +1,6 @@
 """SQL over the lines of logs, listings and texts, and RE2 in any SQL."""
 
-import re
 from collections import Counter
-from typing import Any
 
 import httpx
 import pytest
@@ -142,41 +140,6 @@ async def test_jmespath_over_lines_names_the_arguments_that_read_them(client: ht
     text, is_error = await told(client, await keep(client, "\0\1\2" * 9000), "SELECT text FROM data")
     assert is_error
     assert "binary" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "question", "wanted"),
-    [
-        (LOGINS, "How many lines have an invalid user?", None),
-        (LOGINS, "how many logins of root were invalid", 500),
-        (
-            LOGINS,
-            "Which IP address has the most invalid logins?",
-            Counter(LOGIN_ADDRESSES).most_common(1)[0][1],
-        ),
-        (LOGINS, "count the attempts by user", 500),
-        (LOG, "How many errors are there?", LEVELS.count("ERROR")),
-        (LOG, "how many events of each level", LEVELS.count("INFO")),
-        (LOG, "What is the number of lines with worker-2?", 666),
-        (LISTING, "How many files of each extension?", 900),
-        (LISTING, "how many files are in part3?", 133),
-        (LOG, "How many lines are there?", None),
-        (WORDS, "How many words of nothing?", None),
-    ],
-)
-async def test_a_question_for_a_count_over_lines_is_answered_with_the_query_for_it(
-    client: httpx.AsyncClient, text: str, question: str, wanted: Any
-) -> None:
-    handle = await keep(client, text)
-    body = {"name": "tool_output", "arguments": {"handle": handle, "extract": question}}
-    answer = (await client.post("/tools/call", json=body)).json()["text"]
-    named = re.search(r"query: (SELECT .+)\]", answer)
-    if wanted is None:
-        assert named is None
-        return
-    assert named, answer
-    rows = await rows_of(client, handle, named[1])
-    assert (rows[0][1] if isinstance(rows[0], tuple) else rows[0]) == wanted
 
 
 async def test_words_of_asking_are_not_missing_in_the_data(client: httpx.AsyncClient) -> None:

@@ -118,5 +118,3 @@ async def test_without_a_tool_to_offer_a_message_names_no_handle(client: httpx.A
     told = await governed(client, "few words " * 2000, policy={"offer": []})
     assert told["outcome"] == "store"
     assert not NAMES_A_HANDLE.search(told["content"])
-    shell = await governed(client, "few words " * 2000, policy={"offer": []}, door="pipe")
-    assert "spillgate ask session-" in shell["content"]

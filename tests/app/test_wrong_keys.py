@@ -12,7 +12,7 @@ from app.edge.wrong_keys import FREE, MOST_ADDRESSES, WrongKeys
 from app.settings import load_settings
 from domain.errors import ConfigError
 from tests.conftest import Serve
-from tests.keys import key_file
+from tests.keys import by, key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -31,10 +31,6 @@ PAGES = (
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     return key_file(tmp_path / "keys", "red:agent", "ops:admin:admin")
-
-
-def by(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 class Waits:

@@ -642,10 +642,6 @@ async def test_a_second_result_under_one_id_is_sent_again_under_an_id_of_the_cli
     await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
 
 
-async def _awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
-
-
 @BOTH
 async def test_an_option_that_no_method_knows_is_a_type_error(services: dict[str, str], make: Make) -> None:
     with pytest.raises(TypeError, match=r"no option 'session'.*session_id"):
@@ -657,17 +653,17 @@ async def test_an_option_that_no_method_knows_is_a_type_error(services: dict[str
         lambda: client.call("tool_output", {}, used=1),  # type: ignore[call-arg]
     ):
         with pytest.raises(TypeError, match=r"Spillgate has no option '(session|byte|used)'. Known are "):
-            await _awaited(call())
+            await ask(call())
 
 
 @BOTH
 async def test_a_size_is_checked_before_the_tool_is_called(services: dict[str, str], make: Make) -> None:
     client = make(base_url=services["tcp"])
-    assert await _awaited(client.check("read_file", bytes=100)) == spillgate.Check(allowed=True)
-    refused = await _awaited(client.check("read_file", bytes=481_213))
+    assert await ask(client.check("read_file", bytes=100)) == spillgate.Check(allowed=True)
+    refused = await ask(client.check("read_file", bytes=481_213))
     assert (refused.allowed, refused.trigger) == (False, "size_cap")
     assert refused.content.startswith("Error: File content (~481213 bytes)")
-    assert (await _awaited(client.check("read_file", bytes=481_213, limit=50))).allowed
-    await _awaited(client.close() if isinstance(client, Spillgate) else client.aclose())
+    assert (await ask(client.check("read_file", bytes=481_213, limit=50))).allowed
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
     away = make(base_url="http://127.0.0.1:1", patience=0.0)
-    assert await _awaited(away.check("read_file", bytes=481_213)) == spillgate.Check(allowed=True)
+    assert await ask(away.check("read_file", bytes=481_213)) == spillgate.Check(allowed=True)

@@ -208,15 +208,6 @@ def test_definitions_of_each_language_are_found_on_their_lines(name: str) -> Non
     assert shown(found_in(name, source(name))) == EXPECTED[name]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_name_stands_on_the_line_that_is_given(name: str) -> None:
-    data = source(name)
-    lines = data.decode().split("\n")
-    for definition in found_in(name, data):
-        words = definition.name.split() if name == "shop.rs" else [definition.name]
-        assert all(word == "for" or word in lines[definition.line - 1] for word in words)
-
-
 def test_every_language_has_a_source_here() -> None:
     assert {language_of(name, b"") for name in EXPECTED} == set(Language)
 

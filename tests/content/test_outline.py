@@ -1,6 +1,5 @@
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,16 +74,6 @@ def test_head_and_tail_name_what_is_between() -> None:
     assert preview(Preview.HEAD, data, data, 1000, 10) == "a" * 10
 
 
-def test_a_quoted_cell_may_have_separators_and_line_ends() -> None:
-    data = b'id,"name, first",note\n1,Ann,"two\nlines"\n2,Bo,x\n3,Cy,y\n4,Di,z\n\n'
-    assert outline(data, 1024).splitlines()[1:] == ["3 columns: id, name, first, note", "4 rows"]
-
-
-def test_elements_are_counted_outside_of_comments() -> None:
-    data = b'<?xml version="1.0"?>\n<!-- <N/A> --><rules>' + b"<rule/>" * 3 + b"<!-- <left"
-    assert outline(data, 1024).splitlines()[1:] == ["root element: rules", "  rule: 3"]
-
-
 def test_structure_lists_what_is_no_source_too() -> None:
     assert structure("a.json", b'{"items": [{"id": 1}], "next": null}') == [
         "  - object with 2 keys",
@@ -95,25 +84,6 @@ def test_structure_lists_what_is_no_source_too() -> None:
     ]
     assert structure(None, CSV) == ["  - 3 columns: id, name, city", "  - 3 rows"]
     assert structure(None, b"Just two\nlines.\n") == structure(None, b"\x7fELF\x02\x01\x00\x00") == []
-
-
-SETTINGS = {
-    "values.yaml": "# How many\nreplicas: 2\n\n## Image\nimage:\n  name: shop\n  # Which\n  tag: 1\n",
-    "pyproject.toml": '# Build\n[project]\n# Its name\nname = "shop"\nversion = "1"\n',
-    "Dockerfile": '# Base\nFROM python:3.12\n\n# Install\nRUN pip install shop\nCMD ["shop"]\n',
-    "Makefile": "# Build all\nall: shop\n\n# The shop\nshop: shop.o\n\tcc -o shop shop.o\n",
-    "nginx.conf": "# Server\nserver {\n  # Port\n  listen 80;\n  root /srv;\n}\n",
-    "sshd_config.conf": "# Port\nPort 22\n# Users\nPermitRootLogin no\n#AllowUsers me\n",
-}
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("is_named", [True, False])
-def test_comments_of_settings_are_no_headings(name: str, is_named: bool) -> None:
-    data = SETTINGS[name].encode()
-    path = f"deploy/{name}" if is_named else None
-    assert structure(path, data) == []
-    assert "(markdown" not in outline(data, 1024, path=path)
 
 
 def test_the_name_of_a_settings_file_decides_where_its_comments_look_like_headings() -> None:

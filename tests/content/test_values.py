@@ -88,12 +88,6 @@ def test_a_column_is_numbers_only_if_every_cell_is_one() -> None:
     ]
 
 
-def test_quoted_cells_hold_separators_quotes_and_line_breaks() -> None:
-    assert read_table('a,b,c\n"x, y","say ""hi""","two\nlines"\n') == [
-        {"a": "x, y", "b": 'say "hi"', "c": "two\nlines"}
-    ]
-
-
 def test_ragged_rows_lose_nothing() -> None:
     assert read_table("a,b,c\n1,2\n3,4,5,six,7\n") == [
         {"a": 1, "b": 2, "c": None},
@@ -112,21 +106,9 @@ def test_the_separator_is_told_from_the_lines(mark: str, cell: str) -> None:
     ]
 
 
-def test_a_table_without_a_header_keeps_its_first_row() -> None:
-    assert read_table("1,foo,2.5\n2,bar,3.5\n") == [
-        {"column_1": 1, "column_2": "foo", "column_3": 2.5},
-        {"column_1": 2, "column_2": "bar", "column_3": 3.5},
-    ]
-
-
 def test_years_in_a_header_are_names_and_years_above_years_are_data() -> None:
     assert len(read_table("2020,Norway\n2021,Sweden\n")) == 2
     assert read_table("country,2019,2020\nNorway,1,2\n") == [{"country": "Norway", "2019": 1, "2020": 2}]
-
-
-def test_the_line_numbers_of_a_read_tool_are_no_data() -> None:
-    assert value_of("     1\tid,name,n\n     2\t7,x,8\n") == [{"id": 7, "name": "x", "n": 8}]
-    assert read_table("id\tname\n1\tx\n") == [{"id": 1, "name": "x"}]
 
 
 def test_an_open_quote_swallows_no_rows() -> None:

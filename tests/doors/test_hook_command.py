@@ -16,6 +16,8 @@ import httpx
 import pytest
 
 from tests.doors.payloads import LARGE, changed, payload
+from tests.doors.test_hooks import handle_in as handle_of
+from tests.doors.test_hooks import message_in
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
 from tests.misbehaving_server import OF_THE_SERVICE, answering, http
@@ -123,17 +125,8 @@ FOLDERS = {
 }
 
 
-def texts(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [text for item in value for text in texts(item)]
-    return [value] if isinstance(value, str) else []
-
-
 def handle_in(answer: Any) -> str:
-    message = next(text for text in texts(answer) if text.startswith("Tool output is too large"))
-    return message.partition('(handle = "')[2].partition('"')[0]
+    return handle_of(message_in(answer))
 
 
 CASES = [
@@ -343,7 +336,7 @@ async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
         hook, input=sent, env={**environ, "SPILLGATE_URL": shell.url}, capture_output=True
     )
     message = json.loads(hooked.stdout)["reason"]
-    handle = message.partition('(handle = "')[2].partition('"')[0]
+    handle = handle_of(message)
     line = message.partition("In a shell: ")[2].partition("\n")[0].replace("HANDLE", handle)
     line = line.replace("what to extract", "number 777")
     assert (str(folder) in line) is not is_on_path

@@ -44,21 +44,22 @@ for (const server of servers) server.close().closeAllConnections()
 """
 
 
+def told(node: str, place: Path, client: str, script: str, **environ: str) -> str:
+    """What the script printed, which imports the plugin."""
+    shutil.copy(ROOT / "integrations" / client / "spillgate.js", place / "spillgate.mjs")
+    (place / "run.mjs").write_text(script)
+    given = {"HOME": str(place), "SPILLGATE_HOOK_TIMEOUT_MS": "60000", **environ}
+    run = subprocess.run([node, "run.mjs"], cwd=place, env=given, capture_output=True, text=True, timeout=60)
+    assert run.stderr == ""
+    return run.stdout
+
+
 @pytest.mark.parametrize("client", CALLS)
 def test_a_result_is_not_sent_on_to_the_host_that_an_answer_names(
     client: str, node: str, tmp_path: Path
 ) -> None:
-    shutil.copy(ROOT / "integrations" / client / "spillgate.js", tmp_path / "spillgate.mjs")
-    (tmp_path / "run.mjs").write_text(SCRIPT % CALLS[client])
-    run = subprocess.run(
-        [node, "run.mjs"],
-        cwd=tmp_path,
-        env={"HOME": str(tmp_path), "SPILLGATE_HOOK_TIMEOUT_MS": "60000"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (run.stdout, run.stderr) == ('{"shown":"the result","reached":[0]}\n', "")
+    said = told(node, tmp_path, client, SCRIPT % CALLS[client])
+    assert said == '{"shown":"the result","reached":[0]}\n'
 
 
 _CUT = {
@@ -94,18 +95,6 @@ def test_what_the_agent_has_cut_is_replaced_only_where_that_pays(
     folder.mkdir()
     whole = folder / {"opencode": "tool_1", "pi": "pi-bash-1.log"}[client]
     whole.write_text("the whole output")
-    shutil.copy(ROOT / "integrations" / client / "spillgate.js", tmp_path / "spillgate.mjs")
-    answering = SCRIPT.replace("number ? 200 : 307", "200")
-    (tmp_path / "run.mjs").write_text(answering % _CUT[client])
-    run = subprocess.run(
-        [node, "run.mjs"],
-        cwd=tmp_path,
-        env={"HOME": str(tmp_path), "SPILLGATE_HOOK_TIMEOUT_MS": "60000", "WHOLE": str(whole)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (run.stdout, run.stderr) == (
-        '{"shown":["xxxxxx","xxxxxx","forged"],"reached":[0]}\n',
-        "",
-    )
+    script = SCRIPT.replace("number ? 200 : 307", "200") % _CUT[client]
+    said = told(node, tmp_path, client, script, WHOLE=str(whole))
+    assert said == '{"shown":["xxxxxx","xxxxxx","forged"],"reached":[0]}\n'

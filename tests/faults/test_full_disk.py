@@ -151,9 +151,14 @@ async def full(services: Services, small_disk: Path) -> tuple[Service, list[Kept
     return service, kept
 
 
-async def test_with_no_byte_left_deleting_makes_room(services: Services, small_disk: Path) -> None:
+async def test_with_no_byte_left_what_was_kept_can_be_read_and_deleting_makes_room(
+    services: Services, small_disk: Path
+) -> None:
     service, kept = await full(services, small_disk)
     async with service.client() as client:
+        await check_whole(client, service, kept)
+        for view in ("lines", "grep?pattern=result", "content"):
+            assert (await client.get(f"/results/{kept[0].handle}/{view}")).status_code == 200
         assert (await client.delete(f"/results/{kept[0].handle}")).status_code == 204
         assert (await Call("full", SMALL).send(client)).status_code == 200
         await check_whole(client, service, kept[1:])
@@ -208,14 +213,6 @@ async def test_with_no_byte_left_a_budget_holds_for_what_passes_unrecorded(
         assert after["warnings"] == []
         assert after["budget"]["reserved_tokens"] == len(passed) * tokens + after["measure"]["tokens"]
     assert await service.stop() == 0
-
-
-async def test_with_no_byte_left_what_was_kept_can_be_read(services: Services, small_disk: Path) -> None:
-    service, kept = await full(services, small_disk)
-    async with service.client() as client:
-        await check_whole(client, service, kept)
-        for view in ("lines", "grep?pattern=result", "content"):
-            assert (await client.get(f"/results/{kept[0].handle}/{view}")).status_code == 200
 
 
 @pytest.mark.parametrize("is_killed", [True, False])

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from content.tokens import load_encoding
-from tests.app.relay_client import RelayClient
+from tests.app.relay_client import HANDLE, RelayClient
 from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import PROGRAMS, Agent, ClaudeCode, Codex, GeminiCli, OpenCode
@@ -21,7 +20,6 @@ from tests.redis_server import free_port
 pytestmark = pytest.mark.anyio
 
 FILES = [sys.executable, str(Path(__file__).with_name("files_server.py"))]
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 SIZE = 200_000
 
 

@@ -3,7 +3,6 @@ coding agents. What passes through the relay is compared with what the client ge
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.app.relay_client import HANDLE
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 from tests.redis_server import free_port
@@ -25,7 +25,6 @@ SDK = ROOT / "tests" / "interop" / "mcp"
 PYTHON = ROOT / ".mcp" / "bin" / "python"
 RELAY = [sys.executable, str(ROOT / "command" / "main.py"), "mcp"]
 OUR_TOOLS = ["tool_output"]
-HANDLE = re.compile(r"session-[^/]+/file-[0-9a-f-]{36}")
 SERVER = [str(PYTHON), str(SDK / "sdk_server.py")]
 # A row of the structured list is a block of its own: all of them are one text, and one message.
 LARGE = {"log", "rows", "git_show {'revision': 'HEAD'}"}

@@ -112,17 +112,12 @@ async def test_a_tool_is_called_and_its_answer_read(server: str, backend: Backen
     assert sent["messages"][2]["tool_calls"] == WISH["tool_calls"]
 
 
-async def test_a_wrong_key_is_refused(server: str, backend: Backend) -> None:
+@pytest.mark.parametrize("wrong", [{"key": "sk-wrong"}, {"name": "great"}])
+async def test_a_wrong_key_and_an_unknown_model_are_refused(
+    server: str, backend: Backend, wrong: dict[str, str]
+) -> None:
     before = backend.requests
-    async with model(server, key="sk-wrong") as asked:
-        with pytest.raises(ModelRefused):
-            await asked.complete(prompt(QUESTION))
-    assert backend.requests == before
-
-
-async def test_a_model_that_it_does_not_know_is_refused(server: str, backend: Backend) -> None:
-    before = backend.requests
-    async with model(server, name="great") as asked:
+    async with model(server, **wrong) as asked:
         with pytest.raises(ModelRefused):
             await asked.complete(prompt(QUESTION))
     assert backend.requests == before

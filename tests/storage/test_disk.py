@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +20,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "root"
-
-
-@pytest.fixture(params=[0o000, 0o022, 0o777], ids=oct)
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = os.umask(request.param)
-    yield
-    os.umask(before)
 
 
 async def open_at(root: Path, clock: FakeClock) -> ResultStore:
@@ -122,25 +115,6 @@ async def test_a_link_is_never_followed(
     assert await store.find(TENANT, info.handle) is None
     await store.sweep()
     assert secret.read_bytes() == b"1234"
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
-    root: Path, tmp_path: Path, clock: FakeClock, is_there: bool
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    if is_there:
-        elsewhere.write_text("somebody's notes")
-        elsewhere.chmod(0o644)
-    root.mkdir(parents=True)
-    (root / "lock").symlink_to(elsewhere)
-    with pytest.raises(ConfigError, match=rf"{root}/lock is a link\. Remove it"):
-        await open_at(root, clock)
-    assert elsewhere.exists() == is_there
-    if is_there:
-        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("somebody's notes", 0o644)
-    (root / "lock").unlink()
-    await (await open_at(root, clock)).close()
 
 
 async def test_a_link_in_place_of_a_session_is_neither_read_nor_filled_nor_emptied(

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from domain.errors import ConfigError
+from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +38,36 @@ async def test_a_ledgers_url_that_cannot_be_used_is_named_by_its_setting(url: st
         await open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
 
 
+def open_disk(root: Path) -> Awaitable[ResultStore]:
+    return open_store(f"disk://{root}", clock=lambda: 0, retention_seconds=1, max_bytes=0)
+
+
+def open_sqlite(root: Path) -> Awaitable[Ledger]:
+    url = f"sqlite://{root}/ledger.db"
+    return open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize(("opened", "lock"), [(open_disk, "lock"), (open_sqlite, "ledger.db.lock")])
+async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
+    tmp_path: Path, opened: Callable[[Path], Awaitable[ResultStore | Ledger]], lock: str, is_there: bool
+) -> None:
+    root, link = tmp_path / "root", tmp_path / "root" / lock
+    elsewhere = tmp_path / "elsewhere"
+    if is_there:
+        elsewhere.write_text("somebody's notes")
+        elsewhere.chmod(0o644)
+    root.mkdir()
+    link.symlink_to(elsewhere)
+    with pytest.raises(ConfigError, match=rf"{link} is a link\. Remove it"):
+        await opened(root)
+    assert elsewhere.exists() == is_there
+    if is_there:
+        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("somebody's notes", 0o644)
+    link.unlink()
+    await (await opened(root)).close()
+
+
 OPEN_BOTH = """
 import asyncio, sys
 from storage import open_ledger, open_store
@@ -51,10 +83,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None:
-    root, file = tmp_path / "root", tmp_path / "ledger.db"
-    store = await open_store(f"disk://{root}", clock=lambda: 0, retention_seconds=1, max_bytes=0)
-    times = {"session_retention_seconds": 1, "entry_retention_seconds": 1}
-    ledger = await open_ledger(f"sqlite://{file}", clock=lambda: 0, **times)
+    root, file = tmp_path / "root", tmp_path / "root" / "ledger.db"
+    store, ledger = await open_disk(root), await open_sqlite(root)
     command = [sys.executable, "-c", OPEN_BOTH, root, file]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.partition(". ")[0] for line in said] == [
@@ -63,17 +93,3 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
     ]
     await store.close()
     await ledger.close()
-
-
-LATER = {
-    *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "pydantic.v1"),
-    *("extraction.ladder", "extraction.models.demo", "extraction.retrieve.index", "content.describe"),
-    *("splintr", "jmespath"),
-}
-"""What a start on disk and SQLite needs nothing of. It is imported where it is used."""
-
-
-def test_a_start_imports_nothing_that_only_later_requests_or_other_settings_need() -> None:
-    code = f"import sys, app.edge.server, app.main; print(*sorted({LATER!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == ""

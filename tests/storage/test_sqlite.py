@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -56,13 +56,6 @@ async def test_a_session_whose_row_was_lost_is_written_whole_by_its_next_charge(
     assert session is not None
     assert (session.model, session.reserved_tokens) == ("m", 7)
     await again.close()
-
-
-@pytest.fixture(params=[0o000, 0o777], ids=oct)
-def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = os.umask(request.param)
-    yield
-    os.umask(before)
 
 
 async def test_nobody_else_may_read_whatever_the_umask(umask: None, tmp_path: Path, clock: FakeClock) -> None:
@@ -141,24 +134,6 @@ async def test_a_file_that_two_links_lead_to_is_one_ledger(tmp_path: Path, clock
     with pytest.raises(StoreUnavailable, match=r"one\.db was deleted or replaced"):
         await ledger.check()
     await ledger.close()
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
-    tmp_path: Path, clock: FakeClock, is_there: bool
-) -> None:
-    elsewhere, lock = tmp_path / "elsewhere", tmp_path / "ledger.db.lock"
-    if is_there:
-        elsewhere.write_text("somebody's notes")
-        elsewhere.chmod(0o644)
-    lock.symlink_to(elsewhere)
-    with pytest.raises(ConfigError, match=rf"{lock} is a link\. Remove it"):
-        await open_at(tmp_path / "ledger.db", clock)
-    assert elsewhere.exists() == is_there
-    if is_there:
-        assert (elsewhere.read_text(), elsewhere.stat().st_mode & 0o777) == ("somebody's notes", 0o644)
-    lock.unlink()
-    await (await open_at(tmp_path / "ledger.db", clock)).close()
 
 
 async def test_a_file_with_a_damaged_schema_is_refused(tmp_path: Path, clock: FakeClock) -> None:

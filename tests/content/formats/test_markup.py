@@ -35,6 +35,7 @@ PLIST = """\
   <package><name>a</name></package>
   <package><name>b</name></package>
 </manifest>
+<!-- <left
 """
 
 

@@ -100,8 +100,12 @@ def test_source_in_markdown_is_markdown(text: str) -> None:
     [
         LOGIN_DEFS,
         "# Network services, Internet style\n#\n# Note that it is the policy of IANA.\n# Ports follow.\n" * 3,
-        "# comment\nkey: 1\nother:\n  - a\n  - b\n# another\nlast: 2\n",
-        "# all\n[main]\nname = x\nport = 1\n# more\nhost = y\n",
+        "# How many\nreplicas: 2\n\n## Image\nimage:\n  name: shop\n  # Which\n  tag: 1\n",
+        '# Build\n[project]\n# Its name\nname = "shop"\nversion = "1"\n',
+        '# Base\nFROM python:3.12\n\n# Install\nRUN pip install shop\nCMD ["shop"]\n',
+        "# Build all\nall: shop\n\n# The shop\nshop: shop.o\n\tcc -o shop shop.o\n",
+        "# Server\nserver {\n  # Port\n  listen 80;\n  root /srv;\n}\n",
+        "# Port\nPort 22\n# Users\nPermitRootLogin no\n#AllowUsers me\n",
     ],
 )
 def test_comments_of_settings_are_no_headings(text: str) -> None:

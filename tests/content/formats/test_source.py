@@ -121,6 +121,7 @@ def test_lines_of_answers_are_stored_ones_and_lines_of_a_structure_those_of_the_
             "import os\nx = 1\ny = 2\n",
         ),
         ("id\tname\n1\tAnn\n2\tBo\n3\tCy\n", None),
+        ("id|city|total\n0|x|0\n1|x|1\n2|x|2\n", None),
         ("10:01:02 a\n10:01:03 b\n", None),
         ("1. one\n2. two\n3. three\n", None),
         ("1→{}\n", "{}\n"),
