@@ -346,7 +346,9 @@ class LineQuery:
         at = self._lowered.find(bare)
         spelled = self._head[at : at + len(bare)] if at >= 0 else text
         case = "" if self._head.count(spelled) == self._lowered.count(bare) else "(?i)"
-        return _matching(case + escaped(spelled), bare)
+        # A number ends with its last digit: part3 is not part30.
+        bounds = [r"\b" if end.isdecimal() else "" for end in (spelled[0], spelled[-1])]
+        return _matching(f"{case}{bounds[0]}{escaped(spelled)}{bounds[1]}", bare)
 
     @property
     def _held(self) -> list[str]:

@@ -76,6 +76,7 @@ QUESTIONS = [
      f"\n{round(sum(n * 37 % 911 for n in range(1500)) / 1500, 2)}\n"),
     (ACCESS, "How many different IP addresses made requests?", "\n9\n"),
     (PATHS, "How many files end in .txt?", "\n600\n"),
+    (PATHS, "how many files are in part3?", "\n45\n"),
     (PATHS, "Which file has the longest name?", "x" * 25),
     (PATHS, "How many files of each extension?", "py | 1200"),
     (PATHS, "how many files are in part39?", "\n45\n"),
