@@ -356,7 +356,11 @@ def _cell(value: object, most: int = _CELL_CHARS) -> str:
 
 
 def _line(text: str, most: int = _CELL_CHARS) -> str:
-    return clip(text.replace("|", "\\|"), most)
+    """A cell on one line. Its spaces stay, so that it is found as it is shown."""
+    text = text.replace("|", "\\|")
+    if not text.isprintable():
+        return clip(text, most)
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def fitting(items: Sequence[tuple[int, str]], max_bytes: int) -> Fitted:
