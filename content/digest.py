@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
-from content.describe import about_of
+from content.describe import about
 from content.formats import sheets
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
@@ -49,44 +49,29 @@ class Ends:
     is_all: bool = False
 
 
-def digest(
-    head: bytes,
-    tail: bytes,
-    total_bytes: int,
-    lines: int,
-    tool_name: str = "",
-    path: str | None = None,
-    max_bytes: int = 1024,
-    *,
-    names_arguments: bool = False,
-) -> str:
-    """Returns `about` and, after a blank line, at most 500 bytes more; at most `max_bytes` together. The
-    arguments are those of `about`. Raises nothing."""
-    if len(head) < total_bytes:
-        head = head[:ABOUT_SAMPLE_BYTES]
-    source = Source(
-        head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
-    )
-    about = about_of(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
-    room = min(MAX_BYTES, max_bytes - len(about.encode()) - 2)
+def digest(source: Source, max_bytes: int = 1024, *, names_arguments: bool = False) -> str:
+    """Returns `about` and, after a blank line, at most 500 bytes more; at most `max_bytes` together. Raises
+    nothing."""
+    above = about(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
+    room = min(MAX_BYTES, max_bytes - len(above.encode()) - 2)
     if room < _LEAST_BYTES:
-        return about
+        return above
     ends = _OF_KIND.get(source.format.kind, _lines)(source)
-    below = _fitted(ends, room, about)
-    return f"{about}\n\n{below}" if below else about
+    below = _fitted(ends, room, above)
+    return f"{above}\n\n{below}" if below else above
 
 
 _MARKS = re.compile(r"\s*[|,;\t]\s*")
 
 
-def _fitted(ends: Ends, room: int, about: str) -> str:
+def _fitted(ends: Ends, room: int, above: str) -> str:
     """The lines that fit, those of the end in about a third of the room."""
     first, last = list(map(_clean, ends.first)), list(map(_clean, ends.last))
     if first:
-        first[:1] = _untitled(first[0], about)
+        first[:1] = _untitled(first[0], above)
     top: list[str] = []
-    # The columns may stand in `about` already.
-    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", about):
+    # The columns may stand above already.
+    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", above):
         room = _take(top, [_clean(ends.header)], room - _GAP_BYTES) + _GAP_BYTES
     between = [] if ends.is_all or not last else ["…"]
     size = sum(len(line.encode()) + 1 for line in (*first, *between, *last))
@@ -99,9 +84,9 @@ def _fitted(ends: Ends, room: int, about: str) -> str:
     return "\n".join((*top, "…", *reversed(bottom)))
 
 
-def _untitled(line: str, about: str) -> list[str]:
-    """The line without its beginning, if that is the title that `about` shows."""
-    titles = (one.partition("” · ")[0].removesuffix("”") for one in about.split("\n") if one.startswith("“"))
+def _untitled(line: str, above: str) -> list[str]:
+    """The line without its beginning, if that is the title that stands above."""
+    titles = (one.partition("” · ")[0].removesuffix("”") for one in above.split("\n") if one.startswith("“"))
     title = next(titles, "")[1:].removesuffix("…")
     if line == title:
         return []
