@@ -440,7 +440,6 @@ class TableRows(NamedTuple):
 def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
     """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
     since the rows after it would be lost in one cell."""
-    text = text.removeprefix("\ufeff")
     dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
     columns = _columns_of(text, dialect)
     return [_row(columns, cells) for cells in columns.rows()]
@@ -448,7 +447,6 @@ def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
 
 def table_rows(text: str, dialect: Dialect) -> TableRows:
     """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
-    text = text.removeprefix("\ufeff")
     columns = _columns_of(text, dialect)
     types: dict[str, type] = {
         name: (int if number in columns.large else float) if is_number else str
