@@ -131,7 +131,7 @@ async def _query_result(task: Task, text: Text, instruction: ParsedInstruction) 
     selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
     if selected is None:
         return named
-    lowered = (selected or "").lower()
+    lowered = selected.lower()
     if not all(name in lowered for name in suggested.names) or not selected:
         # A query that leaves out a name answers another question.
         return _QueryResult()
