@@ -144,7 +144,7 @@ class Database:
         self._document = self._load("document", [document]) if document else []
         # Their tables are declared when they are first used, which the authorizer would deny.
         self._connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
-        functions: dict[str, Callable[[object, object], object]] = {
+        functions: dict[str, Callable[[object, object], int | str | None]] = {
             "matches": self._matches,
             "part": self._part,
             "regexp": lambda pattern, text: self._matches(text, pattern),
@@ -513,11 +513,7 @@ def _requoted(sql: str) -> str:
 def _replaced(sql: str, parts: list[str], new: str) -> str | None:
     """The statement with each name of these parts, joined by dots, replaced; None if it has none."""
     names = [f"(?:{re.escape(part)}|{re.escape(_backticked(part))})" for part in parts]
-    dotted = re.compile(r"(?<![\w.`])" + r"\s*\.\s*".join(names) + r"(?![\w`])", re.IGNORECASE)
-    pieces, at, done = [], 0, False
-    for text in re.finditer(r"'(?:[^']|'')*'", sql):
-        piece, count = dotted.subn(lambda _: new, sql[at : text.start()])
-        pieces += [piece, text[0]]
-        at, done = text.end(), done or bool(count)
-    piece, count = dotted.subn(lambda _: new, sql[at:])
-    return "".join((*pieces, piece)) if done or count else None
+    dotted = r"(?<![\w.`])" + r"\s*\.\s*".join(names) + r"(?![\w`])"
+    # What stands in a text is no name.
+    replaced = re.sub(rf"('(?:[^']|'')*')|{dotted}", lambda one: one[1] or new, sql, flags=re.IGNORECASE)
+    return replaced if replaced != sql else None
