@@ -243,10 +243,6 @@ def _xml(source: Source) -> Ends:
     return Ends([clip(line, _LINE_CHARS) for line in texts if line.strip()][:_FIRST])
 
 
-def _nothing(source: Source) -> Ends:
-    return Ends(())
-
-
 # Values of JSON.
 
 Rows = Sequence[dict[str, object]]
@@ -425,7 +421,7 @@ def _text_of(value: object, most: int, depth: int = 0) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return clip(_without_tags(value[: 8 * most]), most)
+        return clip(_TEXT_TAG.sub("", value[: 8 * most]), most)
     if isinstance(value, dict):
         return _flat(value, most, depth + 1)
     if isinstance(value, list):
@@ -436,10 +432,6 @@ def _text_of(value: object, most: int, depth: int = 0) -> str:
 
 
 _TEXT_TAG = re.compile(r"</?[A-Za-z][^<>]{0,300}>")
-
-
-def _without_tags(text: str) -> str:
-    return _TEXT_TAG.sub("", text) if "<" in text else text
 
 
 def _flat(value: dict[str, object], most: int = MAX_BYTES, depth: int = 0) -> str:
@@ -476,6 +468,6 @@ _OF_KIND: dict[Kind, Callable[[Source], Ends]] = {
     Kind.CODE: _outline,
     Kind.DIFF: _outline,
     Kind.MARKDOWN: _markdown,
-    Kind.BINARY: _nothing,
+    Kind.BINARY: lambda source: Ends(()),
 }
 """Any other kind is shown by its lines."""
