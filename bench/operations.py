@@ -204,12 +204,7 @@ QUOTAS = {
 }
 AUDIT = {"SPILLGATE_AUDIT": "audit.ndjson"}
 """Below the folder of the keys."""
-WAYS = {
-    "no keys": {},
-    "keys": {},
-    "keys, audit": AUDIT,
-    "keys, roles, quotas, request ids": QUOTAS,
-}
+WAYS = {"no keys": {}, "keys": {}, "keys, audit": AUDIT, "keys, roles, quotas, request ids": QUOTAS}
 READS = {"keys": {}, "keys, audit": AUDIT}
 
 

@@ -119,11 +119,7 @@ def test_the_repeats_in_what_a_command_printed_are_folded() -> None:
     text = (
         "starting\n" + "".join(f"Downloading part {n} of 313\n" for n in range(1, 314)) + "done: 2 errors\n"
     )
-    assert below(text, "bash") == [
-        "Downloading part 1 of 313",
-        "… 312 more lines like it",
-        "done: 2 errors",
-    ]
+    assert below(text, "bash") == ["Downloading part 1 of 313", "… 312 more lines like it", "done: 2 errors"]
 
 
 def test_a_page_is_shown_by_its_text() -> None:
