@@ -58,20 +58,9 @@ _LETTERS = {
     b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
 }  # fmt: skip
 _BY_WEIGHT = [
-    "EMERG",
-    "ALERT",
-    "FATAL",
-    "CRITICAL",
-    "CRIT",
-    "ERROR",
-    "WARNING",
-    "WARN",
-    "NOTICE",
-    "INFO",
-    "DEBUG",
-    "VERBOSE",
-    "TRACE",
-]
+    "EMERG", "ALERT", "FATAL", "CRITICAL", "CRIT", "ERROR", "WARNING", "WARN", "NOTICE", "INFO", "DEBUG",
+    "VERBOSE", "TRACE",
+]  # fmt: skip
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
