@@ -95,7 +95,7 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
     look like one."""
     data = source.data
     both_ends = data[:_SAMPLED] + data[-_SAMPLED:]
-    if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
+    if any(name != "WARNING" and name.encode() not in _CAPITALS for name in sample):
         return None
     if not all(name.encode() in both_ends for name in sample):
         return None
