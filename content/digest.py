@@ -13,7 +13,7 @@ from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import gravity
 from content.formats.markup import TAG
-from content.formats.table import dialect_of
+from content.formats.table import dialect_in
 from content.kind import Kind
 from content.source import Source
 from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, cut_head
@@ -187,12 +187,10 @@ def _log(source: Source) -> Ends:
 def _table(source: Source) -> Ends:
     """The first and last rows under the header."""
     data = source.data.lstrip(b"\r\n")
-    dialect = dialect_of(source.head)
-    above = 0 if dialect is None else max(dialect.first, 1)
+    dialect = dialect_in(source)
+    above = max(dialect.first, 1)
     lines = data[:_SCANNED].split(b"\n")
-    header = clip(lines[above - 1 if dialect and not dialect.header else 0], _LINE_CHARS)
-    if dialect and dialect.header:
-        header = clip(dialect.header, _LINE_CHARS)
+    header = clip(dialect.header or lines[above - 1], _LINE_CHARS)
     rows = [clip(line, _LINE_CHARS) for line in lines[above:] if line.strip()]
     if source.is_whole and len(data) <= _SCANNED:
         return _split_ends(rows, header)
