@@ -100,6 +100,15 @@ class Sample:
         """The share of the lines that begin with a match."""
         return len([*filter(pattern.match, self.lines)]) / max(1, len(self.lines))
 
+    def reaches(self, pattern: re.Pattern[bytes], share: float) -> bool:
+        """True if at least that share of the lines match. Ends when the first lines have decided."""
+        lines = self.lines
+        first = len(lines) - int(share * len(lines)) + 1
+        found = len([*filter(pattern.match, lines[:first])])
+        if found and found / len(lines) < share:
+            found += len([*filter(pattern.match, lines[first:])])
+        return bool(lines) and found / len(lines) >= share
+
     @cached_property
     def first_line(self) -> bytes:
         return self.head.partition(b"\n")[0]

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 
 from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Format, Sample, Shape
@@ -25,6 +26,9 @@ _PART = re.compile(r"\d+|[A-Z][a-z]{2}")
 _TIME = re.compile(b"|".join(b"(%b)" % pattern for pattern, _ in _TIMES))
 _FORMS = [(re.compile(pattern), form) for pattern, form in _TIMES]
 _DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d|3[01])(?!\d)")
+# A part of every time, how much of one may stand before and behind it, and how many are tried: a pattern that
+# begins with a literal is looked for ten times as fast.
+_CLOCK, _BEFORE_CLOCK, _AFTER_CLOCK, _CLOCKS = re.compile(rb":\d\d"), 14, 8, 60
 _END = 4096
 
 _WORDS = rb"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL"
@@ -133,14 +137,21 @@ def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda one: (_WEIGHT.get(one[0], len(_WEIGHT)), -one[1]))[:_MOST]
 
 
+def _first_time(data: bytes) -> re.Match[bytes] | None:
+    clocks = islice(_CLOCK.finditer(data), _CLOCKS)
+    near = ((max(0, clock.start() - _BEFORE_CLOCK), clock.end() + _AFTER_CLOCK) for clock in clocks)
+    return next(filter(None, (_TIME.search(data, start, end) for start, end in near)), None)
+
+
 def ends(source: Source) -> tuple[str, str, timedelta | None] | None:
     """The first time in the log, the time of the same form in its last lines, and the span between them. The
     span is None if a time is not valid, or if it has no date and starts again at midnight."""
-    first = _TIME.search(source.data, 0, _END)
+    first = _first_time(source.data[:_END])
     if first is None or first.lastindex is None:
         return None
     same, form = _FORMS[first.lastindex - 1]
-    last = next(filter(None, map(same.search, reversed(source.tail[-_END:].split(b"\n")))), None)
+    clocked = filter(_CLOCK.search, reversed(source.tail[-_END:].split(b"\n")))
+    last = next(filter(None, map(same.search, clocked)), None)
     if last is None:
         return None
     times = first[0].decode(), last[0].decode()
@@ -190,7 +201,7 @@ class Log(Format):
     passage_finds = finds[:1]
 
     def matches(self, sample: Sample) -> bool:
-        return sample.share(STAMP) >= 0.5
+        return sample.reaches(STAMP, 0.5)
 
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
@@ -210,7 +221,7 @@ class Log(Format):
 
     def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
         read: dict[str, Callable[[bytes], str | None]] = {}
-        first = _TIME.search(source.data, 0, _END)
+        first = _first_time(source.data[:_END])
         if first is not None and first.lastindex is not None:
             same = _FORMS[first.lastindex - 1][0]
 

@@ -23,7 +23,7 @@ class Search(Format):
     has_structure = False
 
     def matches(self, sample: Sample) -> bool:
-        if sample.share(_HIT) >= 0.6:
+        if sample.reaches(_HIT, 0.6):
             return True
         return "grep" in sample.tool_name and sample.share(_HIT) + sample.share(_NUMBERED) >= 0.2
 
