@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from bench.bare import answer, lifespan
+
 LATENCY = 0.5
 
 # In the JSON as it comes: nothing in the tag is escaped there.
@@ -14,7 +16,7 @@ _BYTES_PER_TOKEN = 3
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] != "http":
-        await _lifespan(receive, send)
+        await lifespan(receive, send)
         return
     prompt = bytearray()
     more = True
@@ -23,13 +25,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         prompt += message.get("body", b"")
         more = message.get("more_body", False)
     if scope["method"] != "POST":
-        await _answer(send, b"{}")
+        await answer(send, b"{}")
         return
     # The time counts from the prompt's last byte; what finding the nonce takes is part of it.
     done = asyncio.get_running_loop().time() + LATENCY
     body = _completion(prompt)
     await asyncio.sleep(done - asyncio.get_running_loop().time())
-    await _answer(send, body)
+    await answer(send, body)
 
 
 def _completion(prompt: bytearray) -> bytes:
@@ -49,17 +51,3 @@ def _completion(prompt: bytearray) -> bytes:
             "usage": {"prompt_tokens": tokens, "completion_tokens": 30, "total_tokens": tokens + 30},
         }
     ).encode()
-
-
-async def _answer(send: Any, body: bytes) -> None:
-    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _lifespan(receive: Any, send: Any) -> None:
-    while True:
-        kind = (await receive())["type"]
-        await send({"type": f"{kind}.complete"})
-        if kind == "lifespan.shutdown":
-            return

@@ -9,9 +9,13 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         return
     while (await receive()).get("more_body"):
         pass
-    headers = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+    await answer(send, b"{}")
+
+
+async def answer(send: Any, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"{}"})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def lifespan(receive: Any, send: Any) -> None:

@@ -39,13 +39,7 @@ class Raw:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def request(self, number: int) -> bytes:
-        fields = {
-            "session_id": "bench",
-            "tool_name": "t",
-            "tool_call_id": f"raw-{number}",
-            "content": CONTENT,
-        }
-        body = json.dumps(fields).encode()
+        body = json.dumps(fields(f"raw-{number}")).encode()
         head = (
             "POST /results HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Prefer: return=minimal\r\nContent-Length: {len(body)}\r\n\r\n"

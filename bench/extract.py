@@ -66,7 +66,7 @@ class Place:
             "spillgate",
             SPILLGATE_STORAGE_URL=f"disk://{self.folder}/state",
             SPILLGATE_POLICY_FILE=str(policy),
-            SPILLGATE_LLM_BASE_URL=f"http://127.0.0.1:{self.backend.port}/v1",
+            SPILLGATE_LLM_BASE_URL=f"{self.backend.url}/v1",
             SPILLGATE_LLM_MODELS="bench",
             SPILLGATE_LLM_API_KEY="x",
             SPILLGATE_EXTRACT_CONCURRENCY=str(concurrency),
@@ -75,7 +75,7 @@ class Place:
 
 
 def _post(server: Server, path: str, sent: dict[str, object]) -> dict[str, object]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=130) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=130) as client:
         answer = client.post(path, json=sent)
     assert answer.is_success, answer.text
     told: dict[str, object] = answer.json()

@@ -52,7 +52,7 @@ def _over_http(server: Server, size: int, *, keeps: bool) -> Callable[[int], Non
 
 
 def _by_command(server: Server, size: int, home: str) -> Callable[[int], None]:
-    environ = {**os.environ, "HOME": home, "SPILLGATE_URL": f"http://127.0.0.1:{server.port}"}
+    environ = {**os.environ, "HOME": home, "SPILLGATE_URL": server.url}
     # A busy machine makes it slow, and does not make it give up.
     environ["SPILLGATE_HOOK_TIMEOUT_MS"] = "60000"
 

@@ -56,9 +56,7 @@ async def _each(behaviours: dict[str, Behaviour]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with Backend("answers") as backend:
             with running("spillgate", **_serving(Path(folder), backend)) as server:
-                async with httpx.AsyncClient(
-                    base_url=f"http://127.0.0.1:{server.port}", timeout=60
-                ) as client:
+                async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
                     handle = await _stored(client)
                     # What a first question loads is not growth.
                     for mode in MODES:
@@ -79,9 +77,7 @@ async def _babbled() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with Backend(HOSTILE["babbles_closing_thoughts"]) as backend:
             with running("spillgate", **_serving(Path(folder), backend)) as server:
-                async with httpx.AsyncClient(
-                    base_url=f"http://127.0.0.1:{server.port}", timeout=180
-                ) as client:
+                async with httpx.AsyncClient(base_url=server.url, timeout=180) as client:
                     handle = await _stored(client)
                     await _asked(client, handle, "truncate", 0, DEADLINE)
                     before, started, numbers = server.rss, time.monotonic(), iter(range(10_000))

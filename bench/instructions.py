@@ -19,7 +19,7 @@ from tqdm import tqdm
 from app.edge.server import SETTLE_SECONDS
 from bench import corpus, load
 from bench.operations import API_KEY, QUOTAS, key_file, key_line, with_headers
-from bench.servers import ROOT
+from bench.servers import ROOT, free_port
 
 _COLLECTED = re.compile(r"Collected : (\d+)")
 
@@ -59,10 +59,7 @@ def instructions(tree: Path, kind: Kind) -> float:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-instructions-"))
         keys = stack.enter_context(key_file(key_line("team-a", API_KEY)))
-        probe = stack.enter_context(socket.socket())
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+        port = free_port()
         environ = {
             **os.environ,
             "PYTHONHASHSEED": "0",

@@ -25,12 +25,7 @@ def _request(member: str, texts: list[str], first: int) -> bytes:
         rows.append({"role": "tool", "tool_call_id": f"call-{number}", "content": text})
     tools = [{"type": "function", "function": {"name": "execute_shell", "parameters": {}}}]
     headers = {"x-session-id": f"bench-{len(texts[0])}"}
-    sent = {
-        "input_type": "request",
-        member: rows,
-        "tools": tools,
-        "request_headers": headers,
-    }
+    sent = {"input_type": "request", member: rows, "tools": tools, "request_headers": headers}
     return json.dumps(sent).encode()
 
 

@@ -89,3 +89,15 @@ async def run(port: int, requests: Sequence[bytes], seconds: float, clients: int
     await asyncio.gather(*(client.done for _, client in opened))
     tally.wall = time.perf_counter() - started
     return tally
+
+
+async def livez_during(port: int, requests: Sequence[bytes]) -> Tally:
+    """The answers of /livez while each of the requests is sent once, all at the same time."""
+    busy = [asyncio.create_task(run(port, [one], 0, clients=1)) for one in requests]
+    tally = Tally()
+    while not all(task.done() for task in busy):
+        once = await run(port, [request("/livez", method="GET")], 0.1, clients=1)
+        tally.seconds += once.seconds
+    for task in busy:
+        assert set((await task).statuses) <= {200, 201}
+    return tally

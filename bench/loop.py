@@ -42,19 +42,6 @@ def _body(text: str, **policy: int) -> bytes:
     return json.dumps({**fields, "policy": policy} if policy else fields).encode()
 
 
-async def _livez(server: Server, big: bytes) -> load.Tally:
-    """p99 of /livez while eight clients have their result measured, for as long as that takes."""
-    busy = [asyncio.create_task(load.run(server.port, [big], 0, clients=1)) for _ in range(8)]
-    tally = load.Tally()
-    while not all(task.done() for task in busy):
-        once = await load.run(server.port, [load.request("/livez", method="GET")], 0.1, clients=1)
-        tally.seconds += once.seconds
-        tally.wall += once.wall
-    for task in busy:
-        assert set((await task).statuses) <= {200, 201}
-    return tally
-
-
 def _send(port: int, label: str, ready: Barrier) -> None:
     """Eight clients send one body each. In a process of its own: it is busy with that."""
     body = hostile.body(label)
@@ -121,7 +108,8 @@ def text_rows(tree: Path) -> None:
     text = corpus.texts(8 * MEGABYTE, 1)[0]
     with running("spillgate", pinned=False, tree=tree) as server:
         for label, caps in (("estimated (stored by size)", {}), ("counted exactly", {"max_bytes": 0})):
-            tally = asyncio.run(_livez(server, load.request("/results", _body(text, **caps))))
+            sent = load.request("/results", _body(text, **caps))
+            tally = asyncio.run(load.livez_during(server.port, [sent] * 8))
             figures = [tally.percentile(at) * 1000 for at in (50, 99, 100)]
             print(f"| {label} | {len(tally.seconds)} | " + " | ".join(f"{ms:.1f}" for ms in figures) + " |")
         rows = {}

@@ -17,7 +17,7 @@ NEW = "2026-07-28"
 
 
 def _post(server: Server, path: str, body: dict[str, Any]) -> Any:
-    asked = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", json.dumps(body).encode())
+    asked = urllib.request.Request(f"{server.url}{path}", json.dumps(body).encode())
     asked.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(asked) as answer:
         return json.load(answer)

@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import statistics
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ import httpx
 from tqdm import tqdm
 
 from bench import corpus, load
-from bench.redis import redis_server
+from bench.redis import now, redis_server
 from bench.servers import LOAD_CORE, Server, pin, running
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Window
@@ -42,10 +41,6 @@ WINDOW = Window(1 << 40, 0, 0)
 API_KEY = "bench-key"
 
 Size = Callable[[], Awaitable[int]]
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def charge_of(number: int, *, is_named: bool) -> Charge:
@@ -209,12 +204,7 @@ QUOTAS = {
 }
 AUDIT = {"SPILLGATE_AUDIT": "audit.ndjson"}
 """Below the folder of the keys."""
-WAYS = {
-    "no keys": {},
-    "keys": {},
-    "keys, audit": AUDIT,
-    "keys, roles, quotas, request ids": QUOTAS,
-}
+WAYS = {"no keys": {}, "keys": {}, "keys, audit": AUDIT, "keys, roles, quotas, request ids": QUOTAS}
 READS = {"keys": {}, "keys, audit": AUDIT}
 
 
@@ -238,7 +228,7 @@ def read_rows(rounds: int, seconds: float, bar: "tqdm[None]") -> Iterator[str]:
     content = "".join(f"line {number} of a stored result\n" for number in range(4_000))
 
     def sent(name: str, server: Server) -> list[bytes]:
-        url, headers = f"http://127.0.0.1:{server.port}/results", {"Authorization": f"Bearer {API_KEY}"}
+        url, headers = f"{server.url}/results", {"Authorization": f"Bearer {API_KEY}"}
         stored = httpx.post(url, json={"tool_name": "bench", "content": content}, headers=headers)
         path = f"/results/{stored.json()['handle']}/lines?limit=20"
         return [_with_key(load.request(path, method="GET"))]

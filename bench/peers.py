@@ -97,7 +97,7 @@ def kept(server: Server, texts: list[str]) -> float:
     """The share of the texts' tokens that is in the answers."""
     peer, encoding = PEERS[server.name], o200k_base()
     before = after = 0
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=300) as http:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=300) as http:
         for text in texts[:SAMPLES]:
             answer = http.post(peer.path, json=peer.body(text)).raise_for_status().json()
             before += len(encoding.encode_ordinary(text))

@@ -62,7 +62,7 @@ def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> 
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     firsts: Counter[tuple[str, int]] = Counter()
     with running("spillgate", pinned=False) as server:
-        client = httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=120, trust_env=False)
+        client = httpx.Client(base_url=server.url, timeout=120, trust_env=False)
         for needle in tqdm(asked, desc="questions"):
             for mode in STRATEGIES:
                 for cap in CAPS:

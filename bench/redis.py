@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from app.edge.server import tune_memory
 from bench import corpus, load
-from bench.servers import LOAD_CORE, pin, running
+from bench.servers import LOAD_CORE, free_port, pin, running
 from domain.handles import Handle
 from domain.results import Measure, StoredResult
 from storage.redis import server
@@ -48,9 +48,7 @@ Act = Callable[[int], Awaitable[None]]
 def redis_server() -> Iterator[str]:
     """Runs a redis-server on a free loopback port, yields its URL, then stops it and removes its data."""
     folder = tempfile.mkdtemp(prefix="bench-redis-")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     place = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder)
     process = subprocess.Popen(["redis-server", *place, *AOF], stdout=subprocess.DEVNULL)
     try:
@@ -73,12 +71,6 @@ def _wait(port: int, process: "subprocess.Popen[bytes]") -> None:
     raise RuntimeError("redis-server did not start")
 
 
-def unpin() -> None:
-    """Lets this process use all cores again."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-
 def now() -> int:
     return time.time_ns() // 1_000_000
 
@@ -91,12 +83,12 @@ def new_handle() -> Handle:
     return Handle("bench", str(uuid.uuid4()))
 
 
-def known_of(body: bytes, tool_name: str = "execute_shell") -> StoredResult:
+def known_of(body: bytes) -> StoredResult:
     measure = Measure(len(body), body.count(b"\n") + 1, len(body), len(body) // 4, False)
     return StoredResult(
         tenant="default",
         handle=new_handle(),
-        tool_name=tool_name,
+        tool_name="execute_shell",
         tool_arguments='{"command": "journalctl --since today"}',
         tool_kind=None,
         provider="bench",
@@ -232,7 +224,9 @@ def main() -> None:
     options = parser.parse_args()
     if shutil.which("redis-server") is None:
         sys.exit("redis-server is not installed: apt-get install redis-server, or brew install redis.")
-    unpin()
+    # Another measurement may have pinned this process to a core.
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
     tune_memory()
     # Flushing is slow.
     server.REQUEST_SECONDS = 60.0

@@ -10,10 +10,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
-from bench.servers import ROOT, running
+from bench.servers import ROOT, peak_of, running
 from domain.references import may_refer
 
 ROUNDS = 9
@@ -69,11 +68,7 @@ class Peer:
 
     @property
     def peak(self) -> int:
-        """Most resident bytes so far."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s*(\d+)", status)
-        assert found is not None
-        return int(found[1]) * 1024
+        return peak_of(self.process.pid)
 
 
 def relayed(server: list[str], *options: str) -> list[str]:
@@ -193,7 +188,7 @@ def _row(name: str, idle: int, peak: int) -> str:
 def main() -> None:
     _start()
     with running("spillgate", pinned=False) as server:
-        url = f"http://127.0.0.1:{server.port}"
+        url = server.url
         _latencies(url)
         _handing_on(url)
         print("\n| a result of 50 MB | idle, MB | peak, MB | growth |\n|---|---|---|---|")

@@ -100,7 +100,7 @@ def main() -> None:
         report(*asyncio.run(replay(options.url, records, options.concurrency)), None)
         return
     with running("spillgate", pinned=False) as server:
-        base = f"http://127.0.0.1:{server.port}"
+        base = server.url
         report(*asyncio.run(replay(base, records, options.concurrency)), server)
 
 

@@ -11,7 +11,7 @@ import httpx
 from tqdm import tqdm
 
 from bench import corpus, load
-from bench.servers import Server, running
+from bench.servers import running
 
 MB = 1_000_000
 ROUNDS = 3
@@ -64,7 +64,7 @@ def row(label: str, text: str, rounds: int) -> None:
     size = len(text.encode())
     for _ in range(rounds):
         with running("spillgate", pinned=False) as server:
-            client = httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=120, trust_env=False)
+            client = httpx.Client(base_url=server.url, timeout=120, trust_env=False)
             seconds(client, keep(client, "warm up " * 4000), FIRST)
             handle = keep(client, text)
             before = server.peak
@@ -77,22 +77,6 @@ def row(label: str, text: str, rounds: int) -> None:
     print(f"| {size / MB:.0f} MB of {label} | {cells} |", flush=True)
 
 
-async def livez(server: Server, handles: list[str]) -> load.Tally:
-    """While each of the results is asked about for the first time."""
-    asked = [
-        load.request(
-            "/extract", json.dumps({"handle": handle, "extract": FIRST, "mode": "retrieve"}).encode()
-        )
-        for handle in handles
-    ]
-    busy = [asyncio.create_task(load.run(server.port, [one], 0, clients=1)) for one in asked]
-    tally = load.Tally()
-    while not all(task.done() for task in busy):
-        once = await load.run(server.port, [load.request("/livez", method="GET")], 0.1, clients=1)
-        tally.seconds += once.seconds
-    return tally
-
-
 def main() -> None:
     print("| retrieve | first question ms | second ms | faster | growth of the peak |\n|---|---|---|---|---|")
     for size, rounds in ((MB, ROUNDS), (20 * MB, 1)):
@@ -101,9 +85,11 @@ def main() -> None:
     for label, text in tqdm(list(hostile(20 * MB)), desc="hostile"):
         row(label, text, 1)
     with running("spillgate", pinned=False) as server:
-        client = httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=120, trust_env=False)
+        client = httpx.Client(base_url=server.url, timeout=120, trust_env=False)
         handles = [keep(client, text) for _, text in ordinary(8 * MB)][:4]
-        tally = asyncio.run(livez(server, handles))
+        asked = [{"handle": handle, "extract": FIRST, "mode": "retrieve"} for handle in handles]
+        sent = [load.request("/extract", json.dumps(one).encode()) for one in asked]
+        tally = asyncio.run(load.livez_during(server.port, sent))
         client.close()
     figures = " | ".join(f"{tally.percentile(at) * 1000:.1f}" for at in (50, 99, 100))
     print("\n| /livez while four 8 MB results are indexed | requests | p50 ms | p99 ms | max ms |")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
+from bench.redis import now
 from bench.servers import LOAD_CORE, pin
 from domain.handles import Handle
 from domain.ports import ResultStore
@@ -29,9 +30,10 @@ class _Ring:
 def _stored(number: int, body: bytes) -> StoredResult:
     handle = Handle("bench", f"00000000-0000-4000-8000-{number:012}")
     measure = Measure(len(body), 1, len(body), 0, True)
-    now = int(time.time() * 1000)
-    sha256 = hashlib.sha256(b"bench").hexdigest()
-    return StoredResult("default", handle, "bench", None, None, None, False, measure, sha256, now, now, 0)
+    sha256, stored_at = hashlib.sha256(b"bench").hexdigest(), now()
+    return StoredResult(
+        "default", handle, "bench", None, None, None, False, measure, sha256, stored_at, stored_at, 0
+    )
 
 
 async def _write(store: ResultStore, number: int, body: bytes) -> None:
@@ -60,12 +62,9 @@ async def _measure(size: int, count: int) -> tuple[float, float, float, float]:
     body, best = os.urandom(size), [float("inf")] * 4
     for _ in range(ROUNDS):
         plain, inner = [
-            await open_store(
-                "memory:", clock=lambda: int(time.time() * 1000), retention_seconds=600, max_bytes=0
-            )
-            for _ in range(2)
+            await open_store("memory:", clock=now, retention_seconds=600, max_bytes=0) for _ in range(2)
         ]
-        sealed = await open_sealed_store(inner, _Ring(), lambda: int(time.time() * 1000))
+        sealed = await open_sealed_store(inner, _Ring(), now)
         taken = [
             await _cpu_seconds(act, store, body, count)
             for store in (sealed, plain)

@@ -28,22 +28,38 @@ class Server:
     process: psutil.Process
 
     @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def rss(self) -> int:
         """Resident bytes now."""
         return int(self.process.memory_info().rss)
 
     @property
     def peak(self) -> int:
-        """Most resident bytes so far, as the kernel counted."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+        """Most resident bytes so far."""
+        return peak_of(self.process.pid)
 
     @property
     def cpu_seconds(self) -> float:
         """Processor time of all its threads, to the nanosecond, by the kernel's number for another process's
         clock (clock_getcpuclockid(3)): psutil gives hundredths of a second, more than a round may take."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
+
+
+def peak_of(pid: int) -> int:
+    """Most resident bytes of a process so far, as the kernel counted."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def pin(pid: int, core: int) -> None:
@@ -75,9 +91,7 @@ def running(
     `command`, to which the port is added; ends it and removes its folder, which is made in `disk`. Raises
     RuntimeError if it does not answer within `wait` seconds."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=disk))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environ = {
         **os.environ,
         "TWIN_FOLDER": str(folder),

@@ -149,7 +149,7 @@ def _row(kind: str, bodies: list[bytes], server: Server, redis: psutil.Process, 
 
 def _send(server: Server, kind: str, bodies: list[bytes], run: str) -> None:
     prefix = f"{run}-{kind.split(',')[0].replace(' ', '-')}"
-    asyncio.run(_sent(f"http://127.0.0.1:{server.port}", prefix, bodies))
+    asyncio.run(_sent(server.url, prefix, bodies))
 
 
 async def _sent(url: str, prefix: str, bodies: list[bytes]) -> None:

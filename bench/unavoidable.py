@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from bench.bare import lifespan
+from bench.bare import answer, lifespan
 from content.tokens import Sample, load_encoding
 
 CAP_BYTES = 12_288
@@ -42,9 +42,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         more = message["more_body"]
     if parts:
         _governed(decode(b"".join(parts)).content)
-    headers = [(b"content-length", b"2"), (b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"{}"})
+    await answer(send, b"{}")
 
 
 def _governed(text: str) -> None:

@@ -42,27 +42,14 @@ _CODES = {
 }  # fmt: skip
 
 
-def about(
-    head: bytes,
-    tail: bytes,
-    total_bytes: int,
-    lines: int,
-    tool_name: str = "",
-    path: str | None = None,
-    max_bytes: int = MAX_BYTES,
-    *,
-    names_arguments: bool = False,
-) -> str:
-    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `head` holds the first bytes
-    of the result, of which 256 KiB are of use, `tail` the last 4 KiB, `lines` its newlines plus one.
-    `names_arguments`: it says which arguments of the one tool ask for counts and for literals. Takes 0.2 ms;
-    of 128 KiB of hostile text at most 10 ms."""
+def source_of(
+    head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
+) -> Source:
+    """A result of which the ends are known: `head` holds its first bytes, of which 256 KiB are of use, `tail`
+    the last 4 KiB. `lines` are its newlines plus one."""
     if len(head) < total_bytes:
         head = head[:ABOUT_SAMPLE_BYTES]
-    source = Source(
-        head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
-    )
-    return about_of(source, max_bytes, names_arguments=names_arguments)
+    return Source(head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
 
 
 _QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1{}; a literal: pattern = …"
@@ -71,8 +58,10 @@ _PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
 _PATTERN = "Find or count a literal: pattern = …"
 
 
-def about_of(source: Source, max_bytes: int = MAX_BYTES, *, names_arguments: bool = False) -> str:
-    """`about` of a source whose beginning is at most 256 KiB."""
+def about(source: Source, max_bytes: int = MAX_BYTES, *, names_arguments: bool = False) -> str:
+    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `names_arguments`: it says
+    which arguments of the one tool ask for counts and for literals. Takes 0.2 ms; of 128 KiB of hostile text
+    at most 10 ms."""
     shape = source.format.shape(source)
     title = _clipped(f"“{shape.title}”", _TITLE_BYTES) if shape.title else ""
     language = _language(source.format.kind, source.data)
@@ -116,13 +105,9 @@ def extent(source: Source) -> str:
     end = ", the last of them empty" if stored.endswith(b"\n") else ""
     shape = source.format.shape(source)
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN):
-        shape = replace(shape, counts=(*shape.counts, count_of(_words(source.data), "word")))
+        words = sum(1 for _ in _WORD.finditer(source.data))
+        shape = replace(shape, counts=(*shape.counts, count_of(words, "word")))
     return f"{_sentence(shape, _EXTENT_BYTES, _EXTENT_NAMES)}; {size}{end}"
-
-
-def _words(data: bytes) -> int:
-    """The number of words, separated by white space."""
-    return sum(1 for _ in _WORD.finditer(data))
 
 
 def outline(

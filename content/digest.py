@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
-from content.describe import about_of
+from content.describe import about
 from content.formats import sheets
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import gravity
 from content.formats.markup import TAG
-from content.formats.table import dialect_of
+from content.formats.table import dialect_in
 from content.kind import Kind
 from content.source import Source
 from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, cut_head
@@ -49,44 +49,29 @@ class Ends:
     is_all: bool = False
 
 
-def digest(
-    head: bytes,
-    tail: bytes,
-    total_bytes: int,
-    lines: int,
-    tool_name: str = "",
-    path: str | None = None,
-    max_bytes: int = 1024,
-    *,
-    names_arguments: bool = False,
-) -> str:
-    """Returns `about` and, after a blank line, at most 500 bytes more; at most `max_bytes` together. The
-    arguments are those of `about`. Raises nothing."""
-    if len(head) < total_bytes:
-        head = head[:ABOUT_SAMPLE_BYTES]
-    source = Source(
-        head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
-    )
-    about = about_of(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
-    room = min(MAX_BYTES, max_bytes - len(about.encode()) - 2)
+def digest(source: Source, max_bytes: int = 1024, *, names_arguments: bool = False) -> str:
+    """Returns `about` and, after a blank line, at most 500 bytes more; at most `max_bytes` together. Raises
+    nothing."""
+    above = about(source, max_bytes, names_arguments=names_arguments).translate(_CONTROL)
+    room = min(MAX_BYTES, max_bytes - len(above.encode()) - 2)
     if room < _LEAST_BYTES:
-        return about
+        return above
     ends = _OF_KIND.get(source.format.kind, _lines)(source)
-    below = _fitted(ends, room, about)
-    return f"{about}\n\n{below}" if below else about
+    below = _fitted(ends, room, above)
+    return f"{above}\n\n{below}" if below else above
 
 
 _MARKS = re.compile(r"\s*[|,;\t]\s*")
 
 
-def _fitted(ends: Ends, room: int, about: str) -> str:
+def _fitted(ends: Ends, room: int, above: str) -> str:
     """The lines that fit, those of the end in about a third of the room."""
     first, last = list(map(_clean, ends.first)), list(map(_clean, ends.last))
     if first:
-        first[:1] = _untitled(first[0], about)
+        first[:1] = _untitled(first[0], above)
     top: list[str] = []
-    # The columns may stand in `about` already.
-    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", about):
+    # The columns may stand above already.
+    if ends.header and _MARKS.sub(",", ends.header) not in _MARKS.sub(",", above):
         room = _take(top, [_clean(ends.header)], room - _GAP_BYTES) + _GAP_BYTES
     between = [] if ends.is_all or not last else ["…"]
     size = sum(len(line.encode()) + 1 for line in (*first, *between, *last))
@@ -99,9 +84,9 @@ def _fitted(ends: Ends, room: int, about: str) -> str:
     return "\n".join((*top, "…", *reversed(bottom)))
 
 
-def _untitled(line: str, about: str) -> list[str]:
-    """The line without its beginning, if that is the title that `about` shows."""
-    titles = (one.partition("” · ")[0].removesuffix("”") for one in about.split("\n") if one.startswith("“"))
+def _untitled(line: str, above: str) -> list[str]:
+    """The line without its beginning, if that is the title that stands above."""
+    titles = (one.partition("” · ")[0].removesuffix("”") for one in above.split("\n") if one.startswith("“"))
     title = next(titles, "")[1:].removesuffix("…")
     if line == title:
         return []
@@ -202,12 +187,10 @@ def _log(source: Source) -> Ends:
 def _table(source: Source) -> Ends:
     """The first and last rows under the header."""
     data = source.data.lstrip(b"\r\n")
-    dialect = dialect_of(source.head)
-    above = 0 if dialect is None else max(dialect.first, 1)
+    dialect = dialect_in(source)
+    above = max(dialect.first, 1)
     lines = data[:_SCANNED].split(b"\n")
-    header = clip(lines[above - 1 if dialect and not dialect.header else 0], _LINE_CHARS)
-    if dialect and dialect.header:
-        header = clip(dialect.header, _LINE_CHARS)
+    header = clip(dialect.header or lines[above - 1], _LINE_CHARS)
     rows = [clip(line, _LINE_CHARS) for line in lines[above:] if line.strip()]
     if source.is_whole and len(data) <= _SCANNED:
         return _split_ends(rows, header)
@@ -256,10 +239,6 @@ def _xml(source: Source) -> Ends:
     """The texts of an XML document."""
     texts = TAG.sub(b"\n", source.data[:_SCANNED]).split(b"\n")
     return Ends([clip(line, _LINE_CHARS) for line in texts if line.strip()][:_FIRST])
-
-
-def _nothing(source: Source) -> Ends:
-    return Ends(())
 
 
 # Values of JSON.
@@ -440,7 +419,7 @@ def _text_of(value: object, most: int, depth: int = 0) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return clip(_without_tags(value[: 8 * most]), most)
+        return clip(_TEXT_TAG.sub("", value[: 8 * most]), most)
     if isinstance(value, dict):
         return _flat(value, most, depth + 1)
     if isinstance(value, list):
@@ -451,10 +430,6 @@ def _text_of(value: object, most: int, depth: int = 0) -> str:
 
 
 _TEXT_TAG = re.compile(r"</?[A-Za-z][^<>]{0,300}>")
-
-
-def _without_tags(text: str) -> str:
-    return _TEXT_TAG.sub("", text) if "<" in text else text
 
 
 def _flat(value: dict[str, object], most: int = MAX_BYTES, depth: int = 0) -> str:
@@ -491,6 +466,6 @@ _OF_KIND: dict[Kind, Callable[[Source], Ends]] = {
     Kind.CODE: _outline,
     Kind.DIFF: _outline,
     Kind.MARKDOWN: _markdown,
-    Kind.BINARY: _nothing,
+    Kind.BINARY: lambda source: Ends(()),
 }
 """Any other kind is shown by its lines."""

@@ -52,8 +52,6 @@ class MatchPage:
     """Receives every line in order, as a match (`add`) or not (`pass_by`). `full`: takes no more matches.
     Lines after a match are added to it while it is open."""
 
-    __slots__ = ("_context", "_left", "_limit", "_open", "_recent", "full", "matches")
-
     def __init__(self, context: int, limit: int, max_bytes: int) -> None:
         self._context = context
         self._limit = limit
@@ -149,11 +147,6 @@ class Grep:
     """Collects matching lines `offset` (0-based) to before `offset + limit` while they and their context fit
     `max_bytes`, and counts all. As in grep, no line follows a final newline. Colours and movements of a
     terminal are neither seen nor shown."""
-
-    __slots__ = (
-        "_buffer", "_code", "_head", "_last", "_line", "_long", "_long_found", "_offset", "_page", "_pattern",
-        "_searched", "_step", "_total",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -309,8 +302,6 @@ class Grep:
 class MatchingLines:
     """Collects the lines that match, whole, with their line ends. `is_too_large`: they have more than
     `max_bytes`, or a line of the text has."""
-
-    __slots__ = ("_buffer", "_left", "_lines", "_most", "_pattern", "is_too_large")
 
     def __init__(self, pattern: str, max_bytes: int) -> None:
         """Raises BadPattern."""

@@ -31,8 +31,6 @@ _STRING_ENDS = {
 class Form:
     """Adds newlines where the data has structure. Plain text has none."""
 
-    __slots__ = ()
-
     def step(self, block: bytes) -> bytes:
         return block
 
@@ -46,8 +44,6 @@ class Structure(Form):
 
     `quotes` is b'"' or b"\\"'"; `brackets` is b"{}[]" or b"{}[]()". Holds at most 64 KiB.
     """
-
-    __slots__ = ("_after", "_brackets", "_depth", "_held", "_inside", "_memo", "_strings")
 
     def __init__(self, quotes: bytes, brackets: bytes) -> None:
         self._strings = _STRINGS[quotes]
@@ -205,8 +201,6 @@ class Greppable:
     """Adds newlines and indentation; removes only white space between tokens of JSON-like data. The view does
     not depend on the chunks: it is made in blocks of 64 KiB."""
 
-    __slots__ = ("_buffer", "_form", "_lines")
-
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._form: Form | None = None
@@ -268,8 +262,6 @@ def _form_of(head: bytes) -> Form:
 class _Markup(Form):
     """Puts adjacent tags on lines of their own."""
 
-    __slots__ = ("_held",)
-
     def __init__(self) -> None:
         self._held = b""
 
@@ -287,8 +279,6 @@ class _Markup(Form):
 
 class _Breaker:
     """Breaks long lines: after an escaped newline, at a space, or between characters."""
-
-    __slots__ = ("_rest",)
 
     def __init__(self) -> None:
         self._rest = b""

@@ -63,8 +63,6 @@ class _Tracer(_Interpreter):
 class Expression:
     """A parsed expression. Its time and memory are bounded by its process: see extraction/query_child.py."""
 
-    __slots__ = ("_tree",)
-
     def __init__(self, expression: str) -> None:
         """Raises BadQuery, which gives the place of the error without repeating the expression."""
         if len(expression) > MAX_EXPRESSION_CHARS:

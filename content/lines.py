@@ -29,18 +29,6 @@ class LinePager:
     """Collects lines `offset` (1-based) to before `offset + limit`, with at most `max_bytes` of UTF-8 in
     all."""
 
-    __slots__ = (
-        "_bytes",
-        "_end",
-        "_is_ended",
-        "_left",
-        "_lines",
-        "_newlines",
-        "_number",
-        "_part",
-        "_stopped",
-    )
-
     def __init__(self, offset: int, limit: int, max_bytes: int) -> None:
         self._number = max(1, offset)
         self._end = self._number + max(0, limit)
@@ -98,8 +86,6 @@ class LinePager:
 class LastLines:
     """Collects the last `most` lines, without the empty line after a final newline. Of lines that do not fit
     `max_bytes`, the first ones are left out."""
-
-    __slots__ = ("_is_ended", "_max_bytes", "_most", "_newlines", "_size", "_tail")
 
     def __init__(self, most: int, max_bytes: int) -> None:
         self._most = most

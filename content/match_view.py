@@ -40,13 +40,9 @@ def page_text(page: bytes) -> bytes:
         parts += [page[last:start], b"\n" * page.count(b"\n", start, end)]
         last = end
     text = END_OF_CELL.sub(b" | ", b"".join((*parts, page[last:])))
-    text = TAGS_BETWEEN.sub(_line_breaks, text)
+    text = TAGS_BETWEEN.sub(lambda tags: b"\n" * tags[0].count(b"\n") or b" ", text)
     text = _ENTITY.sub(_character, _TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
     return _SPACES.sub(b" ", text)
-
-
-def _line_breaks(tag: re.Match[bytes]) -> bytes:
-    return b"\n" * tag[0].count(b"\n") or b" "
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

@@ -64,10 +64,6 @@ def lines_text(page: LinePage, first: int, max_bytes: int, onward: Callable[[int
 Spans = Callable[[str], list[tuple[int, int]]]
 
 
-def _no_spans(text: str) -> list[tuple[int, int]]:
-    return []
-
-
 class Matches(NamedTuple):
     """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
     the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
@@ -80,7 +76,7 @@ class Matches(NamedTuple):
     first: int = 1
     step: int = 1
     base: int | None = 1
-    spans: Spans = _no_spans
+    spans: Spans = lambda text: []
     around: Mapping[int, Surroundings] = {}
     is_known: Callable[[int, str], bool] = lambda number, text: False
     has_last: bool = False

@@ -44,8 +44,6 @@ for what does not match."""
 class Pattern:
     """Finds matching lines in blocks of whole lines, as UTF-8 bytes."""
 
-    __slots__ = ("_one", "_run")
-
     def __init__(self, pattern: str, ignore_case: bool = False, literal: bool = False) -> None:
         """Raises BadPattern."""
         _check(pattern)

@@ -297,7 +297,7 @@ class Masked:
 
     def __init__(self, masks: Masks, size: int, key: bytes) -> None:
         """`size` is that of the body as it is stored."""
-        self._masks, self._texts, self._stored_size = masks, masks.texts(key), size
+        self._masks, self._texts = masks, masks.texts(key)
         self._at = array("Q")
         shift = 0
         for start, end, text in zip(masks.starts, masks.ends, self._texts, strict=True):

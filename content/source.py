@@ -299,21 +299,24 @@ class Source:
         return found
 
 
+def _quoted_texts(data: bytes, at: int, block: re.Pattern[bytes]) -> tuple[list[tuple[int, int]], int]:
+    """Where the texts of the blocks from `at` on are, between their quotes, and where the blocks end. The
+    last quote may be cut off."""
+    spans: list[tuple[int, int]] = []
+    while len(spans) < _MOST_BLOCKS and (found := block.match(data, at)):
+        start, end = found.span(found.lastindex or 0)
+        is_closed = end - start > 1 and data[end - 1] == data[start]
+        spans.append((start + 1, end - is_closed))
+        at = found.end()
+    return spans, at
+
+
 def _text_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
     """The texts of JSON that is nothing but blocks of text; None for anything else."""
     before = _BEFORE_BLOCKS.match(data, 0, _LOOKED_AT)
     if before is None:
         return None
-    spans: list[tuple[int, int]] = []
-    at = before.end()
-    while len(spans) < _MOST_BLOCKS and (found := _TEXT_BLOCK.match(data, at)):
-        group = 1 if found[1] is not None else 2
-        ends = (
-            data[found.end(group) - 1 : found.end(group)] == b'"'
-            and found.end(group) - found.start(group) > 1
-        )
-        spans.append((found.start(group) + 1, found.end(group) - ends))
-        at = found.end()
+    spans, at = _quoted_texts(data, before.end(), _TEXT_BLOCK)
     # Cut here, or by the client before.
     if at < len(data) and (cut := _CUT_BLOCK.match(data, at)):
         spans.append((cut.start(1) + 1, cut.end(1)))
@@ -328,13 +331,7 @@ def _printed_blocks(data: bytes, is_whole: bool) -> "_Joined | None":
     before = _BEFORE_PRINTED.match(data)
     if before is None:
         return None
-    spans: list[tuple[int, int]] = []
-    at = before.end()
-    while len(spans) < _MOST_BLOCKS and (found := _PRINTED_BLOCK.match(data, at)):
-        quote = data[found.start(1) : found.start(1) + 1]
-        ends = found.end(1) - found.start(1) > 1 and data[found.end(1) - 1 : found.end(1)] == quote
-        spans.append((found.start(1) + 1, found.end(1) - ends))
-        at = found.end()
+    spans, at = _quoted_texts(data, before.end(), _PRINTED_BLOCK)
     if not spans or (is_whole and not _AFTER_PRINTED.match(data, at)):
         return None
     edits = [_Edit(data, start, end, _PRINTED_ESCAPE, _unprinted, b" ") for start, end in spans]

@@ -71,7 +71,7 @@ _INTEGER_CHARS = 18
 _WORDS_BEFORE = 2
 _NAMES_CHARS = 4000
 _HINT_SECONDS = 0.5
-_MOST_PATTERNS = 16
+_matcher = lru_cache(maxsize=16)(matcher)
 _HINT_COLUMNS = 3
 _HINT_VALUES = 6
 
@@ -144,7 +144,12 @@ class Database:
         self._document = self._load("document", [document]) if document else []
         # Their tables are declared when they are first used, which the authorizer would deny.
         self._connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
-        for name, function in (("matches", self._matches), ("part", self._part), ("regexp", self._regexp)):
+        functions: dict[str, Callable[[object, object], int | str | None]] = {
+            "matches": self._matches,
+            "part": self._part,
+            "regexp": lambda pattern, text: self._matches(text, pattern),
+        }
+        for name, function in functions.items():
             self._connection.create_function(name, 2, function, deterministic=True)
         self._connection.set_authorizer(self._authorized)
 
@@ -210,9 +215,6 @@ class Database:
         """The SQL function that tells whether an RE2 pattern matches."""
         return None if text is None or pattern is None else int(bool(self._spans(text, pattern)))
 
-    def _regexp(self, pattern: object, text: object) -> int | None:
-        return self._matches(text, pattern)
-
     def _part(self, text: object, pattern: object) -> str | None:
         """The SQL function for the first group that a pattern finds, all that it finds if it has none."""
         if text is None or pattern is None or not (spans := self._spans(text, pattern)):
@@ -222,7 +224,7 @@ class Database:
 
     def _spans(self, text: object, pattern: object) -> list[tuple[int, int]]:
         try:
-            return _pattern(str(pattern))(_encoded(text))
+            return _matcher(str(pattern))(_encoded(text))
         except BadPattern as error:
             self._bad_pattern = error
             raise
@@ -479,12 +481,6 @@ def _encoded(text: object) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "replace")
 
 
-@lru_cache(maxsize=_MOST_PATTERNS)
-def _pattern(pattern: str) -> Callable[[bytes], list[tuple[int, int]]]:
-    """Finds the spans of the first match and of its groups, [] without one. Raises BadPattern."""
-    return matcher(pattern)
-
-
 def json_text(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
@@ -517,11 +513,7 @@ def _requoted(sql: str) -> str:
 def _replaced(sql: str, parts: list[str], new: str) -> str | None:
     """The statement with each name of these parts, joined by dots, replaced; None if it has none."""
     names = [f"(?:{re.escape(part)}|{re.escape(_backticked(part))})" for part in parts]
-    dotted = re.compile(r"(?<![\w.`])" + r"\s*\.\s*".join(names) + r"(?![\w`])", re.IGNORECASE)
-    pieces, at, done = [], 0, False
-    for text in re.finditer(r"'(?:[^']|'')*'", sql):
-        piece, count = dotted.subn(lambda _: new, sql[at : text.start()])
-        pieces += [piece, text[0]]
-        at, done = text.end(), done or bool(count)
-    piece, count = dotted.subn(lambda _: new, sql[at:])
-    return "".join((*pieces, piece)) if done or count else None
+    dotted = r"(?<![\w.`])" + r"\s*\.\s*".join(names) + r"(?![\w`])"
+    # What stands in a text is no name.
+    replaced = re.sub(rf"('(?:[^']|'')*')|{dotted}", lambda one: one[1] or new, sql, flags=re.IGNORECASE)
+    return replaced if replaced != sql else None

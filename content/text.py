@@ -59,8 +59,6 @@ def decode_utf8(data: bytes) -> str:
 class Utf8Chunks:
     """Turns chunks of bytes into text. A character cut at the end of a chunk waits for the next chunk."""
 
-    __slots__ = ("_cut", "_offset")
-
     def __init__(self) -> None:
         self._cut = b""
         self._offset = 0

@@ -30,8 +30,6 @@ class Sample:
     are too many, then every second one, and so on. Keeps at most 12 Ki characters and tokenises 5 Ki of
     them, once, at the end; a text of at most 6 Ki whole."""
 
-    __slots__ = ("_encoding", "_next", "_seen", "_stride", "_windows")
-
     def __init__(self, encoding: Tokenizer) -> None:
         self._encoding = encoding
         self._windows = [""]
@@ -110,8 +108,6 @@ class Encoding:
     `encode_ordinary`. Counting holds the GIL at 10 to 100 MB/s: use TokenMeter for more than a few hundred
     KiB."""
 
-    __slots__ = ("_name", "_remembered", "_tokenizer")
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._tokenizer: AnyTokenizer | None = None
@@ -184,8 +180,6 @@ class TokenMeter:
 
     Text without a safe cut for more than 64 Ki characters is cut anyway; the count is then not exact.
     """
-
-    __slots__ = ("_encoding", "_enough", "_exact", "_length", "_pending", "_sample", "_wanted", "tokens")
 
     def __init__(self, encoding: Tokenizer, enough: float = math.inf) -> None:
         self._encoding = encoding
@@ -275,8 +269,6 @@ def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measu
 
 class Meter:
     """Measures chunks cut anywhere. A chunk above 256 KiB would hold the GIL for too long."""
-
-    __slots__ = ("_digest", "_newlines", "_text", "_tokens", "bytes", "chars")
 
     def __init__(self, tokenizer: Tokenizer, enough: float = math.inf) -> None:
         """After more than `enough` tokens the rest is estimated."""

@@ -19,9 +19,6 @@ from domain.errors import BadQuery, InvalidField, NotQueryable, Overloaded, Quer
 
 _encode = msgspec.json.Encoder().encode
 
-__all__ = ["Queries", "Query"]
-
-
 TOO_LARGE = "The query takes more memory than it has: the data, or what the query makes of it, is too large."
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -87,25 +87,17 @@ _REMEMBERED_CHARS = 16 << 20
 _ENTRY_CHARS = 200
 
 
-class _Memory(Generic[Found]):
+class _Memory(dict[tuple[object, ...], Found]):
     """What the product made of results. Forgets all of it after 16 Mi characters."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[object, ...], Found] = {}
-        self._chars = 0
-
-    def __contains__(self, key: tuple[object, ...]) -> bool:
-        return key in self._found
-
-    def __getitem__(self, key: tuple[object, ...]) -> Found:
-        return self._found[key]
+    _chars = 0
 
     def keep(self, key: tuple[object, ...], found: Found, chars: int = 0) -> Found:
         self._chars += chars + _ENTRY_CHARS
         if self._chars > _REMEMBERED_CHARS:
-            self._found.clear()
+            self.clear()
             self._chars = 0
-        self._found[key] = found
+        self[key] = found
         return found
 
 

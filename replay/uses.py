@@ -85,7 +85,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def uses_of(run: Run) -> Uses:
-    """Finds the uses of a run."""
     actions = {step: _action(part) for step, part in enumerate(run.steps) if isinstance(part, Turn)}
     named = {step: list(literals(action)) for step, action in actions.items()}
     words = {word for of_turn in named.values() for literal in of_turn for word in _WORD.findall(literal)}

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from app.settings import Settings
@@ -38,7 +38,7 @@ class Replayer:
         self._settings = settings
         self._replaying = replaying
         self._runner = asyncio.Runner()
-        self._opened: AbstractAsyncContextManager[Product] | None = None
+        self._opened = AsyncExitStack()
         self._product: Product | None = None
         self._runs = 0
 
@@ -50,20 +50,14 @@ class Replayer:
 
     async def _replayed(self, run: Run) -> Figures:
         if self._product is None or self._runs >= _RUNS_A_RUNTIME:
-            await self._close()
-            self._opened = open_product(self._settings)
-            self._product = await self._opened.__aenter__()
+            await self._opened.aclose()
+            self._product = await self._opened.enter_async_context(open_product(self._settings))
             self._runs = 0
         self._runs += 1
         return await replay(run, self._product, self._replaying)
 
-    async def _close(self) -> None:
-        if self._opened is not None:
-            await self._opened.__aexit__(None, None, None)
-        self._opened = self._product = None
-
     def close(self) -> None:
-        self._runner.run(self._close())
+        self._runner.run(self._opened.aclose())
         self._runner.close()
 
 

@@ -138,22 +138,15 @@ class Replacing(NamedTuple):
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
         """Structure and overview of a text, if the outcome shows them."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
-        from content.describe import about, outline, structure
+        from content.describe import about, outline, source_of, structure
         from content.digest import digest
 
         result, policy = self.measured.result, self.measured.policy
         if ends.overview in (Preview.ABOUT, Preview.DIGEST):
             describe = about if ends.overview is Preview.ABOUT else digest
-            named = result.tool_name, name_of(result)
-            return [], describe(
-                head,
-                tail,
-                shown.bytes,
-                shown.lines,
-                *named,
-                max_bytes=policy.preview_bytes,
-                names_arguments=takes_arguments(policy, result.door),
-            )
+            source = source_of(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
+            names_arguments = takes_arguments(policy, result.door)
+            return [], describe(source, policy.preview_bytes, names_arguments=names_arguments)
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""

@@ -110,7 +110,9 @@ class TextFormatter(logging.Formatter):
             tail = "".join(f"  {name}={value}" for name, value in shown)
         line = f"{time} {record.levelname.lower():<8} {_printable(_event(record))}{tail}"
         if record.exc_info and record.exc_info[1] is not None:
-            line += "".join(f"\n    {part}" for part in _described_lines(record.exc_info[1]))
+            error = describe(record.exc_info[1])
+            cause = f" (cause: {error['cause']})" if "cause" in error else ""
+            line += "\n    ".join(("", f"{error['type']}{cause}", *error["frames"]))
         return line
 
 
@@ -164,12 +166,6 @@ def describe(error: BaseException) -> dict[str, Any]:
     if (cause := error.__cause__ or error.__context__) is not None:
         described["cause"] = type(cause).__qualname__
     return described
-
-
-def _described_lines(error: BaseException) -> Iterator[str]:
-    described = describe(error)
-    yield described["type"] + (f" (cause: {described['cause']})" if "cause" in described else "")
-    yield from described["frames"]
 
 
 def _printable(value: object) -> str:

@@ -1,13 +1,14 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path, PurePath
 from time import perf_counter
+from typing import TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -55,8 +56,17 @@ _NO_LIMIT = 1 << 60
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
+T = TypeVar("T")
 Timer = Callable[[str], Callable[[float], None]]
 """Returns what takes the seconds of the operation of that name."""
+
+
+async def _timed(work: Awaitable[T], note: Callable[[float], None]) -> T:
+    began = perf_counter()
+    try:
+        return await work
+    finally:
+        note(perf_counter() - began)
 
 
 class TimedStore(StoreAround):
@@ -65,18 +75,10 @@ class TimedStore(StoreAround):
         self._found, self._touched = map(timer, ("find", "touch"))
 
     async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        began = perf_counter()
-        try:
-            return await self._inner.find(tenant, handle)
-        finally:
-            self._found(perf_counter() - began)
+        return await _timed(self._inner.find(tenant, handle), self._found)
 
     async def touch(self, stored: StoredResult) -> StoredResult:
-        began = perf_counter()
-        try:
-            return await self._inner.touch(stored)
-        finally:
-            self._touched(perf_counter() - began)
+        return await _timed(self._inner.touch(stored), self._touched)
 
 
 class TimedLedger(LedgerAround):
@@ -86,32 +88,16 @@ class TimedLedger(LedgerAround):
         self._entered, self._reserved, self._settled, self._appended = map(timer, names)
 
     async def enter(self, call: Call) -> Entered:
-        began = perf_counter()
-        try:
-            return await self._inner.enter(call)
-        finally:
-            self._entered(perf_counter() - began)
+        return await _timed(self._inner.enter(call), self._entered)
 
     async def reserve(self, charge: Charge) -> Receipt | None:
-        began = perf_counter()
-        try:
-            return await self._inner.reserve(charge)
-        finally:
-            self._reserved(perf_counter() - began)
+        return await _timed(self._inner.reserve(charge), self._reserved)
 
     async def settle(self, charge: Charge) -> Receipt:
-        began = perf_counter()
-        try:
-            return await self._inner.settle(charge)
-        finally:
-            self._settled(perf_counter() - began)
+        return await _timed(self._inner.settle(charge), self._settled)
 
     async def append(self, entry: AccountingEntry) -> None:
-        began = perf_counter()
-        try:
-            await self._inner.append(entry)
-        finally:
-            self._appended(perf_counter() - began)
+        await _timed(self._inner.append(entry), self._appended)
 
 
 class Durations(Collector):

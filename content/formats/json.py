@@ -642,7 +642,7 @@ def _described(raw: Raw) -> Shape:
 
 
 def _value(data: bytes, deeper: int = 1) -> tuple[str, list[str]]:
-    """What a value is, and the keys of its first element."""
+    """What a list or an object is, and the keys of its first element."""
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
         elements = {_ELEMENTS.get(bytes(item)[:1], "number") for item in items[:_MOST_ELEMENTS]}
@@ -657,8 +657,6 @@ def _value(data: bytes, deeper: int = 1) -> tuple[str, list[str]]:
             first, names = _value(bytes(items[0]), 0)
             return f"array of {counted}; first: {first}", names
         return f"array of {counted}", []
-    if data[:1] != b"{":
-        return "a single value", []
     members = msgspec.json.decode(data, type=dict[str, Raw])
     return ("object", _names(members)) if members else ("empty object", [])
 

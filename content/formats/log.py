@@ -12,18 +12,17 @@ from content.kind import Kind
 from content.source import Source
 
 _TIMES = (
-    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d", "YmdHMS"),
-    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d", "YmdHM"),
-    (rb"\d\d/[A-Z][a-z]{2}/\d{4}[: ]\d\d:\d\d:\d\d", "dmYHMS"),
-    (rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}", "mdHMSY"),
-    (rb"[A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d", "mdHMS"),
-    (rb"\d\d-\d\d \d\d:\d\d:\d\d", "mdHMS"),
-    (rb"\d\d:\d\d:\d\d", "HMS"),
+    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d", "%Y %m %d %H %M %S"),
+    (rb"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d", "%Y %m %d %H %M"),
+    (rb"\d\d/[A-Z][a-z]{2}/\d{4}[: ]\d\d:\d\d:\d\d", "%d %b %Y %H %M %S"),
+    (rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}", "%b %d %H %M %S %Y"),
+    (rb"[A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d", "%b %d %H %M %S"),
+    (rb"\d\d-\d\d \d\d:\d\d:\d\d", "%m %d %H %M %S"),
+    (rb"\d\d:\d\d:\d\d", "%H %M %S"),
 )
+"""The times of logs, and what `strptime` takes their parts for."""
+
 _PART = re.compile(r"\d+|[A-Z][a-z]{2}")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# A leap year, so that 29 February is a date.
-_LEAST = {"Y": "2000", "m": "1", "d": "1", "H": "0", "M": "0", "S": "0"}
 _TIME = re.compile(b"|".join(b"(%b)" % pattern for pattern, _ in _TIMES))
 _FORMS = [(re.compile(pattern), form) for pattern, form in _TIMES]
 _DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d|3[01])(?!\d)")
@@ -63,20 +62,9 @@ _LETTERS = {
     b"V": "VERBOSE", b"D": "DEBUG", b"I": "INFO", b"W": "WARN", b"E": "ERROR", b"F": "FATAL"
 }  # fmt: skip
 _BY_WEIGHT = [
-    "EMERG",
-    "ALERT",
-    "FATAL",
-    "CRITICAL",
-    "CRIT",
-    "ERROR",
-    "WARNING",
-    "WARN",
-    "NOTICE",
-    "INFO",
-    "DEBUG",
-    "VERBOSE",
-    "TRACE",
-]
+    "EMERG", "ALERT", "FATAL", "CRITICAL", "CRIT", "ERROR", "WARNING", "WARN", "NOTICE", "INFO", "DEBUG",
+    "VERBOSE", "TRACE",
+]  # fmt: skip
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
@@ -111,7 +99,7 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
     look like one."""
     data = source.data
     both_ends = data[:_SAMPLED] + data[-_SAMPLED:]
-    if any(name not in ("WARNING",) and name.encode() not in _CAPITALS for name in sample):
+    if any(name != "WARNING" and name.encode() not in _CAPITALS for name in sample):
         return None
     if not all(name.encode() in both_ends for name in sample):
         return None
@@ -178,14 +166,12 @@ def _between(first: str, last: str, form: str) -> timedelta | None:
 
 
 def _moment(text: str, form: str) -> datetime:
-    """The time whose parts stand in the order of `form`. Raises ValueError."""
-    if form.startswith("Ymd"):
-        return datetime.fromisoformat(text.replace("/", "-"))
-    parts = _LEAST | dict(zip(form, _PART.findall(text), strict=False))
-    month = parts["m"]
-    number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
-    day, hour, minute, second = (int(parts[one]) for one in "dHMS")
-    return datetime(int(parts["Y"]), number, day, hour, minute, second)
+    """Raises ValueError."""
+    parts = " ".join(_PART.findall(text))
+    if "%Y" in form:
+        return datetime.strptime(parts, form)
+    # A leap year, so that 29 February is a date.
+    return datetime.strptime(f"2000 {parts}", f"%Y {form}")
 
 
 def span(source: Source) -> str:

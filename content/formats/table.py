@@ -92,6 +92,13 @@ def dialect_of(head: bytes) -> Dialect | None:
     return _columns(every)
 
 
+def dialect_in(source: Source) -> Dialect:
+    """The dialect of a source whose format is a table."""
+    dialect = dialect_of(source.head)
+    assert dialect is not None
+    return dialect
+
+
 def _wide(header: bytes) -> bytes:
     """The separator of a header longer than all that is looked at; b"" if it is none."""
     first = _QUOTED.sub(b"", header[:_FIRST_BYTES]).partition(b'"')[0]
@@ -258,10 +265,7 @@ class Table(Format):
         return dialect_of(sample.whole_head) is not None
 
     def shape(self, source: Source) -> Shape:
-        dialect = dialect_of(source.head)
-        # Chosen by the path, or changed since.
-        if dialect is None:
-            return Shape("table")
+        dialect = dialect_in(source)
         names, body = _header(source, dialect)
         has_names = any(names)
         counts = []
@@ -308,14 +312,13 @@ class Table(Format):
     def rows(self, source: Source) -> "TableRows | None":
         """The rows as they are parsed; None for a table without separators, or with more columns than SQLite
         has."""
-        dialect = dialect_of(source.head)
-        if dialect is None or dialect.mark not in _MARKS or _header(source, dialect)[1] > _MOST_COLUMNS:
+        dialect = dialect_in(source)
+        if dialect.mark not in _MARKS or _header(source, dialect)[1] > _MOST_COLUMNS:
             return None
         return table_rows(source.take_text(), dialect)
 
     def value(self, source: Source) -> list["Row"]:
-        dialect = dialect_of(source.head)
-        return read_table(source.take_text(), dialect)
+        return read_table(source.take_text(), dialect_in(source))
 
     def is_ascending(self, source: Source) -> bool | None:
         return times_ascend(source)
@@ -437,18 +440,15 @@ class TableRows(NamedTuple):
     read: Callable[[], Iterator[tuple[Cell | list[str], ...]]]
 
 
-def read_table(text: str, dialect: Dialect | None = None) -> list[Row]:
+def read_table(text: str, dialect: Dialect) -> list[Row]:
     """Parses the text twice, to hold only the rows in memory. Raises NotQueryable for an unclosed quote,
     since the rows after it would be lost in one cell."""
-    text = text.removeprefix("\ufeff")
-    dialect = dialect or dialect_of(text[:8192].encode("utf-8", "replace")) or Dialect(_likely(text))
     columns = _columns_of(text, dialect)
     return [_row(columns, cells) for cells in columns.rows()]
 
 
 def table_rows(text: str, dialect: Dialect) -> TableRows:
     """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
-    text = text.removeprefix("\ufeff")
     columns = _columns_of(text, dialect)
     types: dict[str, type] = {
         name: (int if number in columns.large else float) if is_number else str
@@ -486,12 +486,6 @@ def _columns_of(text: str, dialect: Dialect) -> _Columns:
             ) from None
         # Databases print tabs between cells and leave quotes as they are.
         return _typed(partial(split, csv.QUOTE_NONE))
-
-
-def _likely(text: str) -> bytes:
-    """The separator that the header has most of."""
-    header = _QUOTED.sub(b"", text.partition("\n")[0].encode("utf-8", "replace"))
-    return max(_MARKS, key=header.count)
 
 
 def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:

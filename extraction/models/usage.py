@@ -79,13 +79,15 @@ class Usage:
 class Attempt:
     """One call, from its beginning until its entry is written. `answered` or `failed` ends it once."""
 
+    _booking: asyncio.Task[None]
+    """Writes the entry of a call that has ended."""
+
     def __init__(self, usage: Usage, lane: ModelLane, prompt: Prompt) -> None:
         self._usage = usage
         self._timestamp = usage.rules.clock()
         self._terms = lane.model.terms
         self._tokenizer = lane.tokenizer
         self._started = anyio.current_time()
-        self._booking: asyncio.Task[None] | None = None
         self._prompt = prompt
         self._is_sent = True
 
@@ -103,8 +105,6 @@ class Attempt:
     async def booked(self) -> None:
         """Waits until the entry is written. Cancelling the wait does not cancel the writing, whose error is
         then logged. Raises StorageError."""
-        if self._booking is None:
-            return
         try:
             await asyncio.shield(self._booking)
         except asyncio.CancelledError:
@@ -114,10 +114,9 @@ class Attempt:
     async def booked_after_cancel(self) -> None:
         """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing; an error is
         logged."""
-        if self._booking is not None:
-            self._booking.add_done_callback(self._log_error)
-            with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
-                await asyncio.wait((self._booking,))
+        self._booking.add_done_callback(self._log_error)
+        with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
+            await asyncio.wait((self._booking,))
 
     def _end(self, reply: Reply | None, error: str | None, was_read: bool) -> None:
         latency = round((anyio.current_time() - self._started) * _MS, 3)

@@ -4,6 +4,7 @@ import re
 
 
 def words_of(pattern: str) -> re.Pattern[str]:
+    """In any letter case."""
     return re.compile(pattern, re.IGNORECASE)
 
 

@@ -6,12 +6,12 @@ from itertools import takewhile
 from content.kind import Kind
 from content.source import Source
 from content.text import count_of
+from extraction.retrieve.asking import words_of
 from extraction.retrieve.instruction import ParsedInstruction
 from extraction.retrieve.words import stem
 
-_ASKS = re.compile(
-    r"\b(?:which|what|list|how many|all|name|welche|was|qué|cuáles|quels|quelles|quali|quais)\b|哪些|什么",
-    re.IGNORECASE,
+_ASKS = words_of(
+    r"\b(?:which|what|list|how many|all|name|welche|was|qué|cuáles|quels|quelles|quali|quais)\b|哪些|什么"
 )
 _WORD = re.compile(r"[^\W\d_]+")
 _KINDS = (Kind.MARKDOWN, Kind.HTML)

@@ -111,10 +111,7 @@ _RANK = """
 SELECT rowid, -bm25(passages, 1.0, 0.5) AS score FROM passages WHERE passages MATCH ?
 ORDER BY score DESC LIMIT ?
 """
-_ENDS = (
-    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid LIMIT 1",
-    "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid DESC LIMIT 1",
-)
+_END = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid {} LIMIT 1"
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _WORDS = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
 
@@ -183,7 +180,8 @@ class PassageIndex:
         """The number of the last or first passage that holds all of the words; None if none does."""
         if not words:
             return None
-        row = self._db.execute(_ENDS[is_last], (_all(words),)).fetchone()
+        end = _END.format("DESC" if is_last else "ASC")
+        row = self._db.execute(end, (_all(words),)).fetchone()
         return None if row is None else int(row[0])
 
     def count(self, *phrases: str) -> int:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from content.patterns import Pattern
 from domain.errors import BadPattern
-from extraction.retrieve.asking import as_number, rows_asked
+from extraction.retrieve.asking import as_number, rows_asked, words_of
 from extraction.retrieve.index import pieces
 
 # Words that programs, pages and tables use for each other, and the words of other languages for them. One
@@ -115,10 +115,9 @@ _TRIM = "?.:,;!()[]{}<>=&*^$\\-\"'"
 _AROUND = ",;:!?\"'`“”"
 _IDENTIFIER = re.compile(r"\w[./:@+_-]+\w|[a-z][A-Z]|[A-Z]{2}[a-z]")
 _NAME = re.compile(r"(?<=[\w,;:] )[A-Z][A-Za-z]*[a-z]\w*")
-_JOINED = re.compile(
+_JOINED = words_of(
     r"[?;]\s+|,?\s+(?:and|und|y|et|e)\s+(?=(?:what|which|how|where|when|who|why|was|welche|wie|wo|wann|qué|cuál|quel"
-    r"|quelle|comment|combien)\b)",
-    re.IGNORECASE,
+    r"|quelle|comment|combien)\b)"
 )
 _ENUMERATION = re.compile(
     r"\b([\w.+-]{0,60}\w)(?:,| (?:and|or|und|oder|y|et|e)(?: (?:the|der|die|das|el|la|le))?| [&/]|、|和) "
@@ -127,10 +126,9 @@ _ENUMERATION = re.compile(
 _NUMBER = re.compile(r"\d[\d,]{2,}\Z")
 _PARTS = re.compile(r"(?:[^\w,]|,(?!\d{3})|(?<!\d),)+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
-_ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b", re.IGNORECASE)
-_MONTH = re.compile(
-    r"\b(jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)\b",
-    re.IGNORECASE,
+_ORDINAL = words_of(r"\b(\d+)(?:st|nd|rd|th)\b")
+_MONTH = words_of(
+    r"\b(jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)\b"
 )
 
 # Stop words of a question.
@@ -154,26 +152,24 @@ chi cosa dove quale quali come sono il lo gli di nel della
 """
 _ASKING_ELSEWHERE = frozenset(_ASKING_WORDS_ELSEWHERE.split())
 
-_ENGLISH = re.compile(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|of)\b", re.IGNORECASE)
+_ENGLISH = words_of(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|of)\b")
 
 # "How long" asks for a value and is no word to find.
-_HOW = re.compile(r"\bhow (?:many|much|long|often|large|big|old|far|fast|high|wide)\b", re.IGNORECASE)
+_HOW = words_of(r"\bhow (?:many|much|long|often|large|big|old|far|fast|high|wide)\b")
 
 # Questions about the ends of the data.
 _FIRST_WORDS = r"first|erste\w*|primer[ao]?|première?"
 _LAST_WORDS = r"last|latest|letzte\w*|últim[ao]s?|ultim[ao]|dernière?"
-_FIRST = re.compile(rf"\b(?:{_FIRST_WORDS}|initial|top|begin\w*|start\w*)\b|第一|最初", re.IGNORECASE)
-_LAST = re.compile(rf"\b(?:{_LAST_WORDS}|final|bottom|end|ends|ended)\b|最后|最後", re.IGNORECASE)
+_FIRST = words_of(rf"\b(?:{_FIRST_WORDS}|initial|top|begin\w*|start\w*)\b|第一|最初")
+_LAST = words_of(rf"\b(?:{_LAST_WORDS}|final|bottom|end|ends|ended)\b|最后|最後")
 
 # Questions about one end of what has an order: a log, commits, a numbered list. Not about its lines.
 _NO_PLACE = r"(?!\W+(?:\d+ )?(?:lines?|rows?|bytes?|characters?|words?|columns?|name|names)\b)"
-_OLDEST = re.compile(
-    rf"\b(?:{_FIRST_WORDS}|oldest|earliest|älteste\w*|premier|más antigu[ao])\b{_NO_PLACE}|第一|最初|最早",
-    re.IGNORECASE,
+_OLDEST = words_of(
+    rf"\b(?:{_FIRST_WORDS}|oldest|earliest|älteste\w*|premier|más antigu[ao])\b{_NO_PLACE}|第一|最初|最早"
 )
-_NEWEST = re.compile(
-    rf"\b(?:{_LAST_WORDS}|newest|most recent|neueste\w*|plus récente?)\b{_NO_PLACE}|最后|最後|最新",
-    re.IGNORECASE,
+_NEWEST = words_of(
+    rf"\b(?:{_LAST_WORDS}|newest|most recent|neueste\w*|plus récente?)\b{_NO_PLACE}|最后|最後|最新"
 )
 _ORDER_WORDS = """
 first oldest earliest last latest newest most recent
@@ -187,17 +183,15 @@ _LIST_WORDS = "commit commits event events message messages request requests rel
 _OF_LISTS = frozenset(_LIST_WORDS.split())
 
 # A question about the data as a whole, which its beginning describes.
-_WHOLE = re.compile(
-    r"\b(?:this|dies(?:e[rs]?|em|en)?|ce(?:tte|t)?|est[ea]) (?!is\b|was\b|one\b)\w|这[个份篇]|この|이 ",
-    re.IGNORECASE,
+_WHOLE = words_of(
+    r"\b(?:this|dies(?:e[rs]?|em|en)?|ce(?:tte|t)?|est[ea]) (?!is\b|was\b|one\b)\w|这[个份篇]|この|이 "
 )
 
 # A question about what went wrong. Programs report that with the words below.
-_TROUBLE = re.compile(
+_TROUBLE = words_of(
     r"\b(?:wrong|errors?|fail\w*|problems?|issues?|bugs?|crash\w*|broke\w*|trouble\w*|incidents?"
     r"|\w*fehler\w*|fehlgeschlagen|erreurs?|échou\w*|errores|fall[oó]s?|erros?|falh\w+)\b"
-    r"|错误|出错|报错|失败|异常|エラー|失敗|오류|실패",
-    re.IGNORECASE,
+    r"|错误|出错|报错|失败|异常|エラー|失敗|오류|실패"
 )
 _TROUBLE_WORDS = """
 error fail failure exception fatal critical panic traceback denied refused abort unable timeout warning
@@ -205,13 +199,12 @@ error fail failure exception fatal critical panic traceback denied refused abort
 _REPORTED_TROUBLE = tuple(_TROUBLE_WORDS.split())
 
 # A question about how much there is of the data itself.
-_EXTENT = re.compile(
+_EXTENT = words_of(
     r"\b(?:how (?:many|long|large|big|much (?:data|text|time))|number of|counts?|sizes?|lengths?|durations?"
     r"|when (?:do|does|did|is|was)\b.{0,40}?\b(?:start|begin|end|stop|over)"
     r"|(?:first|last) (?:lines?|times?|rows?)"
     r"|(?:time|date) ?(?:span|range|period|frame)s?|(?:which|what|list|name|show)\b.{0,40}?"
-    r"\b(?:columns?|fields|keys))\b",
-    re.IGNORECASE,
+    r"\b(?:columns?|fields|keys))\b"
 )
 _UNIT_WORDS = """
 byte bytes character characters chars column columns element elements entries entry field fields item items

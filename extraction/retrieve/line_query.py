@@ -36,27 +36,15 @@ _UNIT_STEMS = frozenset(map(stem, _UNIT_WORDS.split()))
 
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
 _KEYS = (
+    (words_of(r"\b(?:ips?|ip[- ]?addr\w*|addresse?s?|clients?|attackers?|hosts?)\b|地址"), _IP),
+    (words_of(r"\b(?:(?:status|http|response|return) codes?|status(?:es)?)\b"), r'" (\d{3}) '),
+    (words_of(r"\b(?:extensions?|file types?|endings?|suffix(?:es)?)\b"), r"\.(\w{1,8})(?::|$)"),
+    (words_of(r"\bhours?\b"), r"(\d\d):\d\d:\d\d"),
     (
-        re.compile(r"\b(?:ips?|ip[- ]?addr\w*|addresse?s?|clients?|attackers?|hosts?)\b|地址", re.IGNORECASE),
-        _IP,
-    ),
-    (
-        re.compile(r"\b(?:(?:status|http|response|return) codes?|status(?:es)?)\b", re.IGNORECASE),
-        r'" (\d{3}) ',
-    ),
-    (
-        re.compile(r"\b(?:extensions?|file types?|endings?|suffix(?:es)?)\b", re.IGNORECASE),
-        r"\.(\w{1,8})(?::|$)",
-    ),
-    (re.compile(r"\bhours?\b", re.IGNORECASE), r"(\d\d):\d\d:\d\d"),
-    (
-        re.compile(r"\b(?:days?|dates?|daily)\b", re.IGNORECASE),
+        words_of(r"\b(?:days?|dates?|daily)\b"),
         r"\b(\d{4}-\d\d-\d\d|\d\d/[A-Z][a-z]{2}/\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d-\d\d)[ T:]",
     ),
-    (
-        re.compile(r"\b(?:files?|pages?|urls?|paths?|resources?|endpoints?)\b", re.IGNORECASE),
-        r'"[A-Z]{3,7} (\S+)',
-    ),
+    (words_of(r"\b(?:files?|pages?|urls?|paths?|resources?|endpoints?)\b"), r'"[A-Z]{3,7} (\S+)'),
 )
 """What a question asks for by a name that does not stand before it, and the pattern of it."""
 
@@ -106,15 +94,12 @@ _ENDING = words_of(
 _BEGINNING = words_of(
     r"\b(?:start\w*|begin\w*|prefix\w*)\s+(?:in|with|of|mit)\s+[\"'`]?(\S+?)[\"'`]?(?=[\s?!,;]|\.?\Z)"
 )
-_MENTIONED = re.compile(
+_MENTIONED = words_of(
     r"\b(?:mention\w*|contain\w*|includ\w*|match\w*|with the (?:word|text|string)) "
     r"(?:the (?:word|text|string) )?"
-    r"[\"'`]?([\w./:@-]*\w)",
-    re.IGNORECASE,
+    r"[\"'`]?([\w./:@-]*\w)"
 )
-_EXTENSION = re.compile(
-    r"(?<![\w.*])\*?(\.[A-Za-z](?:[\w.]{0,8}\w)?)\s+(?:files?|paths?|entries)\b", re.IGNORECASE
-)
+_EXTENSION = words_of(r"(?<![\w.*])\*?(\.[A-Za-z](?:[\w.]{0,8}\w)?)\s+(?:files?|paths?|entries)\b")
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,10 +169,7 @@ def rank(
     hits = [look(number, scores[number]) for number in nlargest(_LOOKED_AT, scores, key=scores.__getitem__)]
     hits = _seen(_with_exact(hits, instruction, data), data, index.kind)
     ranked = Ranked(
-        _varied(hits, data),
-        vocabulary.missing,
-        vocabulary.size,
-        alone=_alone(index, instruction, vocabulary),
+        _varied(hits, data), vocabulary.missing, vocabulary.size, alone=_alone(index, instruction, vocabulary)
     )
     if likeness is None or not (ranked.hits or likeness.stands_out):
         return ranked

@@ -20,6 +20,7 @@ from content.text import clip, count_of, cut_head, decode_part
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
+from extraction.retrieve.asking import words_of
 from extraction.retrieve.contents import contents
 from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex, is_pair
@@ -61,10 +62,9 @@ _BESIDE = 5
 _OF_RECORDS = (Kind.CSV, Kind.JSON, Kind.NDJSON)
 _RUNNING = (Kind.TEXT, Kind.CODE, Kind.LOG)
 _DATE = re.compile(rb"\b(?:19|20)\d\d-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?")
-_ABOUT_MARKUP = re.compile(
+_ABOUT_MARKUP = words_of(
     r"\b(?:links?|urls?|href|src|images?|img|attributes?|markup|html|tags?|css|class(?:es)?|ids?|scripts?|selectors?"
-    r"|anchors?|buttons?|forms?|inputs?)\b|[<>=]|://",
-    re.IGNORECASE,
+    r"|anchors?|buttons?|forms?|inputs?)\b|[<>=]|://"
 )
 """A question whose answer may be in the tags of a page."""
 
@@ -131,7 +131,7 @@ async def _query_result(task: Task, text: Text, instruction: ParsedInstruction) 
     selected = await task.select(suggested.sql, min(_SELECTED_BYTES, task.max_bytes))
     if selected is None:
         return named
-    lowered = (selected or "").lower()
+    lowered = selected.lower()
     if not all(name in lowered for name in suggested.names) or not selected:
         # A query that leaves out a name answers another question.
         return _QueryResult()

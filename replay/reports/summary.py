@@ -95,14 +95,12 @@ def heads(summary: Summary) -> list[str]:
     if not summary.has_percentages:
         sentences.append(f"Fewer than {LEAST_USES} uses: amounts instead of percentages.")
     for count, one, many in (
-        (total.cut_results, "result was cut", "results were cut"),
+        (total.cut_results, f"result was cut{_CUT}", f"results were cut{_CUT}"),
         (figures.runs_with_two_models, "run has more than one model", "runs have more than one model"),
         (figures.runs_without_results, "run has no result of a tool", "runs have no result of a tool"),
     ):
         if count:
-            sentences.append(
-                f"{plural(count, one, many)}{_CUT * (count == total.cut_results and 'cut' in one)}."
-            )
+            sentences.append(f"{plural(count, one, many)}.")
     return [*sentences, *_verdict(summary)]
 
 

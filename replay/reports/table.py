@@ -1,6 +1,7 @@
 """The tables on a terminal, at most 100 columns wide."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from textwrap import wrap
 
 from replay.advice import policy_file
@@ -61,16 +62,9 @@ def _table(table: Table) -> Iterator[str]:
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Right-aligned; a group's name, above its first column, runs on over those that are empty."""
     padded = ""
-    for cell, end in zip(cells, _ends(widths), strict=True):
+    for cell, end in zip(cells, accumulate(widths), strict=True):
         padded = padded.ljust(end - len(cell)) + cell if cell else padded
     return padded
-
-
-def _ends(widths: Sequence[int]) -> Iterator[int]:
-    end = 0
-    for width in widths:
-        end += width
-        yield end
 
 
 def _cut(name: str, width: int) -> str:

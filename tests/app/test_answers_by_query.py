@@ -112,7 +112,7 @@ async def test_the_query_is_run_and_is_the_whole_answer(
     assert first.startswith("[From all rows, query: SELECT ")
     assert answer in f"\n{rest}"
     assert "\n[line" not in body
-    assert len(body.encode()) < 1000
+    assert len(body.encode()) < 1100
 
 
 async def test_a_query_that_leaves_out_a_name_is_no_answer(client: httpx.AsyncClient) -> None:

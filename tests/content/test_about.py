@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.describe import MAX_BYTES, about
+from content.describe import MAX_BYTES, about, source_of
 from content.natural_language import may_be_in
 from content.sql import Database
 from content.text import ABOUT_HEAD_BYTES as HEAD_BYTES
@@ -25,7 +25,7 @@ PAGE = "<!DOCTYPE html><html><head><title>Prices &amp; hours</title><script>let 
 
 def said(text: str, tool: str = "t", path: str | None = None) -> str:
     data = text.encode()
-    return about(data, data[-TAIL_BYTES:], len(data), text.count("\n") + 1, tool, path)
+    return about(source_of(data, data[-TAIL_BYTES:], len(data), text.count("\n") + 1, tool, path))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_english_and_data_have_no_language() -> None:
 def test_only_the_beginning_of_a_larger_result_is_described() -> None:
     data = json.dumps(ROWS * 9).encode()
     assert (
-        about(data[:9000], data[-TAIL_BYTES:], len(data), 1)
+        about(source_of(data[:9000], data[-TAIL_BYTES:], len(data), 1))
         == "JSON, array of objects with keys id, name, price"
     )
 
@@ -140,7 +140,7 @@ def test_only_the_beginning_of_a_larger_result_is_described() -> None:
 @given(st.text(max_size=3000), st.sampled_from(["", "{", "[", "<html>", "a,b\n", "# "]), st.integers(0, 9000))
 def test_it_has_one_to_three_lines_within_its_bytes(text: str, start: str, more: int) -> None:
     data = (start + text).encode("utf-8", "replace")
-    told = about(data, data[-TAIL_BYTES:], len(data) + more, data.count(b"\n") + 1)
+    told = about(source_of(data, data[-TAIL_BYTES:], len(data) + more, data.count(b"\n") + 1))
     assert 0 < len(told.encode()) <= MAX_BYTES
     assert 1 <= told.count("\n") + 1 <= 3
 
@@ -157,7 +157,7 @@ def test_hostile_text_is_described_in_its_time(piece: str) -> None:
     for start in ("", "<!doctype html>", "[", "<a>"):
         data = (start + piece * (HEAD_BYTES // len(piece.encode()))).encode()
         began = time.thread_time()
-        about(data, data[-TAIL_BYTES:], len(data), 1)
+        about(source_of(data, data[-TAIL_BYTES:], len(data), 1))
         assert time.thread_time() - began < 1.0
 
 
@@ -168,7 +168,7 @@ def test_brackets_that_do_not_end_are_read_in_linear_time(start: bytes, bracket:
     def seconds(piece: bytes) -> float:
         data = start + piece * 16384
         began = time.thread_time()
-        about(data, data[-TAIL_BYTES:], len(data), 1)
+        about(source_of(data, data[-TAIL_BYTES:], len(data), 1))
         return time.thread_time() - began
 
     assert min(seconds(bracket) for _ in range(3)) < 80 * min(seconds(b"w") for _ in range(3))
@@ -196,7 +196,7 @@ def test_a_question_that_may_be_in_the_datas_language_gets_no_hint(
 def how(text: str) -> str:
     """How to ask, which is the last line."""
     data = text.encode()
-    said = about(data, data[-TAIL_BYTES:], len(data), text.count("\n") + 1, names_arguments=True)
+    said = about(source_of(data, data[-TAIL_BYTES:], len(data), text.count("\n") + 1), names_arguments=True)
     assert len(said.encode()) <= MAX_BYTES
     assert said.count("\n") < 3
     return said.split("\n")[-1]

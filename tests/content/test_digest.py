@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.describe import MAX_BYTES as ABOUT_BYTES
+from content.describe import source_of
 from content.digest import MAX_BYTES, digest
 
 
@@ -15,7 +16,7 @@ def shown(text: str, tool: str = "", path: str | None = None, most: int = 1024) 
     """As the governor calls it: all of a small result, the head and tail of a large one."""
     data = text.encode()
     head = data if len(data) <= 256 << 10 else data[: 16 << 10]
-    return digest(head, data[-4096:], len(data), data.count(b"\n") + 1, tool, path, most)
+    return digest(source_of(head, data[-4096:], len(data), data.count(b"\n") + 1, tool, path), most)
 
 
 def below(text: str, tool: str = "", path: str | None = None) -> list[str]:
@@ -73,7 +74,7 @@ def test_a_digest_of_hostile_text_is_bounded_and_whole(text: str, times: int, mo
 @given(hostile, st.integers(0, 3000))
 def test_a_digest_of_a_cut_head_and_tail_raises_nothing(text: str, cut: int) -> None:
     data = (text * 8).encode()
-    found = digest(data[:cut], data[-cut:], len(data) + cut, 10, "bash", None)
+    found = digest(source_of(data[:cut], data[-cut:], len(data) + cut, 10, "bash", None))
     assert len(found.encode()) <= ABOUT_BYTES + 2 + MAX_BYTES
 
 
@@ -118,11 +119,7 @@ def test_the_repeats_in_what_a_command_printed_are_folded() -> None:
     text = (
         "starting\n" + "".join(f"Downloading part {n} of 313\n" for n in range(1, 314)) + "done: 2 errors\n"
     )
-    assert below(text, "bash") == [
-        "Downloading part 1 of 313",
-        "… 312 more lines like it",
-        "done: 2 errors",
-    ]
+    assert below(text, "bash") == ["Downloading part 1 of 313", "… 312 more lines like it", "done: 2 errors"]
 
 
 def test_a_page_is_shown_by_its_text() -> None:

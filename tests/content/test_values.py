@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from content.formats.table import read_table
+from content.formats.table import Dialect, Row, dialect_of, read_table
 from content.kind import Kind
 from content.relation import Cells
 from content.sql import Database
@@ -17,6 +17,11 @@ from content.values import read_rows, read_value
 from domain.errors import NotQueryable
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=8)
+
+
+def rows_of(text: str) -> list[Row]:
+    """A table of two columns and few rows is told from no other text: its separator is known here."""
+    return read_table(text, dialect_of(text.encode()) or Dialect(b"\t" if "\t" in text else b","))
 
 
 def value_of(text: str, tool: str = "") -> object:
@@ -80,7 +85,7 @@ def test_ndjson_says_what_its_lines_say(records: list[dict[str, object]]) -> Non
 
 
 def test_a_column_is_numbers_only_if_every_cell_is_one() -> None:
-    rows = read_table("id,zip,price,note\n1,01234,9.5,\n2,53111,,x\n3,99999,1e3,7\n")
+    rows = rows_of("id,zip,price,note\n1,01234,9.5,\n2,53111,,x\n3,99999,1e3,7\n")
     assert rows == [
         {"id": 1, "zip": "01234", "price": 9.5, "note": ""},
         {"id": 2, "zip": "53111", "price": None, "note": "x"},
@@ -89,32 +94,32 @@ def test_a_column_is_numbers_only_if_every_cell_is_one() -> None:
 
 
 def test_ragged_rows_lose_nothing() -> None:
-    assert read_table("a,b,c\n1,2\n3,4,5,six,7\n") == [
+    assert rows_of("a,b,c\n1,2\n3,4,5,six,7\n") == [
         {"a": 1, "b": 2, "c": None},
         {"a": 3, "b": 4, "c": 5, "_more": ["six", "7"]},
     ]
 
 
 def test_equal_and_empty_column_names_are_told_apart() -> None:
-    assert read_table("a,a,,_more\nx,y,z,w\n") == [{"a": "x", "a_2": "y", "column_3": "z", "_more_4": "w"}]
+    assert rows_of("a,a,,_more\nx,y,z,w\n") == [{"a": "x", "a_2": "y", "column_3": "z", "_more_4": "w"}]
 
 
 @pytest.mark.parametrize(("mark", "cell"), [("\t", "b,c"), (";", "1,5"), (",", "b;c")])
 def test_the_separator_is_told_from_the_lines(mark: str, cell: str) -> None:
-    assert read_table(mark.join(("k", "l", "m")) + "\n" + mark.join((f'"{cell}"', "x", "y")) + "\n") == [
+    assert rows_of(mark.join(("k", "l", "m")) + "\n" + mark.join((f'"{cell}"', "x", "y")) + "\n") == [
         {"k": cell, "l": "x", "m": "y"}
     ]
 
 
 def test_years_in_a_header_are_names_and_years_above_years_are_data() -> None:
-    assert len(read_table("2020,Norway\n2021,Sweden\n")) == 2
-    assert read_table("country,2019,2020\nNorway,1,2\n") == [{"country": "Norway", "2019": 1, "2020": 2}]
+    assert len(rows_of("2020,Norway\n2021,Sweden\n")) == 2
+    assert rows_of("country,2019,2020\nNorway,1,2\n") == [{"country": "Norway", "2019": 1, "2020": 2}]
 
 
 def test_an_open_quote_swallows_no_rows() -> None:
     with pytest.raises(NotQueryable, match="not closed"):
-        read_table('a,b\n1,"S3cret\n2,x\n')
-    assert read_table('a\tb\n1\t"x\n2\ty\n') == [{"a": 1, "b": '"x'}, {"a": 2, "b": "y"}]
+        rows_of('a,b\n1,"S3cret\n2,x\n')
+    assert rows_of('a\tb\n1\t"x\n2\ty\n') == [{"a": 1, "b": '"x'}, {"a": 2, "b": "y"}]
 
 
 @settings(deadline=None)
@@ -122,7 +127,7 @@ def test_an_open_quote_swallows_no_rows() -> None:
 def test_no_cell_of_a_table_is_lost(rows: list[list[str]]) -> None:
     written = io.StringIO()
     csv.writer(written, quoting=csv.QUOTE_ALL).writerows([["k", "l", "m"], *rows])
-    read = read_table(written.getvalue())
+    read = rows_of(written.getvalue())
     assert [len(row) for row in read] == [3] * len(rows)
     for row, cells in zip(read, rows, strict=True):
         for found, cell in zip(row.values(), cells, strict=True):
@@ -146,7 +151,7 @@ def test_the_rows_of_a_table_are_loaded_as_they_are_parsed_and_as_their_value(te
     assert isinstance(cells, Cells)
     first = next(iter(cells.rows()))
     assert len(first) == len(cells.types)
-    with closing(Database(cells)) as streamed, closing(Database(read_table(text))) as loaded:
+    with closing(Database(cells)) as streamed, closing(Database(rows_of(text))) as loaded:
         for sql in ("SELECT * FROM data", "SELECT count(*) FROM data"):
             assert list(streamed.select(sql).rows) == list(loaded.select(sql).rows)
         assert streamed.names == loaded.names

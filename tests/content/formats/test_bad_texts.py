@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from content.describe import about, extent, outline, structure
+from content.describe import about, extent, outline, source_of, structure
 from content.kind import Kind
 from content.passages import split
 from content.source import Source
@@ -44,7 +44,7 @@ BAD = {
 
 def describe_all(data: bytes, tool: str = "") -> tuple[str, str, Kind]:
     """All that is said of a text; fails where two describers name different kinds."""
-    said = about(data, data[-4096:], len(data), data.count(b"\n") + 1, tool)
+    said = about(source_of(data, data[-4096:], len(data), data.count(b"\n") + 1, tool))
     source = Source(data, tool)
     told = extent(source)
     noun = source.format.shape(source).noun
@@ -87,7 +87,7 @@ def test_a_name_is_never_cut_and_columns_that_do_not_fit_are_left_out() -> None:
     assert said.endswith(", …")
     assert set(said.partition(": ")[2].removesuffix(", …").split(", ")) <= set(WIDE.split(","))
     keys = [f"key_of_a_record_{n}" for n in range(11)]
-    told = about(*(json.dumps([dict.fromkeys(keys, 1)] * 9).encode(),) * 2, 9999, 1)
+    told = about(source_of(*(json.dumps([dict.fromkeys(keys, 1)] * 9).encode(),) * 2, 9999, 1))
     assert told.endswith(", ".join(keys))
 
 
@@ -96,7 +96,7 @@ def test_sixty_megabytes_on_one_line_are_described_by_their_beginning() -> None:
     assert len(data) > 60_000_000
     began = time.thread_time()
     tracemalloc.start()
-    said = about(data[:16_384], data[-4096:], len(data), 1)
+    said = about(source_of(data[:16_384], data[-4096:], len(data), 1))
     assert said == "JSON, object with keys rows, …; rows: array of objects with keys id, name"
     # A handle message is written while the whole result may be anywhere but in memory.
     assert tracemalloc.get_traced_memory()[1] < 1 << 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from content.describe import about, extent, outline
+from content.describe import about, extent, outline, source_of
 from content.kind import Kind
 from content.passages import split
 from content.source import Source
@@ -15,7 +15,7 @@ def log(levels: str, form: str = "2026-11-20 08:{:02}:{:02} {} request {}") -> b
 
 
 def said(data: bytes) -> str:
-    return about(data, data[-4096:], len(data), data.count(b"\n") + 1)
+    return about(source_of(data, data[-4096:], len(data), data.count(b"\n") + 1))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_levels_are_named_by_weight_with_their_counts(levels: str, told: str) ->
 
 def test_levels_of_a_part_are_named_and_not_counted() -> None:
     data = log("IW" * 2000)
-    assert about(data[:16_384], data[-4096:], len(data), 4001).startswith(
+    assert about(source_of(data[:16_384], data[-4096:], len(data), 4001)).startswith(
         "log, levels at its beginning and end: WARNING, INFO, from "
     )
 
