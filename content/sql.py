@@ -396,7 +396,7 @@ class Database:
         if not counted or (counted[0][1] < 2 and len(counted) > _HINT_VALUES):
             return ""
         texts = [
-            f"{'null' if value is None else clip(str(value), 40)} ({count:,})"
+            f"{'null' if value is None else clip(str(value), 40) or '(blank)'} ({count:,})"
             for value, count in counted[:_HINT_VALUES]
         ]
         return ", ".join(texts) + (", …" if len(counted) > _HINT_VALUES else "")
