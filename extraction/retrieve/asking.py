@@ -67,6 +67,7 @@ def as_number(word: str) -> int:
 
 _OTHERS = words_of(
     r"number|total(?:ed|ing)?|group(?:s|ed)?|sort(?:ed)?|rank(?:ed|ing)?|aggregate[ds]?|summar[iy]\w*"
+    r"|often|frequently|common|commonly"
 )
 
 

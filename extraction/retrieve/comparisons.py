@@ -1,5 +1,7 @@
 """The conditions on numbers in a question, such as `more than 800 ms`, in the unit of the data."""
 
+import operator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from extraction.retrieve.asking import words_of
@@ -13,19 +15,33 @@ _BYTES = {"b": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2*
 """By the beginning of a word that UNIT matches."""
 
 _SIGNS = {
+    ">=": (
+        r"\b(?:at least|(?:no|not) (?:less|fewer|smaller|lower) than|mindestens|al menos|au moins)\b"
+        r"|至少|>="
+    ),
+    "<=": (
+        r"\b(?:at most|up to|(?:no|not) (?:more|greater|larger|longer|higher) than|höchstens)\b"
+        r"|至多|<="
+    ),
     ">": (
+        r"(?<!\bno )(?<!\bnot )"
         r"\b(?:more than|over|above|(?:greater|larger|bigger|longer|slower|higher) than|exceed\w*|über"
-        r"|mehr als|más de|plus de|mais de|più di)\b|超过|大于|高于|>"
+        r"|mehr als|más de|plus de|mais de|più di)\b|超过|大于|高于|(?<![=-])>(?!=)"
     ),
     "<": (
+        r"(?<!\bno )(?<!\bnot )"
         r"\b(?:less than|under|below|(?:fewer|smaller|shorter|faster|lower) than|unter|weniger als"
-        r"|menos de|moins de|meno di)\b|低于|小于|少于|<"
+        r"|menos de|moins de|meno di)\b|低于|小于|少于|<(?![=-])"
     ),
 }
-_COMPARISONS = {
-    sign: words_of(rf"(?:{words})\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)(?: ?{UNIT}\b)?(?:\s+([a-z]{{3,}}s)\b)?")
-    for sign, words in _SIGNS.items()
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
 }
+_NUMBER = rf"\s*[$€£¥]?\s*(\d[\d,]*(?:\.\d+)?)(?: ?{UNIT}\b|(?![A-Za-z\d]))(?:\s+([a-z]{{3,}}s)\b)?"
+_COMPARISONS = {sign: words_of(f"(?:{words}){_NUMBER}") for sign, words in _SIGNS.items()}
 
 
 class Unit(NamedTuple):
@@ -43,8 +59,8 @@ def unit_of(word: str) -> Unit:
 
 
 class Comparison(NamedTuple):
-    """A condition on a number, as in `more than 800 ms` and `fewer than 3 retries`: `sign` is > or <, `noun`
-    what is counted, "" for none, `text` the condition as it stands."""
+    """A condition on a number, as in `more than 800 ms` and `fewer than 3 retries`: `sign` is of
+    SQL, `noun` what is counted, "" for none, `text` the condition as it stands."""
 
     sign: str
     number: float
@@ -63,6 +79,9 @@ class Comparison(NamedTuple):
             return None
         return self.number * self.unit.size / unit.size
 
+    def is_met(self, number: float, limit: float) -> bool:
+        return _OPERATORS[self.sign](number, limit)
+
 
 def comparisons(text: str) -> list[Comparison]:
     """At most one of each sign."""
@@ -77,3 +96,9 @@ def comparisons(text: str) -> list[Comparison]:
         )
         for sign, match in matches
     ]
+
+
+def without_comparisons(text: str) -> str:
+    for one in comparisons(text):
+        text = text.replace(one.text, " ")
+    return text

@@ -154,6 +154,11 @@ _ASKING_ELSEWHERE = frozenset(_ASKING_WORDS_ELSEWHERE.split())
 
 _ENGLISH = words_of(r"\b(?:the|what|which|how|is|are|does|did|where|when|who|of)\b")
 
+
+def is_stop_word(word: str) -> bool:
+    return word.lower() in _ASKING
+
+
 # "How long" asks for a value and is no word to find.
 _HOW = words_of(r"\bhow (?:many|much|long|often|large|big|old|far|fast|high|wide)\b")
 
@@ -340,7 +345,8 @@ def _runs(text: str, asking: frozenset[str]) -> list[list[str]]:
     for word in _WORD.findall(text):
         for part in word.split("|"):
             bare = part.strip(_TRIM)
-            if bare.lower() in asking:
+            # GET is no word of asking.
+            if bare.lower() in asking and not (len(bare) > 2 and bare.isupper() and not text.isupper()):
                 runs.append([])
             else:
                 runs[-1] += pieces(bare)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import filterfalse
 
 from content.formats.log import GRAVEST, levels
 from content.kind import Kind
@@ -12,8 +13,8 @@ from content.patterns import escaped
 from content.relation import text_of
 from content.source import Source
 from extraction.retrieve.asking import EXTENT, is_of_asking, words_of
-from extraction.retrieve.comparisons import UNIT, Unit, comparisons, unit_of
-from extraction.retrieve.instruction import ParsedInstruction
+from extraction.retrieve.comparisons import UNIT, Unit, comparisons, unit_of, without_comparisons
+from extraction.retrieve.instruction import ParsedInstruction, is_stop_word
 from extraction.retrieve.words import stem
 
 _KINDS = (Kind.LOG, Kind.LISTING, Kind.GREP)
@@ -39,7 +40,7 @@ _KEYS = (
     (words_of(r"\b(?:ips?|ip[- ]?addr\w*|addresse?s?|clients?|attackers?|hosts?)\b|地址"), _IP),
     (words_of(r"\b(?:(?:status|http|response|return) codes?|status(?:es)?)\b"), r'" (\d{3}) '),
     (words_of(r"\b(?:extensions?|file types?|endings?|suffix(?:es)?)\b"), r"\.(\w{1,8})(?::|$)"),
-    (words_of(r"\bhours?\b"), r"(\d\d):\d\d:\d\d"),
+    (words_of(r"\bhours?\b"), r"(?:^|[T :])(\d\d):\d\d:\d\d"),
     (
         words_of(r"\b(?:days?|dates?|daily)\b"),
         r"\b(\d{4}-\d\d-\d\d|\d\d/[A-Z][a-z]{2}/\d{4}|[A-Z][a-z]{2} [ \d]\d|\d\d-\d\d)[ T:]",
@@ -51,8 +52,12 @@ _KEYS = (
 ALL_OF_LEVEL = words_of(
     r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
 )
+_FATAL = GRAVEST[: GRAVEST.index("ERROR")]
+LEVEL_STEMS = frozenset(stem(name.lower()) for name in (*GRAVEST, "warning", "level", "severity"))
 _OF_LINES = words_of(r"\blines\b")
 _OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
+_VALUE = r"([^\s,;)\]\"']+)"
+_KEYED_SHARE = 0.3
 _QUOTED = (r"'([^']{1,80})'", r"\"([^\"]{1,80})\"")
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _MEASURES = (
@@ -96,7 +101,7 @@ _BEGINNING = words_of(
 )
 _MENTIONED = words_of(
     r"\b(?:mention\w*|contain\w*|includ\w*|match\w*|with the (?:word|text|string)) "
-    r"(?:the (?:word|text|string) )?"
+    r"(?:the (?:word|text|string) |the |an? |any )?"
     r"[\"'`]?([\w./:@-]*\w)"
 )
 _EXTENSION = words_of(r"(?<![\w.*])\*?(\.[A-Za-z](?:[\w.]{0,8}\w)?)\s+(?:files?|paths?|entries)\b")
@@ -139,7 +144,15 @@ class LineQuery:
 
     def uses(self, word: str) -> bool:
         """True for a word that the queries here stand for, or that lines need not hold."""
-        return word in self._of_form or stem(word) in _UNIT_STEMS or word in self._everywhere
+        return self._is_of_form(word) or self._is_of_all(stem(word))
+
+    def _is_of_form(self, word: str) -> bool:
+        is_unit = stem(word) in _UNIT_STEMS and not (self._kind is Kind.LISTING and stem(word) == "log")
+        return word in self._of_form or is_unit or word in self._everywhere
+
+    def _is_of_all(self, noun: str) -> bool:
+        """True for the noun of what is counted, if all lines that are counted hold it."""
+        return noun == stem(self._noun) and all(noun in line.lower() for line in self._held)
 
     @property
     def has_records(self) -> bool:
@@ -148,12 +161,21 @@ class LineQuery:
             return False
         if self._kind is not Kind.TEXT:
             return self._kind in _KINDS
-        text = self._instruction.text
-        if _OF_LINES.search(text) and _MENTIONED.search(text):
+        if self._is_about_lines:
             return True
-        fields = [len(line.split()) for line in self._lines[:_ALIKE_LINES]]
-        count, most = Counter(fields).most_common(1)[0]
-        return count >= _ALIKE_FIELDS and most >= _ALIKE_SHARE * len(fields)
+        lines = self._lines[:_ALIKE_LINES]
+        alike = sum(len(line.split()) == self._fields for line in lines)
+        return self._fields >= _ALIKE_FIELDS and alike >= _ALIKE_SHARE * len(lines)
+
+    @property
+    def _is_about_lines(self) -> bool:
+        text = self._instruction.text
+        return _OF_LINES.search(text) is not None and _MENTIONED.search(text) is not None
+
+    @cached_property
+    def _fields(self) -> int:
+        """How many fields most lines have."""
+        return Counter(len(line.split()) for line in self._lines[:_ALIKE_LINES]).most_common(1)[0][0]
 
     @property
     def can_compare(self) -> bool:
@@ -162,11 +184,38 @@ class LineQuery:
 
     def count(self) -> str:
         """The number of the lines, "" where no word of the question is in the lines, nor a level."""
+        if self._is_unmet or (things := self._things()) is None:
+            return ""
         if (where := self._where) and not self._asks_by_level:
-            return select("count(*)", where)
-        if not self._levels or EXTENT.search(self._instruction.text):
+            return select(things, where) if self._are_alike(self._held) else ""
+        if not self._levels or not self._counts_lines or EXTENT.search(self._instruction.text):
             return ""
         return select("level, count(*)", rest="GROUP BY level ORDER BY 2 DESC")
+
+    def _things(self) -> str | None:
+        """What is counted: lines, or the different values of the key that the question counts. None if these
+        may be meant and are not told from other words."""
+        if self._counts_lines:
+            return "count(*)"
+        noun = stem(self._noun)
+        for sign in ("=", "[: ]+"):
+            pattern = rf"\b{escaped(noun)}{sign}{_VALUE}"
+            values = Counter(_parts(pattern, self._lines))
+            if values.total() > max(len(values), _KEYED_SHARE * len(self._lines)):
+                return f"count(DISTINCT part(text, {text_of(pattern)}))" if sign == "=" else None
+        return "count(*)"
+
+    @property
+    def _counts_lines(self) -> bool:
+        """True if the question counts lines or levels, not things that lines name."""
+        noun = stem(self._noun)
+        return not noun or noun in _UNIT_STEMS or noun in LEVEL_STEMS
+
+    def _are_alike(self, lines: list[str]) -> bool:
+        """False for lines of plain text that are not records, as those of a summary among the tests."""
+        if self._kind is not Kind.TEXT or self._is_about_lines:
+            return True
+        return all(len(line.split()) == self._fields for line in lines)
 
     def of_level(self) -> str:
         """The lines of the levels that the question names, as in `which errors were logged`."""
@@ -197,7 +246,7 @@ class LineQuery:
     def extreme(self, *, descending: bool) -> str:
         """The lines with the largest or smallest number that the question compares."""
         measure = self._measure()
-        if not measure:
+        if not measure or self._is_unmet:
             return ""
         where = _where(self._conditions, "found IS NOT NULL").replace(measure, "found")
         columns = f"line, {measure} AS found, substr(text, 1, {_TEXT_CHARS}) AS text"
@@ -205,9 +254,27 @@ class LineQuery:
         most = self._rows or (_SHOWN if self._comparisons else _EXTREMES)
         return select(columns, where, f"ORDER BY found {order} LIMIT {most}")
 
-    def aggregate(self, function: str) -> str:
+    def aggregate(self, function: str, *, is_grouped: bool, descending: bool) -> str:
         measure = self._measure()
-        return select(f"round({function}({measure}), 2)", self._where) if measure else ""
+        if not measure:
+            return ""
+        value = f"round({function}({measure}), 2)"
+        if not is_grouped:
+            return select(value, self._where)
+        key = self._key()
+        if not (key and self._grouped_by):
+            return ""
+        rest = f"GROUP BY found ORDER BY 2 {'DESC' if descending else 'ASC'} LIMIT {self._rows or _SHOWN}"
+        return select(f"{key} AS found, {value}", _where(self._conditions, "found IS NOT NULL"), rest)
+
+    @property
+    def _is_unmet(self) -> bool:
+        """True if the question names a beginning or an end that no line has, or two kinds of entries."""
+        patterns = (_ENDING, _EXTENSION, _BEGINNING)
+        forms = [match[1].lower() for one in patterns for match in one.finditer(self._instruction.text)]
+        kinds = [one for one, _ in _ENTRIES if one.search(self._instruction.text)]
+        has_kinds = self._kind is Kind.LISTING and len(kinds) > 1
+        return has_kinds or bool(self._conditions and any(form not in self._of_where for form in forms))
 
     @property
     def _where(self) -> str:
@@ -230,7 +297,7 @@ class LineQuery:
         for condition in (*self._of_entries(), *self._of_comparisons):
             conditions.append(condition)
             lines = [line for line in lines if line in condition.lines] or lines
-        for word in _MENTIONED.findall(self._instruction.text):
+        for word in filterfalse(is_stop_word, _MENTIONED.findall(self._instruction.text)):
             # Also one that the sample does not hold.
             sql, pattern, words = self._holding(word, is_whole=True)
             conditions.append(Condition(sql, list(filter(pattern.search, lines))))
@@ -242,7 +309,8 @@ class LineQuery:
             matching = list(filter(pattern.search, lines))
             if len(matching) == len(lines) and all(map(pattern.search, self._lines)):
                 self._everywhere |= set(words.split())
-            elif matching:
+            elif matching and matching != self._lines[:1]:
+                # The first line alone is a header.
                 conditions.append(Condition(sql, matching))
                 self._of_where += f" {words}"
                 lines = matching
@@ -254,12 +322,16 @@ class LineQuery:
         if not self._levels or level_of is None:
             return None
         stems = {stem(word.lower()): word.lower() for word in self._instruction.words}
+        if "warning" in stems:
+            stems |= {"warn": stems["warning"]}
         levels = dict.fromkeys((*self._levels, *GRAVEST))
         names = [name for name in levels if stem(name.lower()) in stems]
         if not names:
             return None
         lines = [line for line in self._lines if level_of(line.encode()) in names]
-        names = [name for name in names if name in self._levels] or names[:1]
+        # `fatal errors` are not all errors.
+        fatal = [name for name in names if name in _FATAL]
+        names = fatal or [name for name in names if name in self._levels] or names[:1]
         self._of_where += "".join(f" {stems[stem(name.lower())]}" for name in names)
         listed = ", ".join(map(text_of, names))
         return Condition(f"level IN ({listed})" if len(names) > 1 else f"level = {listed}", lines)
@@ -281,9 +353,8 @@ class LineQuery:
             for pattern, unit in self._measuring(self._lines):
                 limit = one.limit(unit)
                 if limit is not None and stem(one.noun) in pattern:
-                    is_met = limit.__lt__ if one.sign == ">" else limit.__gt__
                     matches = filter(None, (re.search(pattern, line) for line in self._lines))
-                    lines = [match.string for match in matches if is_met(float(match[1]))]
+                    lines = [match.string for match in matches if one.is_met(float(match[1]), limit)]
                     conditions.append(Condition(f"{_number_of(pattern)} {one.sign} {limit:.12g}", lines))
                     break
         return conditions
@@ -317,15 +388,17 @@ class LineQuery:
         """True for words of asking, for those of what the lines are grouped or compared by, and for units."""
         bare = phrase.lower()
         words = bare.split()
-        return len(bare) < _LEAST_CHARS or all(map(self.uses, words)) or any(map(is_of_asking, words))
+        return len(bare) < _LEAST_CHARS or all(map(self._is_of_form, words)) or any(map(is_of_asking, words))
 
     def _holding(self, text: str, *, is_whole: bool = False) -> tuple[str, re.Pattern[str], str]:
         """The condition that a line holds the text, which may be spelled in another case or form."""
         bare = text.lower()
         if text.isdecimal():
             status = f'" {text} '
-            is_status = any(status in line for line in self._lines)
-            return _matching(status if is_status else rf"\b{text}\b", bare)
+            if any(status in line for line in self._lines):
+                return _matching(status, bare)
+            name = re.search(rf"(?i)\b(status|code|port|pid|line|version)\W+{text}\b", self._instruction.text)
+            return _matching(rf"(?i)\b{name[1]}\W{{0,3}}{text}\b" if name else rf"\b{text}\b", bare)
         if bare not in self._lowered and not is_whole:
             bare = stem(bare)
         at = self._lowered.find(bare)
@@ -346,20 +419,27 @@ class LineQuery:
         if self._levels and self._asks_by_level:
             return "level"
         lines = self._held
-        grouped = {stem(word.lower()) for word in _GROUPED.findall(self._instruction.text)}
+        grouped = self._grouped_by
         usual = [pattern for name, pattern in _KEYS if name.search(self._instruction.text)]
-        behind = [
-            rf"\b{escaped(bare)}[=: ]+(\S+)"
+        words = [
+            bare
             for word in self._instruction.words
             if len(bare := stem(word.lower())) >= _LEAST_CHARS
             and (bare in grouped or bare not in self._of_where)
             and not is_of_asking(word)
         ]
-        for pattern in (*usual, *behind, *(() if usual else _QUOTED)):
+        words = [bare for bare in words if bare in grouped] or words
+        behind = [rf"\b{escaped(bare)}{sign}{_VALUE}" for bare in words for sign in ("=", "[=: ]+")]
+        for pattern in (*usual, *behind, *(() if usual or grouped else _QUOTED)):
             parts = Counter(_parts(pattern, lines))
             if parts.total() > len(parts) >= (1 if pattern in usual else _LEAST_KEYS):
                 return f"part(text, {text_of(pattern)})"
         return ""
+
+    @property
+    def _grouped_by(self) -> set[str]:
+        """The stems of the words by which the question groups."""
+        return {stem(word.lower()) for word in _GROUPED.findall(self._instruction.text)}
 
     def _measure(self) -> str:
         """The expression of the number that the question compares, "" where lines have none, or in several
@@ -379,12 +459,15 @@ class LineQuery:
             and len(word) >= _LEAST_CHARS
             and not is_of_asking(word)
             and stem(word.lower()) not in _UNIT_STEMS | {stem(self._noun)}
+            # `lab 1` names a lab.
+            and not re.search(rf"\b{word}\W+\d", text)
         ]
+        compared = text if any(one.unit for one in self._comparisons) else without_comparisons(text)
         dimensions = {one.unit.is_of_bytes for one in self._comparisons if one.unit}
         usual = [
             one
             for is_of_bytes, (adjective, patterns) in enumerate(_MEASURES)
-            if adjective.search(text) or is_of_bytes in dimensions
+            if adjective.search(compared) or is_of_bytes in dimensions
             for one in patterns
         ]
         for pattern in (*labelled, *usual):

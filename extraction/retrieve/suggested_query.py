@@ -26,10 +26,10 @@ from extraction.retrieve.asking import (
     is_of_asking,
     words_of,
 )
-from extraction.retrieve.comparisons import UNIT, Comparison, comparisons, unit_of
+from extraction.retrieve.comparisons import UNIT, Comparison, comparisons, unit_of, without_comparisons
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
-from extraction.retrieve.line_query import ALL_OF_LEVEL, LineQuery, select
+from extraction.retrieve.line_query import ALL_OF_LEVEL, LEVEL_STEMS, LineQuery, select
 from extraction.retrieve.words import stem
 
 _READ_BYTES = 1 << 20
@@ -61,12 +61,24 @@ _ROWS_NOUN = words_of(
 )
 """What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
 
+_OFTEN = words_of(r"\b(?:common|commonly|frequent|frequently|often)\b")
 _EACH = words_of(r"\b(?:for each|for every|per|each|every)\b")
 _UNASKABLE = words_of(
-    r"\b(?:not|without|except|excluding|other than|neither|never|n't|kein\w*|nicht|ohne|sin|sans|non)\b"
-    r"|\b(?:between|after|before|since|until|during|within)\b.{0,30}?\d|不|没有"
+    r"\b(?:no|not|without|lack\w*|except|excluding|other than|outside|neither|never|\w+n't|kein\w*|nicht|ohne"
+    r"|sin|sans|non)\b|不|没有"
+    r"|\b(?:between|after|before|since|until|during|within|at)\b.{0,30}?\d"
+    r"|\b(?:last|past|previous) (?:\d+ )?(?:seconds?|minutes?|hours?|days?|weeks?|months?|years?)\b"
+    r"|\bmost recently\b"
+    r"|\b(?:second|third|fourth|2nd|3rd|[4-9]th) (?:most|least|\w+est)\b"
+    r"|\bor (?:more|less|fewer|above|below|over|older|younger|equal|\d|has|have|costs?)\b|[!=]="
+    r"|\bmore [\w ]{1,40}? than\b|\bcompared\b|\d (?:thousand|million|billion)\b"
 )
 """Conditions that no query here tells."""
+
+_UNCOMPUTED = words_of(
+    r"\b(?:percent(?:age)?|proportion|ratio|rate|median|percentile|p\d\d|difference|missing)\b|%"
+)
+"""What no query here computes. A column may have the name."""
 
 _LEAST_MENTIONED = 4
 _SAME_BEGINNING = 4
@@ -87,8 +99,10 @@ _MEASURES = (
     ("high tall hoch", "height score value price"),
     ("best worst rated beste", "rating score stars"),
 )
+_ADJECTIVES = frozenset(word for adjectives, _ in _MEASURES for word in adjectives.split())
 _MONEY = frozenset(map(stem, ("dollars", "euros", "pounds", "francs")))
 _LISTED = words_of(r"\b(?:which|what|list|show|find|name|are there|welche|quels|quelles|cuáles)\b")
+_OF_NAMES = frozenset(map(stem, ("name", "id", "key", "code", "number", "login", "uuid")))
 _AN_ID = words_of(
     r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|zip|code|lat|lon|latitude|longitude|ean|phone)$|Id$"
 )
@@ -106,7 +120,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 class SuggestedQuery(NamedTuple):
     """A query that answers a question. `without` are the words of the question that it does not use, `names`
-    the names, identifiers and numbers. `is_sure`: it uses most of the words."""
+    the names, identifiers and numbers. `is_sure`: it uses all of the words."""
 
     sql: str
     without: tuple[str, ...]
@@ -122,14 +136,19 @@ def asks_for_rows(instruction: ParsedInstruction) -> bool:
 def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQuery | None:
     """A query that answers the question, None where none would, or the data is no table."""
     question = _Question.of(instruction)
-    if question is None or len(text.stored) > MAX_DATA_BYTES or _UNASKABLE.search(instruction.text):
+    if question is None or len(text.stored) > MAX_DATA_BYTES:
+        return None
+    if _UNASKABLE.search(without_comparisons(instruction.text)):
         return None
     query = (
         _over_lines(text, instruction, question)
         if text.format.is_lines
         else _over_rows(text, instruction, question)
     )
-    if not query.sql:
+    uncomputed = _UNCOMPUTED.search(instruction.text)
+    if not query.sql or (uncomputed and uncomputed[0].lower() not in query.sql.lower()):
+        return None
+    if question.function == "avg" and "avg(" not in query.sql:
         return None
     exact = (one for one in instruction.exact if one in instruction.text)
     compared = " ".join(one.text for one in comparisons(instruction.text)).lower()
@@ -139,14 +158,16 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQu
         return None
     lowered = query.sql.lower().replace("\\", "")
     left_out = tuple(name for name in names if name not in lowered and name.replace(",", "") not in lowered)
-    return SuggestedQuery(query.sql, without, left_out, used > len(without) or not without)
+    return SuggestedQuery(query.sql, without, left_out, not without)
 
 
 class _Query(NamedTuple):
-    """`uses` tells whether the query stands for a word of the question that is not in it."""
+    """`uses` tells whether the query stands for a word of the question that is not in it. `has_rows`: the
+    data is a table, whose rows the question may call by any noun."""
 
     sql: str
     uses: Callable[[str], bool] = lambda word: False
+    has_rows: bool = False
 
 
 def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
@@ -154,7 +175,7 @@ def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Questio
     if len(rows) < _LEAST_ROWS:
         return _Query("")
     table = _Table(rows, instruction, question)
-    return _Query(table.query(), table.uses)
+    return _Query(table.query(), table.uses, has_rows=True)
 
 
 def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
@@ -162,17 +183,18 @@ def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Questi
     lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
     if not (lines.has_records and lines.can_compare):
         return _Query("")
-    if question.function and (aggregate := lines.aggregate(question.function)):
-        return _Query(aggregate, lines.uses)
-    if question.function and not question.count:
-        return _Query("")
+    is_compared = question.descending is not None
+    if question.function:
+        is_grouped, descending = question.groups or is_compared, question.descending is not False
+        aggregate = lines.aggregate(question.function, is_grouped=is_grouped, descending=descending)
+        if aggregate or not question.count:
+            return _Query(aggregate, lines.uses)
     if question.distinct:
         return _Query(lines.distinct(), lines.uses)
-    is_compared = question.descending is not None
     queries = (
         lines.extreme(descending=question.descending is True) if is_compared and not question.count else "",
         lines.groups(descending=question.descending is not False) if is_compared or question.groups else "",
-        lines.count() if question.count and not _EACH.search(instruction.text) else "",
+        lines.count() if question.count and not is_compared and not _EACH.search(instruction.text) else "",
         lines.of_level() if question.levels and not is_compared else "",
     )
     return _Query(next(filter(None, queries), ""), lines.uses)
@@ -181,14 +203,16 @@ def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Questi
 def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tuple[int, tuple[str, ...]]:
     """How many words of the question the query uses, and those that it does not. The word for the rows, as in
     `how many orders`, words of asking and pairs of characters do not count."""
-    query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', query.sql)} {query.sql}"))))
-    phrases = [phrase.lower().split() for phrase in _ROWS_NOUN.findall(instruction.text)]
-    rows = {stem(word) for phrase in phrases for word in (phrase[0], phrase[-1])}
+    sql = query.sql.replace(r"\b", " ")
+    query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', sql)} {sql}"))))
+    nouns = _ROWS_NOUN.findall(instruction.text) if query.has_rows else []
+    rows = {stem(phrase.lower().split()[-1]) for phrase in nouns} - LEVEL_STEMS
     # Each comparison is in the query.
     compared = {word for one in comparisons(instruction.text) for word in _PARTS.findall(one.text.lower())}
     used, without = 0, list[str]()
     for word in dict.fromkeys(word.lower() for word in instruction.words):
-        if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or not instruction.needs(word):
+        is_idle = not instruction.needs(word) and word not in _ADJECTIVES
+        if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or is_idle:
             continue
         if word in compared or (query.uses(word) and word not in names) or _is_used(word, query_stems):
             used += 1
@@ -198,7 +222,7 @@ def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tu
 
 
 def _is_used(word: str, query_stems: set[str]) -> bool:
-    stems = {stem(word), *map(stem, synonyms([word]))}
+    stems = {stem(word), *(() if stem(word) in LEVEL_STEMS else map(stem, synonyms([word])))}
     stems |= {name for adjectives, names in _MEASURES if word in adjectives.split() for name in names.split()}
     return bool(stems & query_stems) or any(_begin_alike(stem(word), one) for one in query_stems)
 
@@ -233,7 +257,7 @@ class _Question:
 
     @classmethod
     def of(cls, instruction: ParsedInstruction) -> "_Question | None":
-        text = _without_comparisons(instruction.text)
+        text = without_comparisons(instruction.text)
         most, least = MOST.search(text) is not None, LEAST.search(text) is not None
         latest = instruction.about_newest if instruction.about_newest != instruction.about_oldest else None
         function = "avg" if MEAN.search(text) else "sum" if SUM.search(text) else ""
@@ -245,7 +269,8 @@ class _Question:
         levels = ALL_OF_LEVEL.search(text) is not None
         compared = comparisons(instruction.text)
         if compared and not (most or least or function or count or distinct) and _LISTED.search(text):
-            most, least = compared[0].sign == ">", compared[0].sign == "<"
+            most = ">" in compared[0].sign
+            least = not most
         if not (most or least or function or count or distinct or levels or latest is not None):
             return None
         descending = most if most != least else None
@@ -282,38 +307,68 @@ class _Table:
         if not self._can_compare:
             return ""
         where, named_values = self._filter()
+        if where is None:
+            return ""
         if question.latest is not None and not question.count and not question.function:
             return self._newest(where)
         if question.function and ((aggregate := self._aggregate(where)) or not question.count):
             return aggregate
         group = self._group(named_values)
-        is_row = group is None or len(self._values[group.name]) == len(self._rows)
-        is_compared = question.count or question.descending is not None
-        if is_compared and is_row and (array := self._best(self._arrays)):
-            return self._lengths(array, where)
-        if (
-            question.descending is not None
-            and not question.count
-            and (measure := self._measure(may_be_unnamed=self._is_unnamed))
-        ):
-            return self._extreme(measure, where)
-        if question.distinct and group:
-            return select(f"count(DISTINCT {spelled(group.name)})", where)
+        if ranked := self._ranked(group, where):
+            return ranked
+        if question.distinct:
+            return select(f"count(DISTINCT {spelled(group.name)})", where) if group else ""
+        if question.count and question.descending is None and not (question.groups and group):
+            return "" if _EACH.search(self._text) else self._counted(group, where, named_values)
         if group and (question.groups or question.descending is not None or not where):
             order = "ASC" if question.descending is False else "DESC"
             return self._grouped(group, "count(*)", where, order)
-        if question.count and not where and (len(self._content_words) < 2 or EXTENT.search(self._text)):
+        return ""
+
+    def _ranked(self, group: Column | None, where: str) -> str:
+        """The rows with the longest arrays, or with the largest or smallest numbers."""
+        question, is_each = self._question, _EACH.search(self._text) is not None
+        is_row = group is None or len(self._values[group.name]) == len(self._rows)
+        is_ranked = question.descending is not None and not question.count
+        is_of_most = is_ranked and question.descending and not _OFTEN.search(self._text)
+        array = self._best(filter(self._is_named_by_word, self._arrays))
+        if array and is_row and (is_of_most or is_each):
+            return self._lengths(array, where)
+        if is_ranked and (measure := self._measure(may_be_unnamed=self._is_unnamed)):
+            return self._extreme(measure, where)
+        return ""
+
+    def _counted(self, group: Column | None, where: str, named_values: set[str]) -> str:
+        """The number of rows, or of the different values of the column that is counted."""
+        if things := self._things(where):
+            is_told = str in things.types and things.name not in named_values
+            return select(f"count(DISTINCT {spelled(things.name)})", where) if is_told else ""
+        is_extent = len(self._content_words) < 2 or EXTENT.search(self._text) is not None
+        if not where and (group or is_extent):
             # How much there is of the data is said beside the passages.
             return ""
-        if question.count and not where:
-            where = self._mentions()
-        if where or question.count:
-            return select("count(*)", where) if where else self._by_usual_group()
-        return ""
+        where = where or self._mentions()
+        return select("count(*)", where) if where else self._by_usual_group()
+
+    def _things(self, where: str) -> Column | None:
+        """The column that names what is counted, if rows share its values: the rows are not counted then."""
+        nouns = {stem(phrase.lower().split()[-1]) for phrase in _ROWS_NOUN.findall(self._text)[:1]}
+        if nouns & set(map(stem, _PARTS.findall(where.lower()))):
+            # `errors` are the rows whose level is error.
+            return None
+        columns = [one for one in self._columns if _is_named(one, nouns)]
+        are_rows = any(len(self._values[column.name]) == len(self._rows) for column in columns)
+        return None if are_rows or not columns else columns[0]
+
+    def _is_named_by_word(self, column: Column) -> bool:
+        return self._score(column) >= 1
 
     @property
     def _can_compare(self) -> bool:
-        return all(map(self._comparison, comparisons(self._text)))
+        every = comparisons(self._text)
+        # Which number is compared with which column is not known.
+        is_clear = len(every) < 2 or sum(map(self._is_named_by_word, self._numbers)) < 2
+        return is_clear and all(map(self._comparison, every))
 
     def _comparison(self, comparison: Comparison) -> str:
         """The condition as SQL, "" if no column has such numbers."""
@@ -323,7 +378,7 @@ class _Table:
         noun, parts = stem(comparison.noun), _parts(measure)
         if noun and noun not in _MONEY and noun not in map(stem, (*parts, *synonyms(parts))):
             return ""
-        unit = unit_of(parts[-1]) if parts and re.fullmatch(UNIT, parts[-1]) else None
+        unit = unit_of(parts[-1]) if parts and re.fullmatch(UNIT, parts[-1], re.IGNORECASE) else None
         limit = comparison.limit(unit)
         return "" if limit is None else f"{spelled(measure.name)} {comparison.sign} {limit:.12g}"
 
@@ -358,6 +413,8 @@ class _Table:
         return select(", ".join(columns), where, f"ORDER BY {length} DESC LIMIT {self._limit or _SHOWN}")
 
     def _grouped(self, group: Column, value: str, where: str, order: str) -> str:
+        if len(self._values[group.name]) == len(self._rows):
+            return ""
         name = spelled(group.name)
         return select(
             f"{name}, {value}", where, f"GROUP BY {name} ORDER BY 2 {order} LIMIT {self._limit or _SHOWN}"
@@ -368,7 +425,11 @@ class _Table:
         if measure is None:
             return ""
         value = f"round({self._question.function}({spelled(measure.name)}), 2)"
-        group = self._group(set()) if self._question.groups or self._question.descending is not None else None
+        is_ranked = self._question.descending is not None
+        group = self._group(set()) if self._question.groups or is_ranked else None
+        if is_ranked and self._limit and not self._question.groups:
+            # The total of the five largest is not computed here.
+            return ""
         if group and group != measure:
             return self._grouped(group, value, where, "ASC" if self._question.descending is False else "DESC")
         return select(value, where)
@@ -483,7 +544,8 @@ class _Table:
         """The column of numbers that the question names, or whose numbers its adjective compares; the only
         one, if it `may_be_unnamed`."""
         numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
-        if best := self._best(numbers):
+        best = self._best(numbers)
+        if best and self._is_named_by_word(best):
             return best
         text = self._text.lower()
         for adjectives, names in _MEASURES:
@@ -494,7 +556,7 @@ class _Table:
                             not name.isascii() and name in column.name
                         ):
                             return column
-        return numbers[0] if len(numbers) == 1 and may_be_unnamed else None
+        return best or (numbers[0] if len(numbers) == 1 and may_be_unnamed else None)
 
     def _group(self, without: set[str]) -> Column | None:
         """The column by whose values the question groups: the one that it names last after "by"."""
@@ -515,10 +577,12 @@ class _Table:
             and (is_ranked or not (_AN_ID.search(column.name) or _A_LABEL.search(column.name)))
         )
 
-    def _filter(self) -> tuple[str, set[str]]:
-        """The condition of the values that the question names, and their columns."""
+    def _filter(self) -> tuple[str | None, set[str]]:
+        """The condition of the values that the question names, and their columns; None if one word is in
+        values of two columns."""
         conditions = list(self._comparisons())
         columns: set[str] = set()
+        stems = set[str]()
         for column in self._groups:
             if column in self._numbers:
                 continue
@@ -527,6 +591,10 @@ class _Table:
             if values and len(values) < len(texts):
                 # Of values that hold others, such as "not found" and "found", the longest is meant.
                 values = [one for one in values if not any(one != other and one in other for other in values)]
+                of_values = {stem(part.lower()) for value in values for part in _PARTS.findall(value)}
+                if of_values & stems:
+                    return None, columns
+                stems |= of_values
                 listed = ", ".join(map(text_of, values))
                 name = spelled(column.name)
                 conditions.append(f"{name} IN ({listed})" if len(values) > 1 else f"{name} = {listed}")
@@ -547,7 +615,7 @@ class _Table:
         for one in comparisons(self._text):
             self._is_by_number = True
             yield self._comparison(one)
-        text = _without_comparisons(self._text)
+        text = without_comparisons(self._text)
         for column in self._numbers:
             names = "|".join(map(re.escape, _parts(column)))
             match = re.search(rf"\b(?:{names})s?\W+(?:code\W+|is\W+|of\W+)?(\d+)\b", text, re.IGNORECASE)
@@ -566,14 +634,8 @@ class _Table:
             return True
         if len(parts) == 1 and not value.isupper():
             return parts[0] in self._words or stem(parts[0]) in self._stems
-        pattern = r"\W+".join(map(re.escape, parts))
-        return re.search(rf"(?<!\w){pattern}(?:e?s)?(?!\w)", self._text.lower()) is not None
-
-
-def _without_comparisons(text: str) -> str:
-    for one in comparisons(text):
-        text = text.replace(one.text, " ")
-    return text
+        pattern = r"\W*".join(map(re.escape, parts))
+        return re.search(rf"(?<!\w){pattern}(?:e?s|ings?)?(?!\w)", self._text.lower()) is not None
 
 
 def _begin_alike(one: str, other: str) -> bool:
@@ -585,6 +647,12 @@ def _begin_alike(one: str, other: str) -> bool:
 def _parts(column: Column) -> list[str]:
     """The words of a column's name, in lower case."""
     return [part.lower() for part in _PARTS.findall(_CAMEL.sub(" ", column.name))]
+
+
+def _is_named(column: Column, nouns: Iterable[str]) -> bool:
+    """True if the column's name is one of the nouns, but for words such as `id`."""
+    stems = set(map(stem, _parts(column))) - _OF_NAMES
+    return len(stems) == 1 and any(_begin_alike(one, noun) for one in stems for noun in nouns)
 
 
 def _begins_with(text: str, column: Column) -> bool:
