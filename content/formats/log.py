@@ -194,6 +194,24 @@ def times_ascend(source: Source) -> bool | None:
     return bool(first[0] < last[-1])
 
 
+_NAME = re.compile(rb'\s*"?[A-Za-z_][\w .()/%-]{0,60}"?\s*')
+
+
+def _is_table(lines: list[bytes]) -> bool:
+    """True if the lines are rows of times below a header: as many cells in each, and names in the first."""
+    header, *rows = lines
+    mark = max((b",", b"\t", b";"), key=header.count)
+    names = header.split(mark)
+    # A sentence with one comma may stand above a log whose times have one.
+    is_named = len(names) > 2 or (len(names) == 2 and b" " not in header)
+    return (
+        is_named
+        and not STAMP.match(header)
+        and all(map(_NAME.fullmatch, names))
+        and all(row.count(mark) == len(names) - 1 for row in rows)
+    )
+
+
 class Log(Format):
     kind = Kind.LOG
     noun = "a log"
@@ -201,7 +219,7 @@ class Log(Format):
     passage_finds = finds[:1]
 
     def matches(self, sample: Sample) -> bool:
-        return sample.reaches(STAMP, 0.5)
+        return sample.reaches(STAMP, 0.5) and not _is_table(sample.lines)
 
     def shape(self, source: Source) -> Shape:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
