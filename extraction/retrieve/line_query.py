@@ -53,7 +53,9 @@ ALL_OF_LEVEL = words_of(
     r"\b(?:which|what|list|all|any|show)\b.{0,30}\b(?:errors|warnings|fatals|criticals|exceptions|traces)\b"
 )
 _FATAL = GRAVEST[: GRAVEST.index("ERROR")]
-LEVEL_STEMS = frozenset(stem(name.lower()) for name in (*GRAVEST, "warning", "level", "severity"))
+LEVEL_STEMS = frozenset(stem(name.lower()) for name in (*GRAVEST, "warning", "level", "severity")) | {
+    "warning"
+}
 _OF_LINES = words_of(r"\blines\b")
 _OF_LEVELS = words_of(r"\b(?:levels?|severit\w+)\b")
 _VALUE = r"([^\s,;)\]\"']+)"
@@ -262,7 +264,7 @@ class LineQuery:
         if not is_grouped:
             return select(value, self._where)
         key = self._key()
-        if not (key and self._grouped_by):
+        if not key or not self._grouped_by or any(bare in measure for bare in self._grouped_by):
             return ""
         rest = f"GROUP BY found ORDER BY 2 {'DESC' if descending else 'ASC'} LIMIT {self._rows or _SHOWN}"
         return select(f"{key} AS found, {value}", _where(self._conditions, "found IS NOT NULL"), rest)
@@ -398,7 +400,11 @@ class LineQuery:
             if any(status in line for line in self._lines):
                 return _matching(status, bare)
             name = re.search(rf"(?i)\b(status|code|port|pid|line|version)\W+{text}\b", self._instruction.text)
-            return _matching(rf"(?i)\b{name[1]}\W{{0,3}}{text}\b" if name else rf"\b{text}\b", bare)
+            return _matching(
+                rf"(?i)\b{name[1]}\W{{0,3}}{text}\b" if name else rf"(?:^|[^\w.,:]){text}\b", bare
+            )
+        if not is_whole and bare.isalpha() and (inside := self._inside_words(bare)):
+            return _matching(inside, bare)
         if bare not in self._lowered and not is_whole:
             bare = stem(bare)
         at = self._lowered.find(bare)
@@ -407,6 +413,15 @@ class LineQuery:
         # A number ends with its last digit: part3 is not part30.
         bounds = [r"\b" if end.isdecimal() else "" for end in (spelled[0], spelled[-1])]
         return _matching(f"{case}{bounds[0]}{escaped(spelled)}{bounds[1]}", bare)
+
+    def _inside_words(self, word: str) -> str:
+        """The pattern of the word alone, if lines have it so and longer words have it too."""
+        if not word.isascii():
+            return ""
+        base = re.sub(r"s\Z", "", word)
+        alone = rf"\b{base}(?:e?s)?\b"
+        count = len(re.findall(alone, self._lowered))
+        return f"(?i){alone}" if 0 < count < self._lowered.count(base) else ""
 
     @property
     def _held(self) -> list[str]:

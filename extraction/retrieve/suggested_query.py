@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from content.formats.json import Literal, parsed_head
@@ -39,10 +40,12 @@ _MOST_COLUMNS = 200
 _MOST_CELLS = 100_000
 _MOST_GROUPS = 50
 _SHOWN = 10
+_LOOKED_AT = 300
 _EXTREMES, _NEWEST = 5, 3
 _NAMING_CHARS = 60
 _NAMING_WORDS = 4
 _VALUE_CHARS = 60
+_CODE_CHARS = 3
 _PLAIN = """
 total count number data rows row records entries items lines events messages files paths requests responses
 name names times occurrences results came come comes contain contains contained give given hold holds listed
@@ -61,6 +64,9 @@ _ROWS_NOUN = words_of(
 )
 """What is counted or compared. Its noun is the last word, or the first as in `how many workers failed`."""
 
+_WHICH_HAS_MOST = words_of(
+    r"\b(?:which|what)\s+(\w+)\b.{0,60}?\b(?:most|fewest|least)\b(?!\s+(?:\w+ly|recent)\b)"
+)
 _OFTEN = words_of(r"\b(?:common|commonly|frequent|frequently|often)\b")
 _EACH = words_of(r"\b(?:for each|for every|per|each|every)\b")
 _UNASKABLE = words_of(
@@ -102,6 +108,10 @@ _MEASURES = (
 _ADJECTIVES = frozenset(word for adjectives, _ in _MEASURES for word in adjectives.split())
 _MONEY = frozenset(map(stem, ("dollars", "euros", "pounds", "francs")))
 _LISTED = words_of(r"\b(?:which|what|list|show|find|name|are there|welche|quels|quelles|cuáles)\b")
+_SIZE_WORDS = """
+size bytes length volume memory storage disk kb mb gb tb kib mib gib b
+"""
+_OF_SIZE = frozenset(_SIZE_WORDS.split())
 _OF_NAMES = frozenset(map(stem, ("name", "id", "key", "code", "number", "login", "uuid")))
 _AN_ID = words_of(
     r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|zip|code|lat|lon|latitude|longitude|ean|phone)$|Id$"
@@ -162,12 +172,12 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQu
 
 
 class _Query(NamedTuple):
-    """`uses` tells whether the query stands for a word of the question that is not in it. `has_rows`: the
-    data is a table, whose rows the question may call by any noun."""
+    """`uses` tells whether the query stands for a word of the question that is not in it, `may_omit`
+    whether a noun that the question counts by may be its word for the rows."""
 
     sql: str
     uses: Callable[[str], bool] = lambda word: False
-    has_rows: bool = False
+    may_omit: Callable[[str], bool] = lambda word: False
 
 
 def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
@@ -175,7 +185,7 @@ def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Questio
     if len(rows) < _LEAST_ROWS:
         return _Query("")
     table = _Table(rows, instruction, question)
-    return _Query(table.query(), table.uses, has_rows=True)
+    return _Query(table.query(), table.uses, table.may_omit)
 
 
 def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
@@ -205,8 +215,8 @@ def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tu
     `how many orders`, words of asking and pairs of characters do not count."""
     sql = query.sql.replace(r"\b", " ")
     query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', sql)} {sql}"))))
-    nouns = _ROWS_NOUN.findall(instruction.text) if query.has_rows else []
-    rows = {stem(phrase.lower().split()[-1]) for phrase in nouns} - LEVEL_STEMS
+    nouns = (phrase.lower().split()[-1] for phrase in _ROWS_NOUN.findall(instruction.text))
+    rows = {stem(noun) for noun in nouns if query.may_omit(noun)}
     # Each comparison is in the query.
     compared = {word for one in comparisons(instruction.text) for word in _PARTS.findall(one.text.lower())}
     used, without = 0, list[str]()
@@ -282,7 +292,6 @@ class _Table:
     """The sampled rows, and which of their columns and values the question names."""
 
     def __init__(self, rows: list[Row], instruction: ParsedInstruction, question: _Question) -> None:
-        self._question = question
         self._columns = columns_of(rows)[:_MOST_COLUMNS]
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
         self._text = instruction.text
@@ -293,10 +302,41 @@ class _Table:
         self._words = list(dict.fromkeys((*self._content_words, *parts)))
         self._stems = {stem(word) for word in self._words}
         self._is_by_number = False
+        self._question = self._with_columns(question)
+
+    def _with_columns(self, question: _Question) -> _Question:
+        """Without a function whose word is the name of a column, as in `the highest total`."""
+        names = {
+            one: bool((match := one.search(self._text)) and stem(match[0].lower()) in self._named_stems)
+            for one in (SUM, MEAN, COUNT)
+        }
+        is_compared = question.descending is not None
+        if (names[SUM] or names[MEAN]) and (is_compared or question.count):
+            question = replace(question, function="")
+        return replace(question, count=False) if names[COUNT] and is_compared else question
 
     def uses(self, word: str) -> bool:
         """True for any word where the numbers of columns without names are compared."""
         return self._is_unnamed and self._is_by_number
+
+    def may_omit(self, noun: str) -> bool:
+        """False for a noun that is in the data: it may be a condition."""
+        bare = stem(noun)
+        if bare in LEVEL_STEMS or any(bare in map(stem, _parts(column)) for column in self._flags):
+            return False
+        return not any(_begin_alike(bare, stem(word)) for word in self._words_of_groups)
+
+    @cached_property
+    def _flags(self) -> list[Column]:
+        return [column for column in self._columns if column.types - {type(None)} == {bool}]
+
+    @cached_property
+    def _words_of_groups(self) -> set[str]:
+        """The words in columns of few values and in arrays."""
+        values = {value for column in self._groups for value in self._values[column.name]}
+        texts = [value for value in values if isinstance(value, str) and len(value) <= _VALUE_CHARS]
+        texts += [str(cell) for column in self._arrays for cell in islice(self._cells(column), _LOOKED_AT)]
+        return {word.lower() for text in texts for word in _PARTS.findall(text)}
 
     @cached_property
     def _is_unnamed(self) -> bool:
@@ -322,7 +362,12 @@ class _Table:
             return "" if _EACH.search(self._text) else self._counted(group, where, named_values)
         if group and (question.groups or question.descending is not None or not where):
             order = "ASC" if question.descending is False else "DESC"
-            return self._grouped(group, "count(*)", where, order)
+            things = self._things(where) if question.count and question.descending is None else None
+            is_sum = things is not None and things in self._numbers and things != group
+            value = f"sum({spelled(things.name)})" if things and is_sum else "count(*)"
+            if things and things == group and things in self._numbers:
+                return select(f"sum({spelled(things.name)})", where)
+            return self._grouped(group, value, where, order)
         return ""
 
     def _ranked(self, group: Column | None, where: str) -> str:
@@ -334,14 +379,36 @@ class _Table:
         array = self._best(filter(self._is_named_by_word, self._arrays))
         if array and is_row and (is_of_most or is_each):
             return self._lengths(array, where)
-        if is_ranked and (measure := self._measure(may_be_unnamed=self._is_unnamed)):
-            return self._extreme(measure, where)
-        return ""
+        if not is_ranked:
+            return ""
+        order = "DESC" if question.descending else "ASC"
+        if (owners := self._owners()) is not None:
+            numbers = [one for one in self._numbers if one != owners and self._score(one)]
+            if not numbers:
+                return self._grouped(owners, "count(*)", where, order)
+            number = self._best(filter(self._is_named_by_word, numbers))
+            return self._grouped(owners, f"sum({spelled(number.name)})", where, order) if number else ""
+        measure = self._measure(may_be_unnamed=self._is_unnamed)
+        if measure and is_each:
+            value = f"{'max' if question.descending else 'min'}({spelled(measure.name)})"
+            return self._grouped(group, value, where, order) if group and group != measure else ""
+        return self._extreme(measure, where) if measure else ""
+
+    def _owners(self) -> Column | None:
+        """The column of `branch` in `which branch has the most failures`, if rows share its values."""
+        match = _WHICH_HAS_MOST.search(self._text)
+        if match is None or any(word in _ADJECTIVES for word in self._content_words):
+            return None
+        noun = stem(match[1].lower())
+        columns = (column for column in self._columns if _is_named(column, {noun}))
+        return next((one for one in columns if len(self._values[one.name]) < len(self._rows)), None)
 
     def _counted(self, group: Column | None, where: str, named_values: set[str]) -> str:
         """The number of rows, or of the different values of the column that is counted."""
         if things := self._things(where):
             is_told = str in things.types and things.name not in named_values
+            if things in self._numbers and not _AN_ID.search(things.name):
+                return select(f"sum({spelled(things.name)})", where)
             return select(f"count(DISTINCT {spelled(things.name)})", where) if is_told else ""
         is_extent = len(self._content_words) < 2 or EXTENT.search(self._text) is not None
         if not where and (group or is_extent):
@@ -356,7 +423,7 @@ class _Table:
         if nouns & set(map(stem, _PARTS.findall(where.lower()))):
             # `errors` are the rows whose level is error.
             return None
-        columns = [one for one in self._columns if _is_named(one, nouns)]
+        columns = [one for one in self._columns if _is_named(one, nouns) and spelled(one.name) not in where]
         are_rows = any(len(self._values[column.name]) == len(self._rows) for column in columns)
         return None if are_rows or not columns else columns[0]
 
@@ -377,6 +444,8 @@ class _Table:
             return ""
         noun, parts = stem(comparison.noun), _parts(measure)
         if noun and noun not in _MONEY and noun not in map(stem, (*parts, *synonyms(parts))):
+            return ""
+        if comparison.unit and comparison.unit.is_of_bytes and not _OF_SIZE & set(parts):
             return ""
         unit = unit_of(parts[-1]) if parts and re.fullmatch(UNIT, parts[-1], re.IGNORECASE) else None
         limit = comparison.limit(unit)
@@ -545,6 +614,9 @@ class _Table:
         one, if it `may_be_unnamed`."""
         numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
         best = self._best(numbers)
+        if best and sum(self._score(one) == self._score(best) for one in numbers) > 1:
+            # The question names two columns alike.
+            return None
         if best and self._is_named_by_word(best):
             return best
         text = self._text.lower()
@@ -567,13 +639,15 @@ class _Table:
             ]
             if after:
                 return max(after, key=self._score)
-        is_ranked = self._question.descending is not None or self._question.distinct
+        is_compared = self._question.descending is not None
+        is_ranked = is_compared or self._question.distinct
         return self._best(
             column
             for column in (self._columns if is_ranked else self._groups)
             if column.name not in without
             and self._values[column.name]
-            and (column not in self._numbers or not self._question.function)
+            and (column not in self._numbers or not (self._question.function or is_compared))
+            and float not in column.types
             and (is_ranked or not (_AN_ID.search(column.name) or _A_LABEL.search(column.name)))
         )
 
@@ -632,8 +706,11 @@ class _Table:
             return False
         if not value.isascii() and value in self._text:
             return True
+        if value.isupper() and len(value) <= _CODE_CHARS:
+            # IN is no `in`.
+            return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", self._text) is not None
         if len(parts) == 1 and not value.isupper():
-            return parts[0] in self._words or stem(parts[0]) in self._stems
+            return parts[0] in self._words or bool({parts[0], stem(parts[0])} & self._stems)
         pattern = r"\W*".join(map(re.escape, parts))
         return re.search(rf"(?<!\w){pattern}(?:e?s|ings?)?(?!\w)", self._text.lower()) is not None
 

