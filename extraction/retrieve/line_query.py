@@ -412,6 +412,9 @@ class LineQuery:
             bare = stem(bare)
         at = self._lowered.find(bare)
         spelled = self._head[at : at + len(bare)] if at >= 0 else text
+        if spelled.lower() != bare:
+            # Letters before it are longer in lower case.
+            spelled = bare
         case = "" if self._head.count(spelled) == self._lowered.count(bare) else "(?i)"
         # A number ends with its last digit: part3 is not part30.
         bounds = [r"\b" if end.isdecimal() else "" for end in (spelled[0], spelled[-1])]

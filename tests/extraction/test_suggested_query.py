@@ -187,6 +187,13 @@ def test_a_question_that_fits_two_columns_or_none_names_none(question: str) -> N
     assert suggested_query(Source(RUNS.encode()), parse(question)) is None
 
 
+def test_letters_that_are_longer_in_lower_case_move_no_text() -> None:
+    lines = [f"2026-03-01 08:00:{n:02} INFO {'İ' * 90}" for n in range(60)] + [
+        "2026-03-01 08:01:00 INFO zeppelin"
+    ]
+    assert "zeppelin" in named("\n".join(lines), "How many lines mention zeppelin?")
+
+
 def test_names_and_values_are_quoted() -> None:
     rows = [{'the "kind"': f"it's {n % 2}", "order": n % 3} for n in range(50)]
     text = json.dumps(rows)
