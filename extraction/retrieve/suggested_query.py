@@ -363,11 +363,10 @@ class _Table:
         if group and (question.groups or question.descending is not None or not where):
             order = "ASC" if question.descending is False else "DESC"
             things = self._things(where) if question.count and question.descending is None else None
-            is_sum = things is not None and things in self._numbers and things != group
-            value = f"sum({spelled(things.name)})" if things and is_sum else "count(*)"
-            if things and things == group and things in self._numbers:
-                return select(f"sum({spelled(things.name)})", where)
-            return self._grouped(group, value, where, order)
+            if things is None or things not in self._numbers:
+                return self._grouped(group, "count(*)", where, order)
+            total = f"sum({spelled(things.name)})"
+            return select(total, where) if things == group else self._grouped(group, total, where, order)
         return ""
 
     def _ranked(self, group: Column | None, where: str) -> str:
