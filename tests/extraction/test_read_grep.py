@@ -147,7 +147,7 @@ async def test_arguments_are_taken_as_kindly_as_may_be(arguments: str) -> None:
 
 async def test_neighbours_of_a_match_are_shown_with_their_numbers() -> None:
     (text,) = await told(LOG, ("Grep", {"pattern": "line 1[45]9|ERROR", "context": 1}))
-    assert text.count("149") == 2
+    assert text.count("line 149 says") == 1
     (text,) = await told(LOG, ("Grep", {"pattern": "ERROR", "context": 1}))
     assert "149- line 149 says all is well\n150: line 150 says ERROR: disk full\n151- line 151" in text
     assert text.endswith("[Matching lines: 1.]")
