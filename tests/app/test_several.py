@@ -98,13 +98,13 @@ async def test_a_subagent_reads_its_parents_results_where_its_session_may(client
     before = (await client.get("/sessions/parent")).json()["budget"]["reserved_tokens"]
     await client.put("/sessions/child", json={})
     for question in ({"pattern": "ERROR"}, {"extract": "What failed?"}, {"lines": "2001"}):
-        assert "4711" not in (await called(client, handle, "child", **question))["text"]
+        assert "order 4711" not in (await called(client, handle, "child", **question))["text"]
     opened = await client.put("/sessions/child", json={"reads": ["parent"]})
     assert opened.json()["reads"] == ["parent"]
     for question in ({"pattern": "ERROR"}, {"extract": "What failed?"}, {"lines": "2001"}):
-        assert "4711" in (await called(client, handle, "child", **question))["text"]
+        assert "order 4711" in (await called(client, handle, "child", **question))["text"]
     own = await stored(client, LOG, "child")
-    assert "4711" in (await called(client, [own, handle], "child", pattern="ERROR"))["text"]
+    assert "order 4711" in (await called(client, [own, handle], "child", pattern="ERROR"))["text"]
     assert (await client.get("/sessions/parent")).json()["budget"]["reserved_tokens"] == before
     entries = (await client.get("/accounting/entries", params={"session_id": "child"})).json()["entries"]
     about = [entry for entry in entries if entry["details"]["tool_output_handle"] == handle]
@@ -119,19 +119,19 @@ async def test_reads_end_with_the_life_of_the_parent_and_are_taken_back(client: 
     await client.delete("/sessions/parent")
     await client.put("/sessions/parent", json={})
     handle = await stored(client, BROKEN, "parent")
-    assert "4711" not in (await called(client, handle, "child", pattern="ERROR"))["text"]
+    assert "order 4711" not in (await called(client, handle, "child", pattern="ERROR"))["text"]
     assert (await client.get("/sessions/child")).json()["reads"] == []
     await client.put("/sessions/child", json={"reads": ["parent"]})
-    assert "4711" in (await called(client, handle, "child", pattern="ERROR"))["text"]
+    assert "order 4711" in (await called(client, handle, "child", pattern="ERROR"))["text"]
     await client.put("/sessions/child", json={"reads": []})
-    assert "4711" not in (await called(client, handle, "child", pattern="ERROR"))["text"]
+    assert "order 4711" not in (await called(client, handle, "child", pattern="ERROR"))["text"]
 
 
 async def test_what_a_child_may_read_its_own_children_may_not(client: httpx.AsyncClient) -> None:
     handle = await stored(client, BROKEN, "parent")
     await client.put("/sessions/child", json={"reads": ["parent"]})
     await client.put("/sessions/grandchild", json={"reads": ["child"]})
-    assert "4711" not in (await called(client, handle, "grandchild", pattern="ERROR"))["text"]
+    assert "order 4711" not in (await called(client, handle, "grandchild", pattern="ERROR"))["text"]
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ async def test_no_session_reads_results_of_another_tenant(serve: Serve, tmp_path
         assert (await client.put("/sessions/child", json={"reads": ["parent"]})).status_code == 404
         own = await stored(client, LOG, "parent")
         assert (await client.put("/sessions/child", json={"reads": ["parent"]})).status_code == 200
-        assert "4711" not in (await called(client, [own, handle], "child", pattern="ERROR"))["text"]
+        assert "order 4711" not in (await called(client, [own, handle], "child", pattern="ERROR"))["text"]
