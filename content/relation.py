@@ -52,10 +52,12 @@ class Lines(NamedTuple):
 
 class Cells(NamedTuple):
     """The rows of a table that are read as they are loaded, and the types of its columns: float for numbers,
-    int for numbers of which some are too large for SQLite."""
+    int for numbers of which some are too large for SQLite. `notes` say of columns how their numbers are
+    read."""
 
     types: Mapping[str, type]
     read: Callable[[], Iterator[tuple[Any, ...]]]
+    notes: Mapping[str, str]
     affinities: Mapping[type, str] = {float: "NUMERIC", int: "", str: "TEXT"}
 
     def columns(self) -> "list[Column]":

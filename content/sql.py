@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 import msgspec
 
 from content import MAX_EXPRESSION_CHARS
+from content.formats.numerals import numbers_in, stands_for_none
 from content.formats.table import MORE, unique
 from content.patterns import matcher
 from content.relation import (
@@ -117,6 +119,7 @@ class Database:
         self.path = only.path if isinstance(only, Relation) else ""
         self._bad_pattern: BadPattern | None = None
         self._read: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
         self._denied = ""
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         with ExitStack() as opened:
@@ -157,6 +160,11 @@ class Database:
         if isinstance(relation, Relation):
             return self._load(table, relation.rows)
         columns = relation.columns()
+        if isinstance(relation, Cells):
+            names = zip(relation.types, columns, strict=True)
+            self._notes |= {
+                column.name: relation.notes[name] for name, column in names if name in relation.notes
+            }
         definitions = [
             f"{quoted(one.name)} {relation.affinities[kind]}" for one in columns for kind in one.types
         ]
@@ -169,6 +177,7 @@ class Database:
         if len(columns) > MOST_COLUMNS:
             shown = [*columns[: MOST_COLUMNS - 1], Column(MORE, (), frozenset())]
         fields = [_field(column, rows) for column in shown if column.keys]
+        self._notes |= {field.name: field.note for field in fields if field.note}
         definitions = [f"{quoted(field.name)} {field.affinity}" for field in fields]
         readers = [field.read for field in fields]
         if len(shown) < len(columns):
@@ -374,8 +383,14 @@ class Database:
         return text
 
     def about_rows(self) -> str:
-        """The place of the rows in the data, "" where they are all of it."""
-        return f"data is {self.path}; document is the object around it." if self.path else ""
+        """The place of the rows in the data where they are not all of it, and how the numbers are read that
+        are not written plainly, of the columns that the last query read."""
+        place = f"data is {self.path}; document is the object around it." if self.path else ""
+        return " ".join(filter(None, (place, *self._forms_read())))
+
+    def _forms_read(self) -> list[str]:
+        noted = [name for name in self._read if name in self._notes][:_HINT_COLUMNS]
+        return [f"{spelled(name)} is read as numbers: {self._notes[name]}." for name in noted]
 
     def why_empty(self) -> str:
         """The most frequent values of the columns that the last query read, and all columns."""
@@ -386,7 +401,7 @@ class Database:
             for name in read
             if time.process_time() < ends and (values := self._frequent(name))
         ]
-        return " ".join((*sentences, self.all_columns()))
+        return " ".join((*sentences, *self._forms_read(), self.all_columns()))
 
     def _frequent(self, name: str) -> str:
         column, table = quoted(name), self._read[name]
@@ -408,6 +423,7 @@ class _Field(NamedTuple):
     name: str
     affinity: str
     read: Callable[[Row], object]
+    note: str = ""
 
 
 def _field(column: Column, rows: list[Row]) -> _Field:
@@ -427,6 +443,12 @@ def _field(column: Column, rows: list[Row]) -> _Field:
     if types == {str}:
         if _are_numbers(filter(None, map(read, rows))):
             return _Field(column.name, "NUMERIC", lambda row: read(row) or None)
+        numbers = numbers_in(map(read, rows))
+        if numbers and (
+            numbers.written or _are_numbers(filterfalse(stands_for_none, filter(None, map(read, rows))))
+        ):
+            form = numbers.form
+            return _Field(column.name, "NUMERIC", lambda row: form.read(read(row) or ""), numbers.note)
         if all(map(_is_encodable, map(read, rows))):
             return _Field(column.name, "TEXT", read)
         return _Field(column.name, "TEXT", lambda row: without_surrogates(read(row)))

@@ -24,7 +24,7 @@ def read_rows(data: bytes, tool_name: str = "", path: str | None = None) -> tupl
     del data
     text_format = source.format
     if isinstance(text_format, Table) and (rows := text_format.rows(source)) is not None:
-        return text_format.kind, Cells(rows.types, rows.read)
+        return text_format.kind, Cells(rows.types, rows.read, rows.notes)
     if not text_format.is_lines:
         return text_format.kind, text_format.value(source)
     return text_format.kind, Lines(source.line(0), source.data, text_format.of_lines(source))

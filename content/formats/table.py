@@ -23,6 +23,7 @@ from content.formats.format import (
 )
 from content.formats.languages import CODE_LINE
 from content.formats.log import times_ascend
+from content.formats.numerals import Numbers, NumbersFinder, may_be_written
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -420,24 +421,33 @@ _RULE_TEXT = re.compile(RULE.pattern.decode())
 _FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
 
 
+class _PlainNumbers(NamedTuple):
+    """The columns of which every cell is a plain number or empty, and at least one is a number; those of them
+    with a number of more than 18 characters; the others that may be numbers in another form. `widest` is the
+    most cells of a row."""
+
+    columns: set[int]
+    large: set[int]
+    others: set[int]
+    widest: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """`large` are the columns of numbers that have more than 18 characters. `widest` is the most cells of a
-    row. `rows` parses the rows below the header, each time again."""
+    """`rows` parses the rows below the header, each time again."""
 
     names: list[str]
-    numeric: list[bool]
-    large: frozenset[int]
-    widest: int
+    numbers: _PlainNumbers
     rows: Callable[[], Iterator[list[str]]]
 
 
 class TableRows(NamedTuple):
     """Rows that are parsed as they are asked for. The type of a column is float for numbers, int for numbers
-    of which some are too large for SQLite, else str."""
+    of which some are too large for SQLite, else str. `notes` say of columns how their numbers are read."""
 
     types: dict[str, type]
     read: Callable[[], Iterator[tuple[Cell | list[str], ...]]]
+    notes: dict[str, str]
 
 
 def read_table(text: str, dialect: Dialect) -> list[Row]:
@@ -450,23 +460,29 @@ def read_table(text: str, dialect: Dialect) -> list[Row]:
 def table_rows(text: str, dialect: Dialect) -> TableRows:
     """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
     columns = _columns_of(text, dialect)
-    types: dict[str, type] = {
-        name: (int if number in columns.large else float) if is_number else str
-        for number, (name, is_number) in enumerate(zip(columns.names, columns.numeric, strict=True))
+    plain, names, width = columns.numbers, columns.names, len(columns.names)
+    readers: dict[int, Callable[[str], Cell]] = {
+        column: _bounded if column in plain.large else _number for column in plain.columns
     }
-    width, has_more = len(columns.names), columns.widest > len(columns.names)
+    notes = dict[str, str]()
+    for column, numbers in _written_numbers(columns, has_commas=dialect.mark == b";"):
+        readers[column], notes[names[column]] = numbers.form.read, numbers.note
+    types: dict[str, type] = {
+        name: (int if column in plain.large else float) if column in readers else str
+        for column, name in enumerate(names)
+    }
+    has_more = plain.widest > width
     if has_more:
         types[MORE] = str
 
     def read() -> Iterator[tuple[Cell | list[str], ...]]:
-        kinds = list(types.values())[:width]
-        readers = [str if kind is str else _bounded if kind is int else _number for kind in kinds]
+        of_columns = [readers.get(column, str) for column in range(width)]
         for cells in columns.rows():
-            row = [reader(cell) for reader, cell in zip(readers, cells, strict=False)]
+            row = [reader(cell) for reader, cell in zip(of_columns, cells, strict=False)]
             row += [None] * (width - len(cells))
             yield (*row, cells[width:] or None) if has_more else tuple(row)
 
-    return TableRows(types, read)
+    return TableRows(types, read, notes)
 
 
 def _columns_of(text: str, dialect: Dialect) -> _Columns:
@@ -521,7 +537,8 @@ def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None =
         has_header = is_header(first, sample)
     names = unique_names(first if has_header else [""] * len(first))
     body = chain([] if has_header else [first], sample, rows)
-    return _Columns(names, *_numbers_in(body, len(first)), lambda: islice(read(), int(has_header), None))
+    numbers = _plain_numbers(body, len(first))
+    return _Columns(names, numbers, lambda: islice(read(), int(has_header), None))
 
 
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
@@ -529,10 +546,9 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
-    numeric, _, _ = _numbers_in(sample, len(first))
     return any(
-        is_number and cell.strip() and not _NUMBER.fullmatch(cell)
-        for cell, is_number in zip(first, numeric, strict=True)
+        first[column].strip() and not _NUMBER.fullmatch(first[column])
+        for column in _plain_numbers(sample, len(first)).columns
     )
 
 
@@ -560,10 +576,8 @@ def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str]
     return unique_names
 
 
-def _numbers_in(rows: Iterable[Sequence[str]], width: int) -> tuple[list[bool], frozenset[int], int]:
-    """What `_Columns` knows of the cells. A column is numeric if every cell is a number or empty, and at
-    least one is a number."""
-    possible, seen, large = set(range(width)), set[int](), set[int]()
+def _plain_numbers(rows: Iterable[Sequence[str]], width: int) -> _PlainNumbers:
+    possible, seen, others, large = set(range(width)), set[int](), set[int](), set[int]()
     widest = width
     for cells in rows:
         widest = max(widest, len(cells))
@@ -575,15 +589,28 @@ def _numbers_in(rows: Iterable[Sequence[str]], width: int) -> tuple[list[bool], 
                         large.add(column)
                 else:
                     possible.remove(column)
-    numeric = possible & seen
-    return [column in numeric for column in range(width)], frozenset(large), widest
+                    if may_be_written(cell):
+                        others.add(column)
+    return _PlainNumbers(possible & seen, large, others, widest)
+
+
+def _written_numbers(columns: _Columns, *, has_commas: bool) -> Iterator[tuple[int, Numbers]]:
+    """The columns that have numbers in a form that is not plain."""
+    possible = {column: NumbersFinder(has_commas=has_commas) for column in columns.numbers.others}
+    for cells in columns.rows() if possible else ():
+        for column, finder in tuple(possible.items()):
+            if column < len(cells) and not finder.take(cells[column]):
+                del possible[column]
+    for column, finder in possible.items():
+        if found := finder.found:
+            yield column, found
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:
-    names = columns.names
+    names, numeric = columns.names, columns.numbers.columns
     row: Row = {
-        name: _number(cell) if is_number else cell
-        for name, is_number, cell in zip(names, columns.numeric, cells, strict=False)
+        name: _number(cell) if column in numeric else cell
+        for column, (name, cell) in enumerate(zip(names, cells, strict=False))
     }
     if len(cells) > len(names):
         row[MORE] = list(cells[len(names) :])

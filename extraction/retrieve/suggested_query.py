@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from content.formats.json import Literal, parsed_head
+from content.formats.numerals import numbers_in
 from content.kind import Kind
-from content.relation import Column, Row, columns_of, relation_of, spelled, text_of
+from content.relation import Cells, Column, Row, columns_of, relation_of, spelled, text_of
 from content.source import Source
-from content.values import read_value
+from content.values import read_rows
 from domain.errors import NotQueryable
 from extraction.queries import MAX_DATA_BYTES
 from extraction.retrieve.asking import (
@@ -248,7 +249,11 @@ def _sampled(text: Source) -> list[Row]:
         last = b"), (" if isinstance(text.format, Literal) else b"\n"
         head = head[: head.rfind(last) + 1] + (b"]" if last != b"\n" else b"")
     try:
-        return relation_of(read_value(head, text.tool_name, text.path)[1]).rows[:_SAMPLED_ROWS]
+        value = read_rows(head, text.tool_name, text.path)[1]
+        if isinstance(value, Cells):
+            rows = islice(value.read(), _SAMPLED_ROWS)
+            return [dict(zip(value.types, row, strict=True)) for row in rows]
+        return relation_of(value).rows[:_SAMPLED_ROWS]
     except (NotQueryable, MemoryError):
         return []
 
@@ -594,12 +599,7 @@ class _Table:
         types = column.types - {type(None)}
         if types and types <= {int, float}:
             return True
-        texts = [cell for cell in self._cells(column) if isinstance(cell, str) and cell]
-        return (
-            types == {str}
-            and bool(texts)
-            and all(re.fullmatch(r"-?\d+(?:\.\d+)?", one) for one in texts[:100])
-        )
+        return types == {str} and numbers_in(self._cells(column)) is not None
 
     def _is_sortable(self, column: Column) -> bool:
         cells = [str(cell) for cell in self._cells(column) if cell not in (None, "")][:50]

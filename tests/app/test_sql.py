@@ -323,3 +323,58 @@ def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: st
     with closing(Database(value)) as database, suppress(BadQuery, UnknownName, queries.QueryTooCostly):
         found = database.select(query.expression)
         msgspec.json.decode(queries.rows_slice(found.columns, found.rows, query).result)
+
+
+def _table(mark: str, names: str, *cells: tuple[str, ...]) -> str:
+    rows = (mark.join(f'"{cell}"' if mark in cell else cell for cell in row) for row in cells)
+    return "\n".join((mark.join(names.split()), *rows)) + "\n"
+
+
+async def test_numbers_in_a_form_for_people_are_numbers(client: httpx.AsyncClient) -> None:
+    numbers = [n * 1237 for n in range(900)]
+    dollars = [(f"item {n}", f"${n:,}.25", f"{n:,}", "N/A" if n % 3 else f"{n}.5") for n in numbers]
+    shop = await keep(client, _table(",", "name price sold score", *dollars))
+    scraped = await keep(client, json.dumps([{"price": price} for _, price, *_ in dollars] * 2))
+    germans = [(f"Köln {n}", f"{n:,}".replace(",", ".") + ",50", f"{n},5%") for n in numbers]
+    sales = await keep(client, _table(";", "stadt betrag anteil", *germans))
+    for handle, sql, wanted, note in (
+        (shop, "SELECT sum(price) FROM data", sum(numbers) + 225, "$0.25 as 0.25."),
+        (shop, "SELECT max(sold) FROM data", numbers[-1], "1,237 as 1237."),
+        (shop, "SELECT count(*) FROM data WHERE sold > 5000", sum(n > 5000 for n in numbers), "as 1237."),
+        (
+            shop,
+            "SELECT sum(score) FROM data",
+            sum(numbers[::3]) + 150,
+            "score is read as numbers: N/A as null.",
+        ),
+        (scraped, "SELECT sum(price) FROM data", 2 * sum(numbers) + 450, "price is read as numbers: $0.25"),
+        (sales, "SELECT max(betrag) FROM data", numbers[-1] + 0.5, "0,50 as 0.5."),
+        (sales, "SELECT count(*) FROM data WHERE anteil < 5000", sum(n < 5000 for n in numbers), "0,5% as"),
+    ):
+        answer = await selected(client, handle, sql)
+        assert list(answer["result"][0].values()) == [wanted], sql
+        assert note in answer["hint"], answer["hint"]
+    nothing = await selected(client, shop, "SELECT name FROM data WHERE price = '$0.25'")
+    assert nothing["result"] == []
+    assert "price is read as numbers: $0.25 as 0.25." in nothing["hint"]
+    assert (await selected(client, shop, "SELECT name FROM data"))["hint"] == ""
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["$5", "5"],
+        ["$5", "€5"],
+        ["1,2", "10,20"],
+        ["1.2.3", "1.2.4"],
+        ["007", "n/a"],
+        ["+4915112345", "n/a"],
+        ["12%", "ten"],
+        ["n/a", "-"],
+    ],
+)
+async def test_other_texts_stay_as_they_are(client: httpx.AsyncClient, cells: list[str]) -> None:
+    table = _table(",", "code text", *((cell, "some more words here") for cell in cells * 400))
+    for text in (table, json.dumps([{"code": cell} for cell in cells * 400])):
+        handle = await keep(client, text)
+        assert await rows_of(client, handle, "SELECT DISTINCT code FROM data ORDER BY code") == sorted(cells)
