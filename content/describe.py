@@ -12,7 +12,7 @@ from content.kind import Kind
 from content.natural_language import language_of_text
 from content.relation import spelled
 from content.source import Source
-from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, count_of, cut_head
+from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, count_of, cut_head, decode_escapes
 
 MAX_BYTES = 300
 """The contract's bound of `about`, which has one to three lines."""
@@ -27,11 +27,16 @@ _MOST_NAMES = 400
 _MOST_LINES = 200
 _EXTENT_NAMES = 40
 _EXTENT_BYTES = 2000
+_COLUMNS_BYTES = 300
 _WORD = re.compile(rb"\S++")
 
 _PROSE = 2 * 1024
 _WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _FEW_WORDS = 40
+_ESCAPES = 4
+"""How many times as long a text may be in the escapes of JSON."""
+
+_ESCAPED = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 # Fails at once where no tag ends.
 _MARKUP = re.compile(rb"<[^<>]{0,300}>")
 _DECLARED = re.compile(rb"<html\b[^<>]{0,200}?\blang=[\"']?([A-Za-z]{2})\b", re.IGNORECASE)
@@ -52,7 +57,7 @@ def source_of(
     return Source(head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
 
 
-_QUERY = "Count, group, compare: query = SELECT {}, count(*) FROM data{} GROUP BY 1{}; a literal: pattern = …"
+_QUERY = "SELECT {}, count(*) FROM data{} GROUP BY 1{}"
 _OF_LINES = " WHERE matches(text, 'regex')"
 _PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
 _PATTERN = "Find or count a literal: pattern = …"
@@ -68,13 +73,12 @@ def about(source: Source, max_bytes: int = MAX_BYTES, *, names_arguments: bool =
     asked = f"mostly {language}: ask in {language}" if language else ""
     how = _arguments(source, shape) if names_arguments else ""
     most = min(MAX_BYTES, max_bytes)
-    # A model can do without the title. Three lines are the most: how to ask takes one.
+    # Three lines are the most: how to ask takes one. In little room that is left out first, then the title.
     with_title = [" · ".join(filter(None, (title, asked)))] if how else [title, asked]
-    for below in (with_title, [asked], []):
-        said = _with_sentence(shape, [line for line in (*below, how) if line], most)
+    for below in ([*with_title, how], [asked, how], [title, asked], [asked], []):
+        said = _with_sentence(shape, list(filter(None, below)), most)
         if len(said.encode("utf-8", "replace")) <= most:
             return said
-    # In very little room the sentence is cut, and what stands below it is left out.
     return cut_head(said.encode("utf-8", "replace"), most).decode().rstrip()
 
 
@@ -87,12 +91,25 @@ def _arguments(source: Source, shape: Shape) -> str:
     """Which arguments of the one tool ask for counts and for literals."""
     if source.format.kind is Kind.BINARY:
         return ""
+    query, columns = _query(source, shape)
+    of_lines = f"; columns {', '.join(columns)}" if source.format.is_lines else ""
+    return f"Count, group, compare: query = {query}{of_lines}; a literal: pattern = …" if query else _PATTERN
+
+
+def query_of(source: Source) -> str:
+    """A query that counts the rows of the source in groups, and the columns that there are; "" without
+    rows."""
+    query, columns = _query(source, source.format.shape(source))
+    return f"{query}; columns {_names(columns, _COLUMNS_BYTES, _MOST_NAMES)}" if query else ""
+
+
+def _query(source: Source, shape: Shape) -> tuple[str, Sequence[str]]:
     if source.format.is_lines:
-        columns = f"; columns {', '.join(('line', 'text', *source.format.of_lines(source)))}"
+        columns = ("line", "text", *source.format.of_lines(source))
         if shape.group:
-            return _QUERY.format(spelled(shape.group), _OF_LINES, columns)
-        return _QUERY.format(_PART, _WITH_PART, f" ORDER BY 2 DESC{columns}")
-    return _QUERY.format(spelled(shape.group), "", "") if shape.group else _PATTERN
+            return _QUERY.format(spelled(shape.group), _OF_LINES, ""), columns
+        return _QUERY.format(_PART, _WITH_PART, " ORDER BY 2 DESC"), columns
+    return (_QUERY.format(spelled(shape.group), "", "") if shape.group else ""), shape.names
 
 
 def extent(source: Source) -> str:
@@ -217,6 +234,8 @@ def _language(kind: Kind, head: bytes) -> str:
         head = _MARKUP.sub(b" ", head)
         if declared and len(head.split()) < _FEW_WORDS:
             return _CODES.get(declared[1].lower().decode(), "")
+    if b"\\u" in head[:_PROSE]:
+        head = _ESCAPED.sub(lambda escapes: decode_escapes(escapes[0]), head[: _ESCAPES * _PROSE])
     head = head[:_PROSE]
     if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
         return ""

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE
+from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE, decode_escapes
 
 if TYPE_CHECKING:
     from content.formats.format import Format
@@ -78,10 +78,7 @@ _RETURN = re.compile(rb"\r(?!\n)")
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     code = found[0][1:2]
-    if code != b"u":
-        return _ESCAPED.get(code, code)
-    units = bytes.fromhex(found[0].replace(b"\\u", b"").decode())
-    return units.decode("utf-16-be", "replace").encode()
+    return decode_escapes(found[0]) if code == b"u" else _ESCAPED.get(code, code)
 
 
 def _unprinted(found: re.Match[bytes]) -> bytes:

@@ -157,3 +157,10 @@ def _head_tail(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> st
     if omitted <= 0:
         return first + last
     return f"{first}\n[... {omitted} bytes omitted ...]\n{last}"
+
+
+def decode_escapes(escapes: bytes) -> bytes:
+    """Decodes UTF-16 escapes of JSON, `\\uXXXX` after `\\uXXXX`, to UTF-8. A lone surrogate becomes
+    U+FFFD."""
+    units = bytes.fromhex(escapes.replace(b"\\u", b"").decode())
+    return units.decode("utf-16-be", "replace").encode()

@@ -1,7 +1,8 @@
 """What a format of text can do: be recognised, describe itself, be cut, complete a passage, be a value."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -37,11 +38,14 @@ _A_GROUP = re.compile(
 _AN_ID = re.compile(r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|url)$|Id$", re.IGNORECASE)
 
 
-def group_of(names: Sequence[str]) -> str:
-    """The column of these whose name says that many rows share its values, else the first; "" without one."""
+def group_of(names: Sequence[str], rows: Sequence[Mapping[str, Hashable]] = ()) -> str:
+    """The column of these whose name says that many rows share its values, else one that does so in `rows`,
+    else the first; "" without one."""
     usual = (name for name in names if _A_GROUP.search(name))
-    others = (name for name in names if not _AN_ID.search(name))
-    return next(chain(usual, others, names), "")
+    others = [name for name in names if not _AN_ID.search(name)]
+    values = {name: Counter(row[name] for row in rows if name in row) for name in others}
+    shared = (name for name, counts in values.items() if 1 < 2 * len(counts) <= counts.total())
+    return next(chain(usual, shared, others, names), "")
 
 
 class Passage(NamedTuple):

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import Any, NamedTuple
@@ -437,6 +437,7 @@ _ELEMENTS = {
     b"{": "object", b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"
 }  # fmt: skip
 _MOST_ELEMENTS = 100
+_COMPARED = 12
 _NESTED = 12
 _INNER_BYTES = 110
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
@@ -531,11 +532,12 @@ class Records(Json):
         data = source.data
         bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
         keys: dict[str, Raw] = {}
+        records: list[dict[str, bytes]] = []
         below = _RECORD_LINE.search(source.head)
         start = below.start() if below else max(0, data.find(bracket))
-        for value in _first_documents(data[start : start + _PART]):
-            if isinstance(value, dict):
-                keys |= value
+        for members in _first_documents(data[start : start + _PART]):
+            keys |= members
+            records.append({key: bytes(raw) for key, raw in members.items()})
         counts = []
         if source.is_whole:
             count = data.count(b"\n" + bracket) + data.startswith(bracket) + len(_NEXT_ON_LINE.findall(data))
@@ -543,7 +545,8 @@ class Records(Json):
             if b"\n" + bracket not in data[:_PART] and b"}{" in data[:_PART]:
                 counts = []
         names = _names(keys)
-        return Shape("JSON lines", counts, names, " with keys " if keys else "", group=group_of(names))
+        group = group_of(names, records)
+        return Shape("JSON lines", counts, names, " with keys " if keys else "", group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
@@ -600,7 +603,7 @@ def _has_documents(head: bytes) -> bool:
     )
 
 
-def _first_documents(data: bytes) -> Iterator[object]:
+def _first_documents(data: bytes) -> Iterator[dict[str, Raw]]:
     """At most five records of a beginning that may be cut; the values of their members are not decoded."""
     lines = [line for line in data.split(b"\n", 12)[:12] if line[:1] in (b"{", b"[")][:5]
     for line in lines:
@@ -617,48 +620,56 @@ def _first_documents(data: bytes) -> Iterator[object]:
 def _described(raw: Raw) -> Shape:
     """`248 objects with keys id, name`, or `object with keys total, items; items: 248 objects with …`."""
     data = bytes(raw)
-    rows = sheets.rows_in(data)
-    if rows is not None:
-        names = list(rows[0]) if rows else []
-        counts = [count_of(len(rows), "row"), count_of(len(names), "column")]
-        return Shape("JSON", counts, names, group=group_of(names))
+    table = sheets.rows_in(data)
+    if table is not None:
+        names = list(table[0]) if table else []
+        counts = [count_of(len(table), "row"), count_of(len(names), "column")]
+        return Shape("JSON", counts, names, group=group_of(names, _scalars(table)))
     title = _title(data)
     if data[:1] != b"{":
-        count, names = _value(data)
-        return Shape(
-            "JSON", [count], names, " with keys " if names else "", title=title, group=group_of(names)
-        )
+        count, names, rows = _value(data)
+        group = group_of(names, rows)
+        return Shape("JSON", [count], names, " with keys " if names else "", title=title, group=group)
     members = msgspec.json.decode(data, type=dict[str, Raw])
     largest = max(members, key=lambda name: len(bytes(members[name])), default="")
     inside = bytes(members[largest]) if largest else b""
     if largest and 2 * len(inside) > len(data) and inside[:1] in (b"[", b"{"):
-        count, names = _value(inside)
+        count, names, rows = _value(inside)
         keys = f"object with keys {_few(members)}; {clip(largest, 60)}: {count}"
-        group = group_of(names) if inside[:1] == b"[" else ""
+        group = group_of(names, rows) if inside[:1] == b"[" else ""
         return Shape("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
     if not members:
         return Shape("JSON", ["empty object"])
     return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
 
 
-def _value(data: bytes, deeper: int = 1) -> tuple[str, list[str]]:
-    """What a list or an object is, and the keys of its first element."""
+class _Value(NamedTuple):
+    """What a list or an object is, the keys of its first element, and the first rows of objects."""
+
+    noun: str
+    names: list[str] = []  # noqa: RUF012
+    rows: list[dict[str, bytes]] = []  # noqa: RUF012
+
+
+def _value(data: bytes, deeper: int = 1) -> _Value:
     if data[:1] == b"[":
         items = msgspec.json.decode(data, type=list[Raw])
         elements = {_ELEMENTS.get(bytes(item)[:1], "number") for item in items[:_MOST_ELEMENTS]}
         if not items:
-            return "empty array", []
+            return _Value("empty array")
         if len(elements) != 1:
-            return f"array of {len(items):,}", []
+            return _Value(f"array of {len(items):,}")
         counted = count_of(len(items), *elements)
         if elements == {"object"}:
-            return counted, _names(msgspec.json.decode(items[0], type=dict[str, Raw]))
+            first, *others = (msgspec.json.decode(item, type=dict[str, Raw]) for item in items[:_COMPARED])
+            rows = [{key: bytes(raw) for key, raw in members.items()} for members in (first, *others)]
+            return _Value(counted, _names(first), rows)
         if deeper and elements == {"array"}:
-            first, names = _value(bytes(items[0]), 0)
-            return f"array of {counted}; first: {first}", names
-        return f"array of {counted}", []
+            inner = _value(bytes(items[0]), 0)
+            return inner._replace(noun=f"array of {counted}; first: {inner.noun}")
+        return _Value(f"array of {counted}")
     members = msgspec.json.decode(data, type=dict[str, Raw])
-    return ("object", _names(members)) if members else ("empty object", [])
+    return _Value("object", _names(members)) if members else _Value("empty object")
 
 
 def _names(members: dict[str, Raw]) -> list[str]:
@@ -708,7 +719,8 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         many = sizes.get("", "")
         noun = "objects" if rows else "elements"
         count = f"{many} {noun}" if many else f"array{' of objects' if rows else ''}"
-        return Shape("JSON", [count], rows, " with keys " if rows else "", group=group_of(rows))
+        group = group_of(rows, _scalars(value)) if rows else ""
+        return Shape("JSON", [count], rows, " with keys " if rows else "", group=group)
     if isinstance(value, dict):
         inner = next(
             ((key, item) for key, item in value.items() if isinstance(item, list) and _rows(item)), None
@@ -725,8 +737,16 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
         names = _rows(inner[1])
         summary = ["; ".join((keys, *arrays[:8], count))]
-        return Shape("JSON", summary, names, " with keys ", group=group_of(names))
+        return Shape("JSON", summary, names, " with keys ", group=group_of(names, _scalars(inner[1])))
     return Shape("JSON")
+
+
+def _scalars(rows: list[dict[str, Any]]) -> list[dict[str, Hashable]]:
+    """The first rows, without what is nested."""
+    return [
+        {key: cell for key, cell in row.items() if not isinstance(cell, dict | list)}
+        for row in rows[:_COMPARED]
+    ]
 
 
 def _rows(items: list[Any]) -> list[str]:

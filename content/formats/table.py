@@ -267,15 +267,16 @@ class Table(Format):
 
     def shape(self, source: Source) -> Shape:
         dialect = dialect_in(source)
-        names, body = _header(source, dialect)
+        names, rows = _header(source, dialect)
         has_names = any(names)
         counts = []
-        if (rows := _count(source, dialect, 1 if has_names else 0)) is not None:
-            counts.append(count_of(rows, "row"))
+        if (count := _count(source, dialect, 1 if has_names else 0)) is not None:
+            counts.append(count_of(count, "row"))
         if b"\n" in source.data.lstrip(b"\r\n"):
-            counts.append(count_of(len(names) if has_names else body, "column"))
+            counts.append(count_of(len(names or next(iter(rows), ())), "column"))
         naming = ": " if has_names else " without names"
-        group = group_of(names) if has_names else "column_1"
+        cells = (dict(zip(names, row, strict=False)) for row in rows[1:])
+        group = group_of(names, list(cells)) if has_names else "column_1"
         return Shape(dialect.name, counts, names if has_names else (), naming, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
@@ -314,7 +315,7 @@ class Table(Format):
         """The rows as they are parsed; None for a table without separators, or with more columns than SQLite
         has."""
         dialect = dialect_in(source)
-        if dialect.mark not in _MARKS or _header(source, dialect)[1] > _MOST_COLUMNS:
+        if dialect.mark not in _MARKS or len(next(iter(_header(source, dialect)[1]), ())) > _MOST_COLUMNS:
             return None
         return table_rows(source.take_text(), dialect)
 
@@ -348,18 +349,18 @@ def _has_names(head: bytes) -> bool:
     return bool(rows) and is_header(rows[0], rows[1:])
 
 
-def _header(source: Source, dialect: Dialect) -> tuple[list[str], int]:
-    """The names of the columns, none for a table without a header, and how many columns there are."""
+def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, none for a table without a header, and the first rows of a table with
+    separators, the header among them."""
     if dialect.mark not in _MARKS:
-        names = _names_of(dialect)
-        return names, len(names)
+        return _names_of(dialect), []
     data = source.data
     head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
     rows = _first_rows(head, dialect)
     if not rows:
-        return [], 0
+        return [], []
     names = [" ".join(cell.split()) for cell in rows[0]]
-    return (names if is_header(rows[0], rows[1:]) else []), len(rows[0])
+    return (names if is_header(rows[0], rows[1:]) else []), rows
 
 
 def _names_of(dialect: Dialect) -> list[str]:

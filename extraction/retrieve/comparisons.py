@@ -102,3 +102,31 @@ def without_comparisons(text: str) -> str:
     for one in comparisons(text):
         text = text.replace(one.text, " ")
     return text
+
+
+def compared_in(text: str) -> str:
+    """The comparisons as they stand in the text."""
+    return " ".join(one.text for one in comparisons(text))
+
+
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_IN_MONTH = words_of(
+    r"\b(?:in|of|for|during) (?:the month of )?"
+    r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|t?ember|ober)?\b"
+    r"(?:,? (\d{4}))?(?! \d)"
+)
+
+
+class Month(NamedTuple):
+    """A month in a question, such as `in March 2026`: its words, and a pattern of LIKE, `2026-03-%`."""
+
+    words: str
+    pattern: str
+
+
+def month_in(text: str) -> Month | None:
+    match = _IN_MONTH.search(text)
+    if match is None:
+        return None
+    number = _MONTHS.index(match[1].lower()) + 1
+    return Month(f"{match[0]} {match[1]}", f"{match[2] or '____'}-{number:02}-%")

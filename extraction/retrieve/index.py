@@ -19,6 +19,7 @@ from content.formats.table import header_end
 from content.kind import Kind
 from content.passages import split
 from content.source import Source
+from content.text import decode_escapes
 
 _OBJECT_BYTES = 160
 
@@ -221,7 +222,7 @@ _RUN = re.compile(f"({_CHARACTER}+)")
 def searchable(text: str) -> str:
     """The text with spaces between the parts that should be found separately."""
     if "\\" in text:
-        text = _ESCAPE.sub(" ", _CODES.sub(_decoded, text))
+        text = _ESCAPE.sub(" ", _CODES.sub(lambda codes: decode_escapes(codes[0].encode()).decode(), text))
     # More of them in a long text are not in identifiers, but in base64 and similar data.
     most = len(text) if len(text) < _SHORT else len(text) // _LEAST_CHARS_A_HUMP
     parted, humps = _HUMP.subn(r" \g<0>", text, most + 1)
@@ -242,8 +243,3 @@ def pieces(word: str) -> Iterator[str]:
 def is_pair(word: str) -> bool:
     """True for what `pieces` made of a run of characters."""
     return len(word) == 2 and _RUN.fullmatch(word) is not None
-
-
-def _decoded(codes: re.Match[str]) -> str:
-    """Decodes the UTF-16 escapes of JSON. A lone surrogate becomes U+FFFD."""
-    return bytes.fromhex(codes[0].replace("\\u", "")).decode("utf-16-be", "replace")

@@ -24,6 +24,7 @@ _LEAST_CHARS = 3
 _SHOWN, _EXTREMES = 10, 3
 _LEAST_KEYS = 2
 _MOST_CONDITIONS = 3
+_LEAST_WORDS = 2
 _TEXT_CHARS = 240
 _VERBATIM_WORDS = 30
 _MEASURED_SHARE = 0.3
@@ -184,9 +185,18 @@ class LineQuery:
         """False if the question compares a number, as in `more than 800 ms`, and lines do not have it."""
         return len(self._of_comparisons) == len(self._comparisons)
 
+    @property
+    def compares_numbers(self) -> bool:
+        """True if the question compares times, sizes or lengths."""
+        patterns = (_LENGTH, *(one for one, _ in _MEASURES))
+        return any(one.search(self._instruction.text) for one in patterns)
+
     def count(self) -> str:
         """The number of the lines, "" where no word of the question is in the lines, nor a level."""
         if self._is_unmet or (things := self._things()) is None:
+            return ""
+        if EXTENT.search(self._instruction.text) and len(self._instruction.words) < _LEAST_WORDS:
+            # How many lines there are is said beside the passages.
             return ""
         if (where := self._where) and not self._asks_by_level:
             return select(things, where) if self._are_alike(self._held) else ""
@@ -453,6 +463,7 @@ class LineQuery:
         ]
         words = [bare for bare in words if bare in grouped] or words
         behind = [rf"\b{escaped(bare)}{sign}{_VALUE}" for bare in words for sign in ("=", "[=: ]+")]
+        behind += [rf"\b({escaped(bare)}[-_#]?\d+)\b" for bare in words]
         for pattern in (*usual, *behind, *(() if usual or grouped else _QUOTED)):
             parts = Counter(_parts(pattern, lines))
             if parts.total() > len(parts) >= (1 if pattern in usual else _LEAST_KEYS):

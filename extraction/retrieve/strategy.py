@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 
-from content.describe import extent, outline
+from content.describe import extent, outline, query_of, source_of
 from content.formats.binary import File, opaque, readable, readable_runs
 from content.formats.format import Passage
 from content.kind import Kind
@@ -27,7 +27,7 @@ from extraction.retrieve.index import Likeness, PassageIndex, is_pair
 from extraction.retrieve.instruction import ParsedInstruction, parse
 from extraction.retrieve.literals import Literal, literals
 from extraction.retrieve.ranking import Hit, Ranked, rank
-from extraction.retrieve.suggested_query import SuggestedQuery, asks_for_rows, suggested_query
+from extraction.retrieve.suggested_query import SuggestedQuery, asks_for_rows, may_need_query, suggested_query
 from extraction.retrieve.words import stem
 from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
@@ -100,7 +100,8 @@ async def _answer_from(task: Task, text: Text) -> Answer:
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
-        search = _Search(task, text, index, instruction, query_result.text)
+        query = "" if query_result.text else _query_named(text, instruction)
+        search = _Search(task, text, index, instruction, query_result.text, query)
         find = partial(_search_readable_parts if file else _search_passages, search, likeness)
         reply = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(reply, warnings=(*reply.warnings, *warnings))
@@ -140,6 +141,17 @@ async def _query_result(task: Task, text: Text, instruction: ParsedInstruction) 
     return _QueryResult(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
 
 
+def _query_named(text: Text, instruction: ParsedInstruction) -> str:
+    """A query over the columns of the data, to be completed; "" if the question is for no rows."""
+    if not may_need_query(instruction):
+        return ""
+    stored = text.stored
+    query = query_of(
+        source_of(stored, stored, len(stored), stored.count(b"\n") + 1, text.tool_name, text.path)
+    )
+    return f"\n[To count, group or compare, query: {query}.]" if query else ""
+
+
 def _whole(task: Task, text: Text, instruction: ParsedInstruction, query_result: str) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
     data = text.stored
@@ -153,13 +165,15 @@ def _whole(task: Task, text: Text, instruction: ParsedInstruction, query_result:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A question about a text and the index of it. `query_result` is what stands before the passages."""
+    """A question about a text and the index of it. `query_result` is what stands before the passages, `query`
+    what stands below them: the query that may answer a question for rows that was not answered."""
 
     task: Task
     text: Text
     index: PassageIndex
     instruction: ParsedInstruction
     query_result: str
+    query: str
 
 
 def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
@@ -178,9 +192,11 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     absent = "".join(f"[“{clip(one.text)}” is nowhere in the data.]\n" for one in quoted if not one.numbers)
     choice = _choice(search, ranked, end, quoted)
     if not choice.first:
-        room = min(NOTHING_BYTES, max_bytes) - len((above + absent).encode())
+        is_told = instruction.about_extent and not ranked.absent
+        below = "" if is_told else search.query
+        room = min(NOTHING_BYTES, max_bytes) - len((above + absent + below).encode())
         first, _, rest = _without_hits(search.task.source, text, instruction, ranked, room).partition("\n")
-        return _complete(f"{above}{first}\n{absent}{rest}", total, max_bytes)
+        return _complete(f"{above}{first}\n{absent}{rest}{below}", total, max_bytes)
     has_literal = any(one.numbers for one in quoted)
     is_weak = ranked.is_weak and end is None and not has_literal
     is_clear = ranked.leads or end is not None or has_literal or bool(above)
@@ -190,7 +206,10 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
         return _too_little_room(data, choice.first[0], total, max_bytes)
     tail = _tail(index, ranked, passages) if end is None else _end_tail(index, instruction, end)
     tail = _literals_tail(quoted, index, passages) if has_literal else tail
-    return _complete(head + excerpts.text(_note(ranked, passages[0])) + tail, total, max_bytes)
+    body = head + excerpts.text(_note(ranked, passages[0])) + tail
+    if end is None and len((body + search.query).encode()) <= max_bytes:
+        body += search.query
+    return _complete(body, total, max_bytes)
 
 
 def _head(search: _Search, ranked: Ranked, *, is_weak: bool) -> str:

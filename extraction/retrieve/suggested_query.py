@@ -28,7 +28,16 @@ from extraction.retrieve.asking import (
     is_of_asking,
     words_of,
 )
-from extraction.retrieve.comparisons import UNIT, Comparison, comparisons, unit_of, without_comparisons
+from extraction.retrieve.comparisons import (
+    UNIT,
+    Comparison,
+    Month,
+    compared_in,
+    comparisons,
+    month_in,
+    unit_of,
+    without_comparisons,
+)
 from extraction.retrieve.index import is_pair
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 from extraction.retrieve.line_query import ALL_OF_LEVEL, LEVEL_STEMS, LineQuery, select
@@ -124,6 +133,7 @@ _A_TIME = words_of(
 )
 _A_GROUP = words_of(r"(?:^|[_. ])(?:status|state|level|severity|type|kind|category|group|class)$")
 _SORTABLE = re.compile(r"\d{4}-\d\d(?:-\d\d)?|\d{4}/\d\d|\d{10,13}\Z|\d\d:\d\d")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-")
 _PARTS = re.compile(r"[^\W\d_]+|\d+")
 _UNNAMED = re.compile(r"column_\d+|value")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -144,6 +154,11 @@ def asks_for_rows(instruction: ParsedInstruction) -> bool:
     return _Question.of(instruction) is not None
 
 
+def may_need_query(instruction: ParsedInstruction) -> bool:
+    """True also for a question for what no query here computes, such as a percentage."""
+    return asks_for_rows(instruction) or _UNCOMPUTED.search(instruction.text) is not None
+
+
 def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQuery | None:
     """A query that answers the question, None where none would, or the data is no table."""
     question = _Question.of(instruction)
@@ -162,8 +177,8 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQu
     if question.function == "avg" and "avg(" not in query.sql:
         return None
     exact = (one for one in instruction.exact if one in instruction.text)
-    compared = " ".join(one.text for one in comparisons(instruction.text)).lower()
-    names = {word for word in map(str.lower, (*instruction.names, *exact)) if word not in compared}
+    in_query = query.conditions.lower()
+    names = {word for word in map(str.lower, (*instruction.names, *exact)) if word not in in_query}
     used, without = _usage(query, instruction, names)
     if without and not used:
         return None
@@ -173,10 +188,12 @@ def suggested_query(text: Source, instruction: ParsedInstruction) -> SuggestedQu
 
 
 class _Query(NamedTuple):
-    """`uses` tells whether the query stands for a word of the question that is not in it, `may_omit`
+    """`conditions` are the comparisons and the month of the question, which the query has in another form.
+    `uses` tells whether the query stands for another word of the question that is not in it, `may_omit`
     whether a noun that the question counts by may be its word for the rows."""
 
     sql: str
+    conditions: str = ""
     uses: Callable[[str], bool] = lambda word: False
     may_omit: Callable[[str], bool] = lambda word: False
 
@@ -186,11 +203,13 @@ def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Questio
     if len(rows) < _LEAST_ROWS:
         return _Query("")
     table = _Table(rows, instruction, question)
-    return _Query(table.query(), table.uses, table.may_omit)
+    conditions = f"{compared_in(instruction.text)} {table.month.words if table.month else ''}"
+    return _Query(table.query(), conditions, table.uses, table.may_omit)
 
 
 def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
     nouns = _ROWS_NOUN.findall(instruction.text)
+    conditions = compared_in(instruction.text)
     lines = LineQuery(text, instruction, nouns[0].lower().split()[-1] if nouns else "")
     if not (lines.has_records and lines.can_compare):
         return _Query("")
@@ -199,16 +218,18 @@ def _over_lines(text: Source, instruction: ParsedInstruction, question: "_Questi
         is_grouped, descending = question.groups or is_compared, question.descending is not False
         aggregate = lines.aggregate(question.function, is_grouped=is_grouped, descending=descending)
         if aggregate or not question.count:
-            return _Query(aggregate, lines.uses)
+            return _Query(aggregate, conditions, lines.uses)
     if question.distinct:
-        return _Query(lines.distinct(), lines.uses)
+        return _Query(lines.distinct(), conditions, lines.uses)
+    # The slowest are not those of which there are most.
+    is_grouped = question.groups or (is_compared and (question.count or not lines.compares_numbers))
     queries = (
         lines.extreme(descending=question.descending is True) if is_compared and not question.count else "",
-        lines.groups(descending=question.descending is not False) if is_compared or question.groups else "",
+        lines.groups(descending=question.descending is not False) if is_grouped else "",
         lines.count() if question.count and not is_compared and not _EACH.search(instruction.text) else "",
         lines.of_level() if question.levels and not is_compared else "",
     )
-    return _Query(next(filter(None, queries), ""), lines.uses)
+    return _Query(next(filter(None, queries), ""), conditions, lines.uses)
 
 
 def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tuple[int, tuple[str, ...]]:
@@ -218,12 +239,12 @@ def _usage(query: _Query, instruction: ParsedInstruction, names: set[str]) -> tu
     query_stems = set(map(stem, map(str.lower, _PARTS.findall(f"{_CAMEL.sub(' ', sql)} {sql}"))))
     nouns = (phrase.lower().split()[-1] for phrase in _ROWS_NOUN.findall(instruction.text))
     rows = {stem(noun) for noun in nouns if query.may_omit(noun)}
-    # Each comparison is in the query.
-    compared = {word for one in comparisons(instruction.text) for word in _PARTS.findall(one.text.lower())}
+    compared = set(_PARTS.findall(query.conditions.lower()))
     used, without = 0, list[str]()
     for word in dict.fromkeys(word.lower() for word in instruction.words):
         is_idle = not instruction.needs(word) and word not in _ADJECTIVES
-        if is_of_asking(word) or is_pair(word) or word in _PLAIN_WORDS or is_idle:
+        is_part = is_pair(word) or (len(word) == 1 and not word.isascii())
+        if is_of_asking(word) or is_part or word in _PLAIN_WORDS or is_idle:
             continue
         if word in compared or (query.uses(word) and word not in names) or _is_used(word, query_stems):
             used += 1
@@ -330,6 +351,17 @@ class _Table:
         if bare in LEVEL_STEMS or any(bare in map(stem, _parts(column)) for column in self._flags):
             return False
         return not any(_begin_alike(bare, stem(word)) for word in self._words_of_groups)
+
+    @cached_property
+    def month(self) -> Month | None:
+        """The month that the question names, if one column alone has dates, as ISO 8601 writes them."""
+        cells = [cell for column in self._dates for cell in self._cells(column) if cell]
+        is_clear = len(self._dates) == 1 and all(map(_ISO_DATE.match, cells))
+        return month_in(self._text) if is_clear else None
+
+    @cached_property
+    def _dates(self) -> list[Column]:
+        return [column for column in self._columns if self._is_date(column)]
 
     @cached_property
     def _flags(self) -> list[Column]:
@@ -522,7 +554,7 @@ class _Table:
         times = [
             column for column in self._columns if _A_TIME.search(column.name) and self._is_sortable(column)
         ]
-        times = times or [column for column in self._columns if self._is_date(column)]
+        times = times or self._dates
         number = self._best(self._numbers)
         time = max(times, key=self._score) if times else self._measure()
         if time is None:
@@ -588,6 +620,8 @@ class _Table:
         """The columns that say which row it is."""
         best = self._best(column for column in self._columns if str in column.types)
         labels = [column for column in self._columns if _A_LABEL.search(column.name)][:2]
+        if not labels:
+            labels = list(islice(filter(self._is_serial, self._columns), 1))
         if all(_AN_ID.search(column.name) for column in labels):
             labels += [column for column in self._columns if str in column.types and column not in labels][:1]
         return [*labels, *([best] if best and best not in labels else [])]
@@ -601,6 +635,12 @@ class _Table:
             return True
         return types == {str} and numbers_in(self._cells(column)) is not None
 
+    def _is_serial(self, column: Column) -> bool:
+        cells = list(self._cells(column))
+        return all(isinstance(cell, int) for cell in cells) and cells == list(
+            range(cells[0], cells[0] + len(cells))
+        )
+
     def _is_sortable(self, column: Column) -> bool:
         cells = [str(cell) for cell in self._cells(column) if cell not in (None, "")][:50]
         return bool(cells) and all(map(_SORTABLE.match, cells))
@@ -613,9 +653,11 @@ class _Table:
         one, if it `may_be_unnamed`."""
         numbers = [column for column in self._numbers if not _AN_ID.search(column.name)]
         best = self._best(numbers)
-        if best and sum(self._score(one) == self._score(best) for one in numbers) > 1:
-            # The question names two columns alike.
-            return None
+        alike = [one for one in numbers if best and self._score(one) == self._score(best)]
+        if len(alike) > 1:
+            # Two columns that the question names alike, unless one only numbers the rows.
+            alike = [one for one in alike if not self._is_serial(one)]
+            return alike[0] if len(alike) == 1 else None
         if best and self._is_named_by_word(best):
             return best
         text = self._text.lower()
@@ -688,6 +730,8 @@ class _Table:
         for one in comparisons(self._text):
             self._is_by_number = True
             yield self._comparison(one)
+        if self.month:
+            yield f"{spelled(self._dates[0].name)} LIKE {text_of(self.month.pattern)}"
         text = without_comparisons(self._text)
         for column in self._numbers:
             names = "|".join(map(re.escape, _parts(column)))
@@ -735,4 +779,6 @@ def _begins_with(text: str, column: Column) -> bool:
     """True if the first words of the text name the column."""
     text = text[:_NAMING_CHARS].lower()
     stems = {stem(word) for word in _PARTS.findall(text)[:_NAMING_WORDS]}
-    return any(stem(part) in stems or (not part.isascii() and part in text) for part in _parts(column))
+    return any(
+        stem(part) in stems or (not part.isascii() and text.startswith(part)) for part in _parts(column)
+    )

@@ -26,6 +26,21 @@ ORDERS = [
     for n in range(900)
 ]
 JSON = json.dumps({"orders": ORDERS})
+CHINESE = json.dumps(
+    [
+        {
+            "订单": n,
+            "状态": ("待付款", "已付款", "已取消")[n % 3],
+            "金额": n * 7919 % 1009,
+            "城市": ("上海", "北京")[n // 3 % 3 > 0],
+        }
+        for n in range(900)
+    ],
+    ensure_ascii=False,
+)
+DATED = "order_id,created_at,total\n" + "".join(
+    f"{n},2026-{n % 12 + 1:02}-{n % 28 + 1:02},{n * 7 % 301}\n" for n in range(900)
+)
 ACCESS = "".join(
     f'10.0.0.{n % 9} - - [17/May/2024:10:{n // 60 % 60:02}:{n % 60:02} +0000] "GET /page{n % 13} HTTP/1.1" '
     f'{404 if n % 10 == 3 else 200} {n * 7919 % 5003} "-" "{"Googlebot/2.1" if n % 4 else "curl/8"}"\n'
@@ -107,6 +122,14 @@ QUESTIONS = [
      f"\n{sum(one['amount'] >= 1000 for one in ORDERS)}\n"),
     (JSON, "How many states are there?", "\n3\n"),
     (JSON, "the two orders with the highest amount", "[2 rows. "),
+    (LOG, "Which user has the most errors?", "user1 | 34\n"),
+    (RECORDS, "Which worker failed most often?", "worker-1 | "),
+    (CHINESE, "有多少待付款的订单？", "\n300\n"),
+    (CHINESE, "金额最大的订单", "| 1008"),
+    (CHINESE, "每个城市有多少订单？", "上海 | 300"),
+    (DATED, "How many orders were there in March?", "\n75\n"),
+    (DATED, "total of March 2026", f"\n{sum(n * 7 % 301 for n in range(2, 900, 12))}.0\n"),
+    (DATED, "How many orders in March 2025?", "\n0\n"),
     (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
 ]  # fmt: skip
 
@@ -126,7 +149,7 @@ async def test_the_query_is_run_and_is_the_whole_answer(
 
 async def test_a_query_that_leaves_out_a_name_is_no_answer(client: httpx.AsyncClient) -> None:
     body = await asked(client, await keep(client, JSON), "How many orders of each state came from Reykjavik?")
-    assert "query:" not in body
+    assert "rows, query:" not in body
 
 
 async def test_a_word_beside_what_is_counted_is_no_part_of_its_name(client: httpx.AsyncClient) -> None:
@@ -135,7 +158,7 @@ async def test_a_word_beside_what_is_counted_is_no_part_of_its_name(client: http
         (JSON, "How many large orders failed?"),
     ):
         body = await asked(client, await keep(client, text), question)
-        assert "query:" not in body or "\n[Not in the query: " in body
+        assert "rows, query:" not in body or "\n[Not in the query: " in body
 
 
 async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: httpx.AsyncClient) -> None:
@@ -165,12 +188,25 @@ async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: h
         (LISTED, "How many files and directories are there?"),
         (LISTED, "How many files start with report?"),
         (NUMBERED, "How many requests are larger than 2 MB?"),
+        (ACCESS, "What was the slowest request?"),
+        (DATED, "How many orders on March 5?"),
+        (DATED.replace("-", "/"), "How many orders in March?"),
     ],
 )
 async def test_a_condition_that_no_query_here_tells_names_none(
     client: httpx.AsyncClient, text: str, question: str
 ) -> None:
-    assert "query:" not in await asked(client, await keep(client, text), question)
+    body = await asked(client, await keep(client, text), question)
+    assert "rows, query:" not in body
+    assert "\n[To count, group or compare, query: SELECT " in body
+
+
+async def test_how_many_records_there_are_is_no_question_for_a_word(client: httpx.AsyncClient) -> None:
+    log = LOG + "2026-03-02 08:00:00 ERROR the record is broken\n"
+    for question in ("How many records are there?", "how many lines are there"):
+        body = await asked(client, await keep(client, log), question)
+        assert "rows, query:" not in body
+        assert "in 1,502 lines" in body
 
 
 async def test_a_query_that_cannot_be_run_is_named_alone(

@@ -206,6 +206,10 @@ PARTS = "part(text, 'regex') p, count(*) FROM data WHERE p > ''"
 UNLEVELLED = "".join(f"2026-11-24 10:00:{n % 60:02} host sshd[{n}]: opened {n}\n" for n in range(90))
 
 
+CITIES = ("Rome", "Oslo", "Rome")
+LIVING = [{"n": n, "who": f"name {n}", "city": CITIES[n % 3], "tags": []} for n in range(90)]
+
+
 def counts(rows: str) -> str:
     query = f"SELECT {rows} GROUP BY 1"
     return f"Count, group, compare: query = {query}; a literal: pattern = …"
@@ -223,6 +227,16 @@ def counts(rows: str) -> str:
         ("".join(f'{{"id": {n}, "Category": "a"}}\n' for n in range(99)), "Category, count(*) FROM data"),
         ("id,name,Status\n" + "1,a,open\n" * 90, "Status, count(*) FROM data"),
         (repr([(f"city {n}", n) for n in range(90)]), "column_1, count(*) FROM data"),
+        *(
+            (text, "city, count(*) FROM data")
+            for text in (
+                "number,who,city\n" + "".join(f"{n},name {n},{CITIES[n % 3]}\n" for n in range(90)),
+                json.dumps(LIVING),
+                json.dumps({"items": LIVING}),
+                "".join(f"{json.dumps(one)}\n" for one in LIVING),
+                json.dumps(LIVING * 400)[:-1],
+            )
+        ),
     ],
 )
 def test_how_to_count_is_said_with_a_column_of_the_data(text: str, rows: str) -> None:
@@ -250,6 +264,20 @@ def test_lines_are_counted_by_a_part_and_their_columns_are_named(text: str, quer
     order = " ORDER BY 2 DESC" if query == PARTS else ""
     said = f"query = SELECT {query} GROUP BY 1{order}; columns {more}"
     assert how(text) == f"Count, group, compare: {said}; a literal: pattern = …"
+
+
+@pytest.mark.parametrize("room", [60, 100, 150])
+def test_in_little_room_how_to_ask_is_left_out_before_the_language(room: int) -> None:
+    text = "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему. " * 90
+    data = text.encode()
+    told = about(source_of(data, data, len(data), 1), room, names_arguments=True)
+    assert told.splitlines()[-1] == "mostly Russian: ask in Russian"
+    assert len(told.encode()) <= room
+
+
+def test_the_language_of_escaped_json_is_told() -> None:
+    rows = [{"n": n, "text": "Все счастливые семьи похожи друг на друга"} for n in range(90)]
+    assert "mostly Russian: ask in Russian" in said(json.dumps(rows))
 
 
 def test_of_what_has_no_rows_a_pattern_is_said() -> None:
