@@ -438,6 +438,7 @@ _ELEMENTS = {
 }  # fmt: skip
 _MOST_ELEMENTS = 100
 _COMPARED = 12
+_MOST_STEPS = 4
 _NESTED = 12
 _INNER_BYTES = 110
 _STRINGS = re.compile(DOUBLE_QUOTED, re.DOTALL)
@@ -631,16 +632,29 @@ def _described(raw: Raw) -> Shape:
         group = group_of(names, rows)
         return Shape("JSON", [count], names, " with keys " if names else "", title=title, group=group)
     members = msgspec.json.decode(data, type=dict[str, Raw])
-    largest = max(members, key=lambda name: len(bytes(members[name])), default="")
-    inside = bytes(members[largest]) if largest else b""
-    if largest and 2 * len(inside) > len(data) and inside[:1] in (b"[", b"{"):
+    path, inside = _most_of(data)
+    if path:
         count, names, rows = _value(inside)
-        keys = f"object with keys {_few(members)}; {clip(largest, 60)}: {count}"
+        keys = f"object with keys {_few(members)}; {clip('.'.join(path), 60)}: {count}"
         group = group_of(names, rows) if inside[:1] == b"[" else ""
         return Shape("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
     if not members:
         return Shape("JSON", ["empty object"])
     return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
+
+
+def _most_of(data: bytes) -> tuple[list[str], bytes]:
+    """The keys that lead to the list or object that most of an object is, and that value."""
+    path: list[str] = []
+    while data[:1] == b"{" and len(path) < _MOST_STEPS:
+        members = msgspec.json.decode(data, type=dict[str, Raw])
+        largest = max(members, key=lambda name: len(bytes(members[name])), default="")
+        inside = bytes(members[largest]) if largest else b""
+        if 2 * len(inside) <= len(data) or inside[:1] not in (b"[", b"{"):
+            break
+        path.append(largest)
+        data = inside
+    return path, data
 
 
 class _Value(NamedTuple):
@@ -722,9 +736,7 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         group = group_of(rows, _scalars(value)) if rows else ""
         return Shape("JSON", [count], rows, " with keys " if rows else "", group=group)
     if isinstance(value, dict):
-        inner = next(
-            ((key, item) for key, item in value.items() if isinstance(item, list) and _rows(item)), None
-        )
+        inner = max(_arrays_in(value), key=lambda one: len(one[1]), default=None)
         arrays = [
             f"{key}: {size} items"
             for key, size in sizes.items()
@@ -739,6 +751,15 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         summary = ["; ".join((keys, *arrays[:8], count))]
         return Shape("JSON", summary, names, " with keys ", group=group_of(names, _scalars(inner[1])))
     return Shape("JSON")
+
+
+def _arrays_in(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """The arrays of objects in an object and in objects in it, with the keys that lead to them."""
+    for key, item in value.items():
+        if isinstance(item, list) and _rows(item):
+            yield path + key, item
+        elif isinstance(item, dict) and path.count(".") < _MOST_STEPS - 1:
+            yield from _arrays_in(item, f"{path}{key}.")
 
 
 def _scalars(rows: list[dict[str, Any]]) -> list[dict[str, Hashable]]:

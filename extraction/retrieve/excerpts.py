@@ -19,7 +19,12 @@ from extraction.source import Source
 _NEWLINE = ord("\n")
 _TAG_BYTES = 2000
 _BETWEEN_CELLS = re.compile(rb"(</t[dh]>)\s+(?=<t[dh]\b)", re.IGNORECASE)
+_REPEATED = re.compile(r"^(.{8,})\n(?:\1\n){2,}", re.MULTILINE)
 _OPEN_TAG = re.compile(rb"<[^<>]*\Z")
+
+
+def _once(lines: re.Match[str]) -> str:
+    return f"{lines[1]}\n[The same line {lines[0].count(chr(10))} times.]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class Excerpts:
             piece = self._shown(one.start, one.end)
             body = decode_part(piece if self._is_text else readable(piece))
             body = (self._text_of_page(one.start, one.end) if self._is_page else "") or body
+            body = _REPEATED.sub(_once, body)
             if self._shown_before.is_known_passage(place, body):
                 yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
                 note = ""

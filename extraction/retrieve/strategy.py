@@ -100,8 +100,7 @@ async def _answer_from(task: Task, text: Text) -> Answer:
     try:
         index = await task.indexes.of(task.source, text)
         likeness, warnings = await meaning.compare(task, index, text.data)
-        query = "" if query_result.text else _query_named(text, instruction)
-        search = _Search(task, text, index, instruction, query_result.text, query)
+        search = _Search(task, text, index, instruction, query_result.text)
         find = partial(_search_readable_parts if file else _search_passages, search, likeness)
         reply = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(reply, warnings=(*reply.warnings, *warnings))
@@ -141,17 +140,6 @@ async def _query_result(task: Task, text: Text, instruction: ParsedInstruction) 
     return _QueryResult(f"[From all rows, query: {suggested.sql}]\n{selected}\n{without}", suggested.is_sure)
 
 
-def _query_named(text: Text, instruction: ParsedInstruction) -> str:
-    """A query over the columns of the data, to be completed; "" if the question is for no rows."""
-    if not may_need_query(instruction):
-        return ""
-    stored = text.stored
-    query = query_of(
-        source_of(stored, stored, len(stored), stored.count(b"\n") + 1, text.tool_name, text.path)
-    )
-    return f"\n[To count, group or compare, query: {query}.]" if query else ""
-
-
 def _whole(task: Task, text: Text, instruction: ParsedInstruction, query_result: str) -> Answer:
     """All of the data, after its extent where the instruction asks for that and there is room."""
     data = text.stored
@@ -165,15 +153,25 @@ def _whole(task: Task, text: Text, instruction: ParsedInstruction, query_result:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A question about a text and the index of it. `query_result` is what stands before the passages, `query`
-    what stands below them: the query that may answer a question for rows that was not answered."""
+    """A question about a text and the index of it. `query_result` is what stands before the passages."""
 
     task: Task
     text: Text
     index: PassageIndex
     instruction: ParsedInstruction
     query_result: str
-    query: str
+
+    def query_named(self, ranked: Ranked) -> str:
+        """A query over the columns of the data, to be completed, where no query answered a question for rows,
+        or the words are in no row; else ""."""
+        text, hits = self.text, ranked.hits
+        is_of_columns = bool(hits) and not hits[0].words and text.format.kind in _OF_RECORDS
+        if self.query_result or not (is_of_columns or may_need_query(self.instruction)):
+            return ""
+        stored = text.stored
+        lines = stored.count(b"\n") + 1
+        query = query_of(source_of(stored, stored, len(stored), lines, text.tool_name, text.path))
+        return f"\n[To count, group or compare, query: {query}.]" if query else ""
 
 
 def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
@@ -193,7 +191,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     choice = _choice(search, ranked, end, quoted)
     if not choice.first:
         is_told = instruction.about_extent and not ranked.absent
-        below = "" if is_told else search.query
+        below = "" if is_told else search.query_named(ranked)
         room = min(NOTHING_BYTES, max_bytes) - len((above + absent + below).encode())
         first, _, rest = _without_hits(search.task.source, text, instruction, ranked, room).partition("\n")
         return _complete(f"{above}{first}\n{absent}{rest}{below}", total, max_bytes)
@@ -207,9 +205,8 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     tail = _tail(index, ranked, passages) if end is None else _end_tail(index, instruction, end)
     tail = _literals_tail(quoted, index, passages) if has_literal else tail
     body = head + excerpts.text(_note(ranked, passages[0])) + tail
-    if end is None and len((body + search.query).encode()) <= max_bytes:
-        body += search.query
-    return _complete(body, total, max_bytes)
+    below = "" if end else search.query_named(ranked)
+    return _complete(body + below if len((body + below).encode()) <= max_bytes else body, total, max_bytes)
 
 
 def _head(search: _Search, ranked: Ranked, *, is_weak: bool) -> str:
@@ -245,7 +242,7 @@ def _excerpts(
 
 def _note(ranked: Ranked, first: Passage) -> str:
     hit = ranked.hit_of(first)
-    note = _words_held(ranked, hit) if hit else ""
+    note = _words_held(ranked, hit) if hit and hit.words else ""
     return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
 
 

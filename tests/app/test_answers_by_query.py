@@ -201,6 +201,12 @@ async def test_a_condition_that_no_query_here_tells_names_none(
     assert "\n[To count, group or compare, query: SELECT " in body
 
 
+async def test_a_question_for_a_column_names_a_query_over_it(client: httpx.AsyncClient) -> None:
+    body = await asked(client, await keep(client, DATED.replace("total", "fee")), "tell me about the fee")
+    assert body.endswith("; columns order_id, created_at, fee.]")
+    assert "0 of 1 words" not in body
+
+
 async def test_how_many_records_there_are_is_no_question_for_a_word(client: httpx.AsyncClient) -> None:
     log = LOG + "2026-03-02 08:00:00 ERROR the record is broken\n"
     for question in ("How many records are there?", "how many lines are there"):

@@ -51,6 +51,12 @@ async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient) -
         assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
 
 
+async def test_a_line_that_is_repeated_is_shown_once(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG + "the needle is in the hay\n" * 50 + LOG)
+    body = (await ask(client, handle, "needle hay"))["body"]
+    assert body.count("the needle is in the hay\n[The same line ") == body.count("the needle is in the hay\n")
+
+
 async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient) -> None:
     handle = await keep(client, ORDERS)
     told = await ask(client, handle, 'total of "city 1234"')

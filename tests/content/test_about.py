@@ -35,6 +35,10 @@ def said(text: str, tool: str = "t", path: str | None = None) -> str:
             json.dumps({"total": 248, "items": ROWS}),
             "JSON, object with keys total, items; items: 248 objects with keys id, name, price",
         ),
+        (
+            json.dumps({"meta": {"next": "x"}, "answer": {"items": ROWS}}),
+            "JSON, object with keys meta, answer; answer.items: 248 objects with keys id, name, price",
+        ),
         (json.dumps([1, 2, 3] * 900), "JSON, array of 2,700 numbers"),
         (
             f"{PAGE}<body>{'<p>the price of it is in the list</p>' * 90}</body>",
@@ -233,6 +237,8 @@ def counts(rows: str) -> str:
                 "number,who,city\n" + "".join(f"{n},name {n},{CITIES[n % 3]}\n" for n in range(90)),
                 json.dumps(LIVING),
                 json.dumps({"items": LIVING}),
+                json.dumps({"meta": {"links": [{"a": 1}]}, "answer": {"of": {"items": LIVING}}}),
+                json.dumps({"meta": {"links": [{"a": 1}]}, "answer": {"items": LIVING * 400}}),
                 "".join(f"{json.dumps(one)}\n" for one in LIVING),
                 json.dumps(LIVING * 400)[:-1],
             )
