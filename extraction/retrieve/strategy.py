@@ -205,7 +205,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     tail = _tail(index, ranked, passages) if end is None else _end_tail(index, instruction, end)
     tail = _literals_tail(quoted, index, passages) if has_literal else tail
     body = head + excerpts.text(_note(ranked, passages[0])) + tail
-    below = "" if end else search.query_named(ranked)
+    below = "" if end or has_literal else search.query_named(ranked)
     return _complete(body + below if len((body + below).encode()) <= max_bytes else body, total, max_bytes)
 
 
@@ -242,8 +242,9 @@ def _excerpts(
 
 def _note(ranked: Ranked, first: Passage) -> str:
     hit = ranked.hit_of(first)
-    note = _words_held(ranked, hit) if hit and hit.words else ""
-    return f"{note}, by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else note
+    held = _words_held(ranked, hit) if hit and hit.words else ""
+    meant = "by meaning" if hit and ranked.is_by_meaning and hit is ranked.hits[0] else ""
+    return ", ".join(filter(None, (held, meant)))
 
 
 class _Choice(NamedTuple):

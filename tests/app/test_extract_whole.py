@@ -147,7 +147,8 @@ UNSEEN = [
 async def test_what_nobody_reads_on_a_page_is_not_shown(client: httpx.AsyncClient) -> None:
     for text, unseen in [one[1:] for one in UNSEEN]:
         body = (await ask(client, await keep(client, text), "the price of the ticket by mail"))["body"]
-        assert SAID in body[: body.index("\n[", body.index(" words]\n"))]
+        first = body[body.index(" words]\n") :].partition("\n[line")[0]
+        assert SAID in first
         # A passage of JSON may hold the end of a script beside other text.
         assert body.count(unseen) <= (5 if unseen == "var price" else 0)
 
