@@ -1,5 +1,6 @@
 """Secrets are found wherever a text is cut, and masks stand for them in whatever part is read."""
 
+import json
 import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -42,10 +43,98 @@ def test_secrets_of_all_kinds_are_found(detector: Detector) -> None:
         "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "id 123e4567-e89b-12d3-a456-426614174000",
         "AKIA is the prefix of a key id",
+        "password: required",
+        "password: ${DB_PASSWORD_2X}",
+        "password = <your-Password-1>",
+        "password = get_password(Request1)",
+        "password: str = Field(min_length=8)",
+        "password=settings.dbPassword2, user=name",
+        "hasher: password = Pbkdf2PasswordHasher",
+        "<label for='password'>Password1234</label>",
+        "token: string",
+        "secret: true",
+        "token: 123e4567-e89b-12d3-a456-426614174000",
+        "secret: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+        'next_page_token: "CAUQAAxyz12345678901234567890AB"',
+        "token = TokenStore.readFirst2Tokens(name)",
+        "Authorization: Bearer <your-token>",
+        "Authorization: Bearer YOUR_API_TOKEN_HERE",
+        'WWW-Authenticate: Basic realm="Access to Area51"',
     ],
 )
 def test_what_looks_like_a_secret_and_is_none_stays(detector: Detector, line: str) -> None:
     assert shown(detector, line.encode()) == line.encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "DB_PASSWORD={CorrectHorse42!}",
+        "password: {Winter2026!}",
+        "password: {SuperSecret1!}",
+        "POSTGRES_PASSWORD={hunter2Xyz!9}",
+        "postgres(user=app, password={hunter2Xyz!9}, port=1)",
+        '"password": "{SuperSecret1!}"',
+        r'"password":"{aB3$\"dE5fG7hI9}"',
+        "<db:password>{hunter2Xyz!9aB}</db:password>",
+        "Authorization: Basic {dXNlcjpwYXNzd29yZDEyMyE=}",
+        "curl -H 'Authorization: Bearer {9f8aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3}'",
+        "token: {9f8aB3dE5fG7hI9jK1lM3nO5}",
+        "JWT_SECRET={9f8aB3dE5fG7hI9jK1lM3nO5}",
+    ],
+)
+def test_what_is_named_a_secret_and_looks_like_one_is_masked(detector: Detector, line: str) -> None:
+    before, secret, after = line.replace("}", "{").split("{")
+    text = f"first\n{before}{secret}{after}\nlast".encode()
+    start = len(f"first\n{before}")
+    assert [one[:2] for one in detector.find(text)] == [(start, start + len(secret))]
+
+
+ESCAPED = "".join(f"\\u{ord(one):04x}" for one in TOKEN.decode())
+WRITTEN = {
+    "as it is": TOKEN,
+    "with colours": b"\x1b[01;31m\x1b[Kghp_\x1b[m\x1b[K" + TOKEN[4:],
+    "an escape in front": b"\\u0067" + TOKEN[1:],
+    "all escapes": ESCAPED.encode(),
+    "a line of JSON": b"\\n" + TOKEN + b"\\n",
+    "JSON in JSON": ESCAPED.replace("\\", "\\\\").encode(),
+    "colours in JSON": b"ghp_\\u001b[m" + TOKEN[4:],
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
+def test_a_secret_is_found_however_it_is_written_and_has_one_number(
+    detector: Detector, written: bytes
+) -> None:
+    mask = shown(detector, TOKEN)
+    for before, after in ((b"see ", b" there"), (b'C:\\dir {"a":"\xc3\xa9\\u00e9 ', b'\\\\ x"}')):
+        text = shown(detector, before + written + after)
+        assert text.count(mask) == 1
+        assert text.startswith(before[:-1])
+        assert text.endswith(after)
+        assert len(text) <= len(before + mask + after) + 20
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_a_password_in_nested_json_is_masked_and_the_json_stays_whole(detector: Detector, depth: int) -> None:
+    text = json.dumps({"name": 'a "b" \\', "password": "hunter2/Xyz!9"}).replace("/", "\\/")
+    for _ in range(depth):
+        text = json.dumps(text)
+    value = shown(detector, text.encode()).decode()
+    for _ in range(depth):
+        value = json.loads(value)
+    masked = json.loads(value)
+    assert masked["name"] == 'a "b" \\'
+    assert masks_in(masked["password"]) == {"password": 1}
+    assert masked["password"].encode() == shown(detector, b"password = hunter2/Xyz!9").split(b" = ")[1]
+
+
+@pytest.mark.parametrize("before", ["TOKEN=", "Authorization: Bearer ", "api_key: "])
+def test_a_secret_of_a_known_kind_is_called_by_it_beside_a_generic_name(
+    detector: Detector, before: str
+) -> None:
+    found = detector.find(before.encode() + TOKEN)
+    assert found == [Span(len(before), len(before) + len(TOKEN), "github_token")]
 
 
 def test_a_pattern_masks_its_group_and_one_without_a_group_all() -> None:
@@ -86,7 +175,11 @@ def test_masks_are_not_masked_again(detector: Detector) -> None:
 
 
 def test_a_secret_is_found_wherever_chunks_end(detector: Detector) -> None:
-    text = b"before\n%b\nbetween TICKET-654321\n%b\nafter" % (TOKEN, list(made(2))[1].line.encode())
+    text = b"before\n%b\nbetween TICKET-654321\n%b\n%b\nafter" % (
+        TOKEN,
+        WRITTEN["an escape in front"],
+        WRITTEN["with colours"],
+    )
     whole = masks_of(detector, text)
     for cut in range(len(text) + 1):
         search = Search(detector)
@@ -98,13 +191,17 @@ def test_a_secret_is_found_wherever_chunks_end(detector: Detector) -> None:
         assert masked.apply(text[:cut], 0) + masked.apply(text[cut:], cut) == masked.apply(text, 0)
 
 
-def test_a_secret_is_found_wherever_a_block_ends(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["as it is", "an escape in front"])
+def test_a_secret_is_found_wherever_a_block_ends(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    written = WRITTEN[name]
     monkeypatch.setattr(redaction, "BLOCK", 200)
     monkeypatch.setattr(redaction, "MARGIN", 100)
     for before in range(420):
-        text = b"." * before + b" " + TOKEN + b" " + b"." * 300
+        text = b"." * before + b" " + written + b" " + b"." * 300
         masks = masks_of(detector, text)
-        assert list(zip(masks.starts, masks.ends, strict=True)) == [(before + 1, before + 1 + len(TOKEN))]
+        assert list(zip(masks.starts, masks.ends, strict=True)) == [(before + 1, before + 1 + len(written))]
 
 
 def _reading(data: bytes, size: int) -> Callable[[int, int], AsyncIterator[bytes]]:
