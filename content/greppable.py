@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from content.redaction import MASK, MASK_BYTES
 from content.text import DOUBLE_QUOTED, IN_DOUBLE_QUOTES, IN_SINGLE_QUOTES, SINGLE_QUOTED, cut_head
 
 _INDENTS = [b"\n" + b" " * depth for depth in range(9)]
@@ -188,6 +189,7 @@ _MARKUP = re.compile(rb"\s*<")
 
 _TAG_END = re.compile(rb">(?=[ \t]*<)")
 _OPEN_END = re.compile(rb">[ \t]{0,64}\Z")
+_MASK = re.compile(MASK.pattern.encode())
 # Begins with a literal, and looks behind it: 80 times as fast where there is none.
 _ESCAPED_NEWLINE = re.compile(rb"(\\(?<!\\\\)(?>(?:\\\\)*)n)(?!\n)")
 
@@ -278,7 +280,7 @@ class _Markup(Form):
 
 
 class _Breaker:
-    """Breaks long lines: after an escaped newline, at a space, or between characters."""
+    """Breaks long lines: after an escaped newline, at a space, or between characters. Leaves masks whole."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -319,6 +321,9 @@ def _pieces(line: bytes) -> Iterator[bytes]:
         # Never between a backslash and the escaped character.
         if line[end - 1] == _BACKSLASH and line[end - 2] != _BACKSLASH:
             end -= 1
+        for mask in _MASK.finditer(line, end - MASK_BYTES, end + MASK_BYTES):
+            if mask.start() < end < mask.end():
+                end = mask.start()
         yield line[start:end]
         start = end
     yield line[start:]

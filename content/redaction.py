@@ -126,8 +126,7 @@ class Detector:
 
     def find(self, data: bytes, levels: int = _DEEPEST) -> list[Span]:
         """In order, without overlaps. Searches the text as it is, and as it is read when its escapes and
-        terminal codes are taken off. Takes 0.5 ms for 100 KB without secrets, as much again for each level
-        of escapes."""
+        terminal codes are taken off. Takes 0.5 ms for 100 KB without secrets, with many escapes 2 ms."""
         spans = self._found(data)
         if levels and (bare := _bare(data)) is not None:
             spans += map(bare.back, self.find(bare.data, levels - 1))
@@ -377,12 +376,14 @@ def _mask(kind: str, digest: bytes, key: bytes) -> bytes:
     return f"[redacted: {kind} #{number}]".encode()
 
 
-_MASK = re.compile(r"\[redacted: ([a-z0-9][a-z0-9_-]{0,63}) #\d{6}\]")
+MASK = re.compile(r"\[redacted: ([a-z0-9][a-z0-9_-]{0,63}) #\d{6}\]")
+MASK_BYTES = 84
+"""A mask has at most so many."""
 
 
 def masks_in(text: str) -> dict[str, int] | None:
     """How many masks of each kind a text has; None if it has none."""
-    return dict(Counter(_MASK.findall(text))) or None
+    return dict(Counter(MASK.findall(text))) or None
 
 
 Read = Callable[[int, int], AsyncIterator[bytes]]

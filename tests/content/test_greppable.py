@@ -111,6 +111,14 @@ def test_a_long_line_is_broken_at_spaces() -> None:
     assert all(line.endswith(b"word ") for line in made.split(b"\n")[:-1])
 
 
+@pytest.mark.parametrize("filler", [b"x", b"word "])
+def test_a_mask_stays_on_one_line(filler: bytes) -> None:
+    mask = b"[redacted: github_token #905958]"
+    for before in range(1900, 2010):
+        line = (filler * 2000)[:before] + mask + mask + filler * 800
+        assert view(line).count(mask) == 2, before
+
+
 def test_ordinary_lines_stay_as_they_are() -> None:
     data = b"first, second\n{third}\n" * 9000
     assert view(data) == data
