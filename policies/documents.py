@@ -121,7 +121,8 @@ def _check_pattern(pattern: str) -> str:
     try:
         checked(pattern)
     except BadPattern as error:
-        raise PydanticCustomError("pattern", "{reason}", {"reason": f"is refused: {error.detail}"}) from None
+        reason = f"is refused: {error.detail.removesuffix('.')}"
+        raise PydanticCustomError("pattern", "{reason}", {"reason": reason}) from None
     return pattern
 
 
