@@ -24,7 +24,7 @@ from domain.errors import BadQuery, ResultExpired, ResultNotFound, SessionEnded,
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
-from extraction.queries import Query, QueryAnswer
+from extraction.queries import Query, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name
 
@@ -160,7 +160,7 @@ class Subject:
         """The entry of a text that the model is given. `started` is Unix ms."""
         now = rt.clock()
         about = entry_about(rt, self.stored, kind, now, self.reader.session_id)
-        redacted = masks_in(text) if self.shown.has_masks else None
+        redacted = masks_in(text) if self.shown.redaction is not None else None
         rt.metrics.redacted(redacted)
         return replace(
             about,
@@ -314,12 +314,32 @@ async def account_read(
 async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
     """For the model that wrote the query: the detail of a BadQuery says where it cannot be read. Raises as
     `Queries.run`."""
-    size = sum(one.result.measure.bytes for one in shown)
     try:
-        return await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown))
+        return await selected(rt, shown, query)
     except BadQuery as error:
         near = f" It cannot be read near: {clip(error.near, _NEAR_CHARS)}" if error.near else ""
         raise BadQuery(error.detail + near) from None
+
+
+async def selected(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
+    """What a query selects, with masks: a query may put a secret together. Raises as `Queries.run`."""
+    size = sum(one.result.measure.bytes for one in shown)
+    answer = await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown))
+    found = data = bytes(answer.slice.result)
+    for one in shown:
+        if one.redaction is not None:
+            data = await one.redaction.masked(rt, data)
+    return answer if data == found else msgspec.structs.replace(answer, slice=_with_masks(answer.slice, data))
+
+
+def _with_masks(part: Slice, data: bytes) -> Slice:
+    """`data` are the masked bytes of the part. They are told as a text where they are JSON no more."""
+    try:
+        msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        text = msgspec.json.encode(data.decode())
+        return Slice(msgspec.Raw(text), "string", None, None, part.truncated)
+    return msgspec.structs.replace(part, result=msgspec.Raw(data))
 
 
 async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:

@@ -37,16 +37,34 @@ _MOST_MASKS = 200_000
 @dataclass(frozen=True, slots=True)
 class ShownResult:
     """A stored result as a model may see it: `result` has the size of the bytes that `store` reads, and a
-    SHA-256 of its own if there are masks."""
+    SHA-256 of its own if there are masks. `redaction`: what may not be shown of it."""
 
     result: StoredResult
     store: BodyReader
     has_masks: bool = False
+    redaction: "Redaction | None" = None
 
     @property
     def needs_view(self) -> bool:
         """True for one-line data: it is searched and read in its greppable view."""
         return needs_view(self.result.measure.bytes, self.result.measure.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Masks the texts that a session reads."""
+
+    detector: Detector
+    session: Session
+
+    async def masked(self, rt: "Runtime", data: bytes) -> bytes:
+        if len(data) <= _INLINE_BYTES:
+            masks = masks_of(self.detector, data)
+        else:
+            masks = await run_sync(masks_of, self.detector, data, limiter=rt.scanning)
+        if not len(masks):
+            return data
+        return Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger)).apply(data, 0)
 
 
 class Redactions:
@@ -109,16 +127,16 @@ async def shown_result(rt: "Runtime", stored: StoredResult, policy: Policy, sess
     detector = detector_of(rt, policy, stored)
     if detector is None:
         return ShownResult(stored, rt.store)
+    redaction = Redaction(detector, session)
     masks = await rt.redactions.masks(rt, stored, detector)
     if not len(masks):
-        return ShownResult(stored, rt.store)
+        return ShownResult(stored, rt.store, redaction=redaction)
     key = await rt.redactions.key_of(session, rt.ledger)
     masked = Masked(masks, stored.measure.bytes, key)
     digest = blake2b(stored.sha256.encode(), key=key, digest_size=32).hexdigest()
     measure = replace(stored.measure, bytes=masked.size)
-    return ShownResult(
-        replace(stored, measure=measure, sha256=digest), _MaskedBody(rt.store, stored, masked), True
-    )
+    result = replace(stored, measure=measure, sha256=digest)
+    return ShownResult(result, _MaskedBody(rt.store, stored, masked), True, redaction)
 
 
 class _MaskedBody:
@@ -156,11 +174,4 @@ async def masked_text(rt: "Runtime", text: str, policy: Policy, session: Session
     detector = detector_of(rt, policy)
     if detector is None:
         return text
-    data = text.encode()
-    if len(data) <= _INLINE_BYTES:
-        masks = masks_of(detector, data)
-    else:
-        masks = await run_sync(masks_of, detector, data, limiter=rt.scanning)
-    if not len(masks):
-        return text
-    return Masked(masks, len(data), await rt.redactions.key_of(session, rt.ledger)).apply(data, 0).decode()
+    return (await Redaction(detector, session).masked(rt, text.encode())).decode()

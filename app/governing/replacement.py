@@ -107,7 +107,8 @@ class Replacing(NamedTuple):
         ends = outcome.ends(shown, policy)
         head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
-        names_file = not (is_message and names_tool(policy, result.door))
+        # What is stored has no masks.
+        names_file = not body.has_secrets and not (is_message and names_tool(policy, result.door))
 
         def write() -> str | None:
             lines, overview = self._overview(ends, head, tail, shown)

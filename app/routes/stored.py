@@ -1,6 +1,7 @@
 """A stored result: its info, its bytes, its lines, search, query, and what models were given of it."""
 
 import re
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ from app.reading import (
     path_of,
     query_text,
     scan,
+    selected,
 )
 from app.redacting import ShownResult, shown_to_people
 from app.runtime import Runtime
@@ -45,6 +47,7 @@ from domain.errors import (
     NotQueryable,
     QueryTooCostly,
     RangeNotSatisfiable,
+    ResultExpired,
     ResultNotFound,
 )
 from domain.handles import parse_handle
@@ -77,7 +80,8 @@ class BodyView(StrEnum):
 class StoredOut(BodyOut):
     """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
     call by: the command, file, page or pattern in its arguments, else all of them. `path` is the file with
-    its bytes, null if the caller is not expected to be able to read it."""
+    its bytes, null if the caller is not expected to be able to read it. Where something is masked, `sha256`
+    and the bytes are those of `/content`, and `path` is null."""
 
     handle: str
     session_id: str
@@ -124,7 +128,10 @@ async def list_stored(
         page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
         handles = [entry.details.tool_output_handle for entry in page.entries]
         lookups = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        results += [_stored_out(rt, stored) for stored in lookups if stored is not None]
+        for stored in lookups:
+            # One that expires meanwhile is left out.
+            with suppress(ResultExpired):
+                results += [] if stored is None else [await _stored_out(rt, stored)]
         cursor = page.next_cursor
         if results or cursor is None:
             break
@@ -275,8 +282,9 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
-async def get_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
-    return _stored_out(rt, await look_up(rt, tenant, handle))
+async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
+    stored = await look_up(rt, tenant, handle)
+    return await _stored_out(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
 
 
 @router.delete(
@@ -292,14 +300,16 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
-def _stored_out(rt: Runtime, stored: StoredResult) -> StoredOut:
+async def _stored_out(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> StoredOut:
+    """`reveals`: as it is stored, not as it is shown."""
+    shown = ShownResult(stored, rt.store) if reveals else await shown_to_people(rt, stored)
     shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return StoredOut(
         handle=str(stored.handle),
         session_id=stored.handle.session_id,
         command=command_of(stored),
-        path=rt.body_path(stored.tenant, stored.handle),
-        **{name: getattr(stored, name) for name in shared},
+        path=None if shown.has_masks else rt.body_path(stored.tenant, stored.handle),
+        **{name: getattr(shown.result, name) for name in shared},
     )
 
 
@@ -342,17 +352,14 @@ async def get_query(
     cap = await _cap(rt, stored)
     shown = await shown_to_people(rt, stored)
     query = DataQuery(expression, cap, stored.tool_name, limit, offset, path_of(stored), is_text)
-    running = rt.queries.run(
-        stored.tenant, query, shown.result.measure.bytes, partial(shown.store.read, shown.result)
-    )
-    selected = await cancel_on_disconnect(request, running)
+    answer = await cancel_on_disconnect(request, selected(rt, [shown], query))
     if accounted:
-        text = bytes(selected.slice.result).decode()
+        text = bytes(answer.slice.result).decode()
         await account_texts(rt, stored, [text], found_nothing=text in NO_VALUE)
     if is_text:
-        return Response(query_text(query, selected, cap), media_type=PLAIN)
-    answer = {**msgspec.structs.asdict(selected.slice), "kind": selected.kind, "hint": selected.hint}
-    return Response(msgspec.json.encode(answer), media_type=JSON)
+        return Response(query_text(query, answer, cap), media_type=PLAIN)
+    told = {**msgspec.structs.asdict(answer.slice), "kind": answer.kind, "hint": answer.hint}
+    return Response(msgspec.json.encode(told), media_type=JSON)
 
 
 async def _cap(rt: Runtime, stored: StoredResult) -> int:

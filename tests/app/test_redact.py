@@ -1,5 +1,6 @@
 """`redact`: secrets are masked in all that a model is shown, and stored as they are."""
 
+import hashlib
 import json
 import os
 import re
@@ -109,6 +110,112 @@ async def test_a_query_reads_masks(client: httpx.AsyncClient) -> None:
         assert TOKEN not in answer
     answer = await client.get(f"/results/{handle}/query", params={"expression": "[7].token"})
     assert re.fullmatch(MASK, answer.json()["result"])
+
+
+ESCAPED = "".join(f"\\u{ord(one):04x}" for one in TOKEN)
+AWS = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzEXAMPLEKE"
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        (json.dumps([{"id": 7, "token": "TOKEN"}] * 300).replace("TOKEN", ESCAPED), "SELECT * FROM data"),
+        (json.dumps([{"aws_secret_access_key": AWS}] * 300).replace("/", "\\/"), "[0:5]"),
+        ("".join([*LINES, f"token \x1b[1m\x1b[Kghp_\x1b[m\x1b[K{TOKEN[4:]}\n"]), "SELECT * FROM data"),
+    ],
+    ids=["escapes", "slashes", "colours"],
+)
+async def test_no_way_to_read_decodes_a_secret(client: httpx.AsyncClient, text: str, query: str) -> None:
+    told = await governed(client, text)
+    handle = told["handle"]
+    references = ("", "#lines=-2", "#pattern=token|key", f"#query={query}")
+    arguments = [f"spillgate://{handle}{part}" for part in references]
+    body = {"session_id": "s", "tool_name": "mail", "arguments": {"all": arguments}}
+    answers = [
+        told["content"],
+        await called(client, handle, lines="-2"),
+        await called(client, handle, pattern="token|key"),
+        await called(client, handle, extract="which token or key is it?"),
+        await called(client, handle, query=query),
+        (await client.get(f"/results/{handle}/query", params={"expression": query})).text,
+        (await client.get(f"/results/{handle}/lines", params={"view": "greppable"})).text,
+        (await client.post("/arguments", json=body)).json()["arguments"]["all"],
+    ]
+    for answer in map(str, answers):
+        read = answer.replace("\\\\", "\\").replace("\\/", "/")
+        assert not any(part in read for part in (TOKEN[4:12], ESCAPED[6:40], AWS[4:12])), answer
+
+
+async def test_what_a_query_puts_together_has_masks_and_is_counted(client: httpx.AsyncClient) -> None:
+    text = "id,a,b\n" + "".join(f"{number},{TOKEN[:12]},{TOKEN[12:]}\n" for number in range(1000))
+    handle = (await governed(client, text))["handle"]
+    answer = await called(client, handle, query="SELECT a || b AS whole FROM data LIMIT 2")
+    assert len(re.findall(MASK, answer)) == 2
+    assert TOKEN not in answer
+    entries = (await client.get("/accounting/entries")).json()["entries"]
+    assert [one["details"]["redacted"] for one in entries if one["type"] != "tool"] == [{"github_token": 2}]
+    asked = {"expression": "SELECT a || b AS whole FROM data LIMIT 1"}
+    told = (await client.get(f"/results/{handle}/query", params=asked)).json()
+    assert re.fullmatch(MASK, told["result"][0]["whole"])
+
+
+async def test_a_masked_number_of_a_query_is_told_as_text(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('[defaults]\nredact = ["id"]\n[redact.id]\npattern = "[0-9]{6}"\n')
+    async with serve(policy_file=path) as client:
+        handle = (await governed(client, json.dumps([{"a": "b" * 20}] * 900)))["handle"]
+        query = "SELECT 123456 AS number FROM data LIMIT 1"
+        assert re.search(r"\[redacted: id #\d{6}\]", await called(client, handle, query=query))
+        told = (await client.get(f"/results/{handle}/query", params={"expression": query})).json()
+        assert re.fullmatch(r'\[\{"number":\[redacted: id #\d{6}\]\}\]', told["result"])
+
+
+async def test_no_path_and_no_digest_of_the_stored_bytes_is_told_where_something_is_masked(
+    serve: Serve, policy_file: Path, tmp_path: Path
+) -> None:
+    secret = "".join([*LINES, f"token {TOKEN}\n"])
+    messages = [{"role": "tool", "tool_call_id": "c", "content": secret}]
+    async with serve(policy_file=policy_file) as client:
+        plain, masked = [(await governed(client, text))["handle"] for text in ("".join(LINES), secret)]
+        known = {one["handle"]: one for one in (await client.get("/results")).json()["results"]}
+        for handle, has_masks in ((plain, False), (masked, True)):
+            told = (await client.get(f"/results/{handle}")).json()
+            content = await client.get(f"/results/{handle}/content")
+            assert (told["path"] is None) == has_masks
+            assert f'"{told["sha256"]}"' == content.headers["etag"]
+            assert told["measure"]["bytes"] == len(content.content)
+            assert {**known[handle], "expires_at": 0} == {**told, "expires_at": 0}
+        assert told["sha256"] != hashlib.sha256(secret.encode()).hexdigest()
+        assert str(tmp_path) not in (await client.post("/v1/compress", json={"messages": messages})).text
+    keys = key_file(tmp_path / "keys", "red:agent", "red:person:reveal")
+    async with serve(policy_file=policy_file, api_keys_file=keys) as client:
+        client.headers["Authorization"] = "Bearer agent"
+        handle = (await governed(client, secret))["handle"]
+        for name, reveals in (("agent", False), ("person", True)):
+            told = (
+                await client.get(f"/results/{handle}", headers={"Authorization": f"Bearer {name}"})
+            ).json()
+            assert (told["sha256"] == hashlib.sha256(secret.encode()).hexdigest()) == reveals
+            assert (told["measure"]["bytes"] == len(secret.encode())) == reveals
+
+
+async def test_a_tool_is_left_as_it_is_by_its_own_table_or_by_the_door_whose_client_edits_with_it(
+    serve: Serve, tmp_path: Path
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(f'{POLICY}[tools."*read_file"]\nredact = []\n')
+    async with serve(policy_file=path) as client:
+        for tool, door, is_masked in (
+            ("read_file", None, False),
+            ("mcp__fs__read_file", None, False),
+            ("Read", None, True),
+            ("Read", "claude-code", False),
+            ("view", "copilot", False),
+            ("read", "pi", False),
+            ("Bash", "claude-code", True),
+        ):
+            told = await governed(client, f"TOKEN={TOKEN}", tool_name=tool, door=door)
+            assert (told["redacted"] is not None) == is_masked, (tool, door)
 
 
 async def test_the_secret_is_stored_and_shown_to_the_role_reveal_alone(
@@ -375,6 +482,7 @@ async def test_a_wrong_pattern_is_named_with_its_line(
         async with serve(policy_file=path):
             pass
     assert says in str(raised.value)
+    assert ".." not in str(raised.value)
 
 
 async def test_secrets_without_the_extra_are_refused_at_the_start(
