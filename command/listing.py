@@ -91,7 +91,8 @@ def _cat(service: ServiceClient, options: argparse.Namespace) -> int:
         path = _fields(service, f"/results/{quote(handle)}")["path"]
         if path is None:
             raise ServiceError(
-                "The service names no file: this machine does not have it, or may not read it."
+                "The service names no file: this machine does not have it or may not read it, or part of it "
+                "is masked."
             )
         print(path)
     elif sign:
