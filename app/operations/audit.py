@@ -4,9 +4,10 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -15,6 +16,9 @@ from msgspec import structs
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
 from app.operations.line_writer import MOST_WAITING, JsonLines
+from app.operations.tracing import note_refused
+from domain.errors import ResultNotFound, SpillgateError
+from domain.handles import Handle, parse_handle
 
 SETTING = "SPILLGATE_AUDIT"
 PAUSE_SECONDS = 0.05
@@ -26,12 +30,13 @@ NOT_ANSWERED = 499
 
 @dataclass(slots=True)
 class Touched:
-    """What a request has done so far: the results that it made or read, the tenant that it deleted, and why
-    it was refused."""
+    """What a request has done so far: the results that it made, read or named, each with the code of a
+    refusal that is about it alone; the tenant that it deleted, and why it was refused."""
 
-    handles: tuple[str, ...] = ()
+    handles: dict[str, str | None] = field(default_factory=dict)
     tenant: str | None = None
     code: str | None = None
+    revealed: bool = False
 
 
 class Exchanged(Protocol):
@@ -45,7 +50,8 @@ class Exchanged(Protocol):
 class AuditLine(msgspec.Struct, frozen=True, gc=False):
     """`key_tenant` and `role` are those of the key `key`,
     null without keys; `tenant` is whose data it was. `route` is the template of the path. `bytes` were
-    answered, `bytes_received` came with the request. `code` is that of a refusal."""
+    answered, `bytes_received` came with the request. `code` is that of a refusal, also of one that the model
+    is told with a status of 200. `revealed`: what is redacted was read as it is stored."""
 
     time: datetime
     key: str | None
@@ -59,6 +65,7 @@ class AuditLine(msgspec.Struct, frozen=True, gc=False):
     bytes_received: int
     status: int
     code: str | None
+    revealed: bool
     address: str
     request_id: str
 
@@ -75,8 +82,8 @@ def begin_touched() -> Touched:
 
 def note_handle(handle: object) -> None:
     """A stored result is made, read, asked or deleted."""
-    if (touched := _touched.get()) is not None and (text := str(handle)) not in touched.handles:
-        touched.handles += (text,)
+    if (touched := _touched.get()) is not None:
+        touched.handles.setdefault(str(handle), None)
 
 
 def note_tenant(tenant: str) -> None:
@@ -90,6 +97,31 @@ def note_refusal(code: str) -> None:
         touched.code = code
 
 
+def note_told(error: SpillgateError, handles: Iterable[str] = ()) -> None:
+    """A refusal that the model is told in an answer. It is about `handles`, as the model wrote them, else
+    about the request. Nothing is noted of a text that is no handle."""
+    note_refused(error)
+    if (touched := _touched.get()) is None:
+        return
+    named = [str(handle) for handle in map(_handle_in, handles) if handle]
+    if not named:
+        touched.code = error.code
+    known = {handle.casefold(): handle for handle in touched.handles}
+    for handle in named:
+        touched.handles[known.get(handle.casefold(), handle)] = error.code
+
+
+def note_revealed() -> None:
+    if (touched := _touched.get()) is not None:
+        touched.revealed = True
+
+
+def _handle_in(text: str) -> Handle | None:
+    with suppress(ResultNotFound):
+        return parse_handle(text)
+    return None
+
+
 class Audit(JsonLines[AuditLine]):
     """A line that cannot be written is counted, and the request is still answered."""
 
@@ -100,27 +132,29 @@ class Audit(JsonLines[AuditLine]):
     def write_request(
         self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str
     ) -> None:
-        """A line for each result that the request made or read, else one. `route` is its method and the
-        template of its path."""
+        """A line for each result that the request made, read or named, else one. `route` is its method and
+        the template of its path."""
         key: ApiKey | None = scope.get("key")
         logged = scope["logged"]
+        named = _handle_in("/".join(scope["path"].split("/")[2:4])) if "/{handle}" in route else None
         line = AuditLine(
             time=datetime.now(UTC),
             key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
             key_tenant=key.tenant if key else None,
             role=key.role.value if key else None,
             tenant=touched.tenant or logged.get("tenant"),
-            session_id=logged.get("session_id"),
+            session_id=logged.get("session_id") or (named and named.session_id),
             route=route,
-            handle=None,
+            handle=named and str(named),
             bytes=exchanged.sent,
             bytes_received=exchanged.received,
             status=exchanged.status or NOT_ANSWERED,
             code=touched.code,
+            revealed=touched.revealed,
             address=address,
             request_id=logged["request_id"],
         )
-        for handle in touched.handles:
-            self.put_nowait(structs.replace(line, handle=handle))
+        for handle, code in touched.handles.items():
+            self.put_nowait(structs.replace(line, handle=handle, code=code or line.code))
         if not touched.handles:
             self.put_nowait(line)

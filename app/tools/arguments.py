@@ -1,7 +1,7 @@
 """Which question a model asks with one call, whatever the tool is called and whatever is offered."""
 
 import re
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,7 +24,7 @@ _LAST = re.compile(r"(?:last\s*|[-–—−]\s*)(\d{1,15})", re.IGNORECASE)
 _HOW = 'Write `lines` as "120-180", "120", or "-40" for the last 40.'
 
 
-class LinesAsked(NamedTuple):
+class LinesAsked(Struct, frozen=True):
     """`most` lines from `first` on, counted from 1; the last `most` lines if `first` is None."""
 
     handle: str

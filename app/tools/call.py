@@ -9,7 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from app.extracting.extractor import Requirements, extract
-from app.operations.tracing import note_asking, note_read, note_refused
+from app.operations.audit import note_told
+from app.operations.tracing import note_asking, note_read
 from app.reading import (
     NO_VALUE,
     UNCAPPED_BYTES,
@@ -101,7 +102,7 @@ class Reading:
                     text = await self._text(make, room)
                     entry_id, _ = await self._reserved(text)
         except (BadPattern, InvalidField) as error:
-            note_refused(error)
+            note_told(error, [str(self.stored.handle)])
             return await self._failed(error.detail, error.code)
         if entry_id is None:
             return await self._failed(_EXHAUSTED, "budget exhausted")
@@ -141,6 +142,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
     session = await session_in_any_case(key, rt)
     key = session.key if session else key
     policy = rt.policies.policy("", session.policy if session else None)
+    handles: list[str] = []
     try:
         tool = called_tool(name, policy)
         if tool is None:
@@ -151,9 +153,9 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
         handles = split_handles(asked.handle)
         if len(handles) > 1:
             return await _several(call, handles, policy.max_bytes or UNCAPPED_BYTES)
-        return await _one(call)
+        return await _one(call.about(handles[0]))
     except (NotFound, Gone, InvalidField) as error:
-        note_refused(error)
+        note_told(error, handles)
         return ToolText(error.detail, is_error=True)
 
 
@@ -179,6 +181,9 @@ class _Call(NamedTuple):
         rt, key = self.rt, self.key
         subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
         return Reading(rt, subject, self.tool, str(self.asked), most_bytes)
+
+    def about(self, handle: str) -> "_Call":
+        return self._replace(asked=msgspec.structs.replace(self.asked, handle=handle))
 
     async def answered(self, reading: "Reading", make: Callable[[int], Awaitable[str]]) -> ToolText:
         text = await reading.answered(make)
@@ -224,11 +229,11 @@ async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText
 
     async def part(handle: str) -> ToolText:
         try:
-            question = msgspec.structs.replace(asked, handle=handle)
-            return await _one(call._replace(asked=question), share, is_headed=True)
+            return await _one(call.about(handle), share, is_headed=True)
         except (NotFound, Gone) as error:
-            note_refused(error)
-            return ToolText(clip(f"{handle}: {error.detail}", share), is_error=True)
+            note_told(error, [handle])
+            told = clip(f"{handle}: {error.detail}", share)
+            return ToolText(cut_head(told.encode(), share).decode(), is_error=True)
 
     tasks = [asyncio.create_task(part(handle)) for handle in handles]
     try:
@@ -295,8 +300,10 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
         extracted = await extract(key.tenant, question, required, rt)
         shown.add(call, extracted.text)
     except (NotFound, Gone) as error:
-        note_refused(error)
-        text = frame_failure("unknown", str(handle or "unknown"), arguments.mode, error.detail)
+        if most_bytes is not None:
+            raise
+        note_told(error, [arguments.handle])
+        text = frame_failure("unknown", str(handle or clip(arguments.handle)), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
 

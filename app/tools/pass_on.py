@@ -14,11 +14,11 @@ from urllib.parse import unquote
 import msgspec
 
 from app.edge.json_body import as_json
-from app.operations.tracing import note_refused
+from app.operations.audit import note_told
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
-from app.tools.arguments import line_range
+from app.tools.arguments import LinesAsked, line_range
 from content.grep import MatchingLines
 from content.lines import LastLines, LinePage, LinePager
 from domain.accounting import EntryType
@@ -36,10 +36,20 @@ CALL_SHARE = 8
 
 _MOST_REFERENCES = 64
 _MOST_ROWS = 1 << 30
-_PART = re.compile(r"#(?P<kind>lines|pattern|query)=(?P<value>.+?)(?P<as>&as=(?P<form>csv|json))?")
+_PART = re.compile(r"#(?P<kind>lines|pattern|query)=(?P<value>.+?)(?:&as=(?P<form>\w+))?")
 _FRAGMENTS = (
     "After the handle comes nothing, #lines=120-180, #pattern=… or #query=…, and after a query &as=csv or "
     "&as=json, percent-encoded."
+)
+_FORMS = {"query": (None, "csv", "json")}
+_PARTS_OF_LINES = (
+    "tool_output breaks the long lines of this result, so these lines are parts of longer ones. Give "
+    "#pattern= for all of the stored lines that match, #query=, or no part for all of the result."
+)
+_AS_STORED = " It is searched as it is stored: tool_output breaks its long lines."
+_IS_ALL = (
+    "These lines are all of the result: tool_output breaks the long lines that are stored. Give #query=, or "
+    "no part for all of it."
 )
 
 
@@ -86,7 +96,7 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
             raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
         texts = await _texts(key, tool_name, [reference for reference, _ in references], rt)
     except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
-        return PassedOn(None, [], _refused(tool_name, error))
+        return PassedOn(None, [], _refused(tool_name, error, [one for one, _ in references]))
     for text in texts:
         await account_passed_on(rt, text.stored, tool_name, text.size)
     used = [
@@ -96,10 +106,10 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
     return PassedOn(_written(marked, sign, texts), used)
 
 
-def _refused(tool_name: str, error: SpillgateError | RecursionError) -> str:
+def _refused(tool_name: str, error: SpillgateError | RecursionError, references: list[str]) -> str:
     if isinstance(error, RecursionError):
         error = InvalidField("The arguments are nested too deeply.")
-    note_refused(error)
+    note_told(error, [_handle_in(one)[0] for one in references[:_MOST_REFERENCES]])
     fields = {"tool": tool_name, "code": error.code}
     log.warning("A stored result was not handed on.", extra={"fields": fields})
     return f"{error.detail} {NOT_RUN}"
@@ -117,10 +127,9 @@ async def _texts(key: SessionKey, tool_name: str, references: list[str], rt: Run
 
 async def _text(key: SessionKey, tool_name: str, reference: str, most: int, rt: Runtime) -> _Text:
     """Raises NotFound, Gone, InvalidField, BadPattern."""
-    parts = REFERENCE.fullmatch(reference)
-    assert parts is not None
-    part = _part(parts["rest"] or "")
-    handle = forgiven_handle(f"{unquote(parts['session'])}/{unquote(parts['file'])}", key)
+    named, rest = _handle_in(reference)
+    part = _part(rest)
+    handle = forgiven_handle(named, key)
     stored = await look_up(rt, key.tenant, str(handle))
     shown = await handed_on(rt, stored, tool_name)
     if part is None:
@@ -132,6 +141,13 @@ async def _text(key: SessionKey, tool_name: str, reference: str, most: int, rt: 
     if len(data) > most:
         raise _too_large(len(data), most)
     return _Text(stored, len(data), data)
+
+
+def _handle_in(reference: str) -> tuple[str, str]:
+    """The handle as it is written, and what is behind it."""
+    parts = REFERENCE.fullmatch(reference)
+    assert parts is not None
+    return f"{unquote(parts['session'])}/{unquote(parts['file'])}", parts["rest"] or ""
 
 
 def _too_large(size: int | None, most: int) -> InvalidField:
@@ -160,7 +176,7 @@ def _part(fragment: str) -> _Part | None:
     if match is None:
         raise InvalidField(_FRAGMENTS)
     value, is_encoded = match["value"], not re.search(r"\s", fragment)
-    if (is_encoded and "&" in value) or (match["as"] and match["kind"] != "query"):
+    if (is_encoded and "&" in value) or match["form"] not in _FORMS.get(match["kind"], (None,)):
         raise InvalidField(_FRAGMENTS)
     try:
         value = unquote(value, errors="strict") if is_encoded else value
@@ -170,9 +186,14 @@ def _part(fragment: str) -> _Part | None:
 
 
 async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
+    """The numbers are those of the view that the tools number: refused where its lines are not the stored
+    ones."""
     asked = line_range("", part.value, most=_MOST_ROWS)
-    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    page: LinePage = await scan(rt, shown, scanner, greppable=shown.needs_view)
+    page = await _page(rt, shown, asked, most)
+    if shown.needs_view:
+        view = await _page(rt, shown, asked, most, greppable=True)
+        if [line.text for line in view.lines] != [line.text for line in page.lines]:
+            raise InvalidField(_PARTS_OF_LINES)
     if not page.lines:
         raise InvalidField(f"The result has {page.total_lines:,} lines.")
     first, last = page.lines[0].number, page.lines[-1].number
@@ -186,13 +207,22 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
     return ("\n".join(line.text for line in page.lines) + ending).encode()
 
 
+async def _page(
+    rt: Runtime, shown: ShownResult, asked: LinesAsked, most: int, *, greppable: bool = False
+) -> LinePage:
+    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
+    return await scan(rt, shown, scanner, greppable=greppable)
+
+
 async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     scanner = MatchingLines(part.value, most)
-    lines = await scan(rt, shown, scanner, greppable=shown.needs_view)
+    lines = await scan(rt, shown, scanner, greppable=False)
     if scanner.is_too_large:
         raise _too_large(None, most)
     if not lines:
-        raise InvalidField("No line matches.")
+        raise InvalidField("No line matches." + _AS_STORED * shown.needs_view)
+    if shown.needs_view and len(lines) == shown.result.measure.bytes:
+        raise InvalidField(_IS_ALL)
     return lines
 
 

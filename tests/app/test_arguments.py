@@ -118,18 +118,32 @@ async def test_a_fragment_is_a_part_with_whole_lines(client: httpx.AsyncClient, 
     )
 
 
-async def test_long_lines_are_whole_and_lines_of_one_line_data_are_those_that_the_tools_number(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_long_lines_are_whole(client: httpx.AsyncClient) -> None:
     long = f"first\n{'x' * 50_000} needle\nlast\n" + "short\n" * 500
     handle = await keep(client, long)
     assert await text_at(client, f"spillgate://{handle}#pattern=needle") == f"{'x' * 50_000} needle\n"
     assert await text_at(client, f"spillgate://{handle}#lines=2") == f"{'x' * 50_000} needle\n"
-    orders = await keep(client, ORDERS)
-    sent = {"name": "tool_output", "arguments": {"handle": orders, "lines": "3-4"}}
-    numbered = (await client.post("/tools/call", json=sent)).json()["text"].splitlines()[:2]
-    expected = "".join(line.partition(": ")[2] + "\n" for line in numbered)
-    assert await text_at(client, f"spillgate://{orders}#lines=3-4") == expected
+
+
+async def test_lines_that_the_tools_break_are_refused_and_the_stored_lines_that_match_are_whole(
+    client: httpx.AsyncClient,
+) -> None:
+    records = [json.dumps({"id": number, "text": f"word{number} " * 200}) + "\n" for number in range(60)]
+    texts = [f"long{number} {f'w{number} ' * 1400}\n" for number in range(20)]
+    for lines, pattern in ((records, '"id": 7,'), (texts, "^long7 ")):
+        reference = f"spillgate://{await keep(client, ''.join(lines))}"
+        assert await text_at(client, f"{reference}#pattern={quote(pattern)}") == lines[7]
+        for part in ("lines=2", "lines=1-99999", "lines=-3"):
+            assert "parts of longer ones. Give #pattern=" in await refusal_of(client, f"{reference}#{part}")
+    as_stored = "searched as it is stored"
+    assert as_stored in await refusal_of(client, f"spillgate://{await keep(client, ORDERS)}#pattern=nothing")
+    one_line = f"spillgate://{await keep(client, ORDERS)}"
+    assert "parts of longer ones" in await refusal_of(client, f"{one_line}#lines=3-4")
+    assert "all of the result" in await refusal_of(client, f"{one_line}#pattern=city 7")
+    unbroken = [f"{number} {'x' * 1500}\n" for number in range(40)]
+    reference = f"spillgate://{await keep(client, ''.join(unbroken))}"
+    assert await text_at(client, f"{reference}#lines=2-3") == "".join(unbroken[1:3])
+    assert await text_at(client, f"{reference}#lines=-1") == unbroken[-1]
 
 
 async def test_rows_of_a_query_go_on_as_json_or_csv(client: httpx.AsyncClient) -> None:
@@ -167,6 +181,7 @@ REFUSED = [
     ("#lines=1-2&as=csv", "After the handle comes nothing"),
     ("#pattern=a&b=c", "After the handle comes nothing"),
     ("#query=a&as=xml", "After the handle comes nothing"),
+    ("#query=SELECT * FROM data LIMIT 2&as=xml", "After the handle comes nothing"),
     ("#pattern=%ff", "After the handle comes nothing"),
     ("?offset=3", "After the handle comes nothing"),
     ("#pattern=(", "RE2 cannot take this pattern."),

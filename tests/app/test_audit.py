@@ -74,8 +74,8 @@ async def test_each_reading_change_and_refusal_is_a_line_without_content(
             404,
             "result_not_found",
         ),
-        ("ada", "ops", None, "GET /results/{handle}/content", None, 403, "forbidden"),
-        (None, None, None, "GET /results/{handle}/content", None, 401, "unauthorized"),
+        ("ada", "ops", "s", "GET /results/{handle}/content", handle, 403, "forbidden"),
+        (None, None, "s", "GET /results/{handle}/content", handle, 401, "unauthorized"),
         ("ada", "red", None, "GET /sessions", None, 200, None),
         ("ci", "red", "s", "DELETE /results/{handle}", handle, 204, None),
         ("ci", "red", "s", "DELETE /sessions/{session_id}", None, 204, None),
@@ -86,6 +86,45 @@ async def test_each_reading_change_and_refusal_is_a_line_without_content(
     assert first["bytes_received"] > len(BIG)
     assert (first["address"], first["request_id"]) == ("127.0.0.1", stored.headers["x-request-id"])
     assert (last["key_tenant"], last["role"]) == ("ops", "admin")
+
+
+async def test_a_refusal_names_its_code_and_handle_also_where_the_model_is_told_it(
+    serve: Serve, target: Path, tmp_path: Path
+) -> None:
+    keys = key_file(tmp_path / "keys", "red:agent", "blue:other", "red:seer:reveal")
+    async with serve(audit=str(target), api_keys_file=keys) as client:
+        sent = {"tool_name": "t", "content": BIG, "session_id": "s"}
+        handle = (await client.post("/results", json=sent, headers=by("agent"))).json()["handle"]
+        gone = handle[:-1] + ("0" if handle[-1] != "0" else "1")
+
+        async def asked(key: str, *handles: str, session: str = "s", **question: str) -> None:
+            arguments = {"handle": ",".join(handles), **question}
+            body = {"session_id": session, "name": "tool_output", "arguments": arguments}
+            assert (await client.post("/tools/call", json=body, headers=by(key))).status_code == 200
+
+        for key, session in (("other", "s"), ("agent", "elsewhere")):
+            passed = {"session_id": session, "tool_name": "w", "arguments": [f"spillgate://{handle}#lines=1"]}
+            assert (await client.post("/arguments", json=passed, headers=by(key))).json()["refusal"]
+            await asked(key, handle, session=session, pattern="x")
+            await asked(key, handle, session=session, extract="what?")
+        await asked("agent", handle, pattern="(")
+        await asked("agent", handle, gone, pattern="x")
+        await asked("agent", f"the result {MARKER}", pattern="x")
+        for path in ("lines?offset=0", "grep", "query", "content?redact=false"):
+            answer = await client.get(f"/results/{handle}/{path}", headers=by("agent"))
+            assert answer.status_code in (403, 422)
+        for path in ("content", "content?redact=false"):
+            await client.get(f"/results/{handle}/{path}", headers=by("seer"))
+    lines = lines_of(target)[1:]
+    assert MARKER not in target.read_text()
+    expected: list[tuple[str | None, int, str | None]] = [(handle, 200, "result_not_found")] * 6
+    expected += [(handle, 200, "bad_pattern"), (handle, 200, None), (gone, 200, "result_not_found")]
+    expected += [(None, 200, "result_not_found")]
+    expected += [(handle, 422, "invalid_field")] * 3
+    expected += [(handle, 403, "forbidden"), (handle, 200, None), (handle, 200, None)]
+    assert [(line["handle"], line["status"], line["code"]) for line in lines] == expected
+    assert [line["revealed"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert {line["session_id"] for line in lines if line["status"] in (403, 422)} == {"s"}
 
 
 async def test_a_request_that_reads_several_results_is_a_line_for_each(serve: Serve, target: Path) -> None:

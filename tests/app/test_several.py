@@ -41,6 +41,12 @@ async def test_a_list_and_a_text_with_commas_are_the_same_call(client: httpx.Asy
         assert (await called(client, written, pattern="ERROR"))["text"].split() == first["text"].split()
 
 
+async def test_a_result_that_is_named_twice_is_asked_once(client: httpx.AsyncClient) -> None:
+    one = await stored(client, BROKEN)
+    for question in ({"pattern": "ERROR"}, {"extract": "What failed?"}, {"lines": "2001"}):
+        assert "order 4711" in (await called(client, [one, one], **question))["text"]
+
+
 async def test_a_question_over_several_results_says_which_each_part_is_from(
     client: httpx.AsyncClient,
 ) -> None:
@@ -58,6 +64,12 @@ async def test_an_answer_about_twenty_results_is_as_large_as_one(client: httpx.A
         answer = await called(client, handles, **question)
         assert all(handle in answer["text"] for handle in handles)
         assert len(answer["text"].encode()) <= 12_288
+    await client.put("/sessions/s", json={"policy": {"max_bytes": 2400}})
+    unknown = [handle.replace("session-s/", "session-other/") for handle in handles]
+    for question in ({"pattern": "request"}, {"extract": "What failed?"}):
+        answer = await called(client, unknown, **question)
+        assert len(answer["text"].encode()) <= 2400
+        assert all(handle in answer["text"] for handle in unknown)
     another = handles[0][:-1] + ("1" if handles[0].endswith("0") else "0")
     refused = await called(client, ",".join([*handles, another]), pattern="x")
     assert refused["is_error"]
