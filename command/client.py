@@ -26,7 +26,7 @@ from command.http1 import (
 from domain import DEFAULT_URL
 from domain.doors import project_of
 from domain.errors import ConfigError
-from domain.references import references_in, replaced
+from domain.references import TOO_DEEP, references_in, replaced
 
 ANSWER_SECONDS = 10.0
 """For a request and its answer, without the time for a large body."""
@@ -204,7 +204,10 @@ def resolved(
 ) -> tuple[Any, str | None]:
     """The arguments of a call with the text of each stored result that they refer to; or None, and what the
     model reads instead of the call. Raises ServiceError."""
-    references = references_in(arguments)
+    try:
+        references = references_in(arguments)
+    except RecursionError:
+        return None, TOO_DEEP
     body = json.dumps({"session_id": session, "tool_name": tool, "arguments": references}).encode()
     match ask(ServiceRequest("POST", "/arguments", body, seconds=seconds)).json():
         case {"refusal": str(refusal)}:

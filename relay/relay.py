@@ -25,7 +25,7 @@ from command.client import (
     shown_unstored,
 )
 from domain.doors import MCP_META, TOOL_NAMES
-from domain.references import UNRESOLVED, may_refer, references_in
+from domain.references import TOO_DEEP, UNRESOLVED, may_refer, references_in
 from relay.messages import (
     INVALID_REQUEST,
     NOT_JSON,
@@ -300,14 +300,16 @@ class Relay:
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
             return None
-        original = json.loads(call.arguments)
-        if not references_in(original):
-            return None
         try:
+            original = json.loads(call.arguments)
+            if not references_in(original):
+                return None
             arguments, refusal = resolved(self._service.request, self._replacer.session, call.tool, original)
         except ServiceError as error:
             self._say(f"{error} {call.tool!a} did not run.")
             arguments, refusal = None, UNRESOLVED
+        except RecursionError:
+            arguments, refusal = None, TOO_DEEP
         if refusal is not None:
             with suppress(OSError):  # The client may be gone.
                 self._reply(_line(_text_response(message, refusal, is_error=True)))

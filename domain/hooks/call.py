@@ -113,7 +113,10 @@ class PendingCall(NamedTuple):
         itself for the tools of the MCP server behind it."""
         if OWN_TOOL.fullmatch(self.tool) or not _NAME.fullmatch(self.tool):
             return False
-        references = references_in(self.arguments)
+        try:
+            references = references_in(self.arguments)
+        except RecursionError:
+            return True  # The call is then refused.
         is_relayed = self.tool.startswith("mcp_") and all(map(is_of_relay, references))
         return bool(references) and not is_relayed
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spillgate import Spillgate, governed
-from spillgate.references import UNRESOLVED
+from spillgate.references import TOO_DEEP, UNRESOLVED
 from tests.faults.service_process import Service
 from tests.misbehaving_server import OF_THE_SERVICE, answering
 
@@ -28,6 +28,7 @@ async def test_an_object_and_its_json_get_the_text_and_keep_all_else(service: Se
         assert resolved.refusal is None
         assert resolved.arguments == {"a": [TEXT, marker], "b": f"see {reference}"}
         assert given["a"] == [reference, marker]
+        assert client.resolve(f"{reference}#lines=1", "write").arguments == "a line\n"
         as_json = client.resolve(json.dumps({"a": reference}))
         assert json.loads(as_json.arguments) == {"a": TEXT}
         refused = client.resolve({"a": f"{reference}#rows=1"})
@@ -58,8 +59,13 @@ async def test_a_governed_function_gets_the_text_or_does_not_run(service: Servic
 def test_without_an_answer_the_tool_is_not_to_run(answer: bytes) -> None:
     within: list[object] = []
     within.append(within)
+    deep: object = REFERENCE
+    for _ in range(3000):
+        deep = [deep]
     with answering(answer) as url, Spillgate(base_url=url, patience=0, timeout=1) as client:
         assert client.resolve({"a": REFERENCE}).refusal == UNRESOLVED
+        for nested in (deep, [within, REFERENCE], "[" * 200_000 + f'"{REFERENCE}"' + "]" * 200_000):
+            assert client.resolve(nested).refusal == TOO_DEEP
         for arguments in ({"a": f"see {REFERENCE}"}, "no JSON", '"spillgate://', within, None):
             resolved = client.resolve(arguments)
             assert resolved.arguments is arguments

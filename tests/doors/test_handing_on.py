@@ -84,7 +84,10 @@ async def test_the_route_puts_the_text_into_the_arguments_or_refuses(client: str
             client == "codex"
         )
         assert await ask(before(client, f"see spillgate://{own}")) == {}
-        for reference in (f"spillgate://{other}", f"spillgate://{own}#rows=1"):
+        nested: Any = f"spillgate://{own}"
+        for _ in range(600):
+            nested = [nested]
+        for reference in (f"spillgate://{other}", f"spillgate://{own}#rows=1", nested):
             assert refusal_in(await ask(before(client, reference))).endswith(" The tool did not run.")
         own_tool = before(client, f"spillgate://{own}", tool_name="mcp__spillgate__tool_output")
         assert await ask(own_tool) == {}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, TypeVar
 from urllib.parse import quote, urlencode
 
-from spillgate.references import UNRESOLVED, may_refer, references_in, replaced
+from spillgate.references import TOO_DEEP, UNRESOLVED, is_reference, may_refer, references_in, replaced
 
 log = logging.getLogger("spillgate")
 
@@ -335,11 +335,12 @@ class Exchange:
         return _text(answer, "text") or _text(answer, "detail") or "The stored output could not be read."
 
     def resolve(self, arguments: Any, tool_name: str, session_id: str | None) -> Flow[Resolved]:
-        value = _decoded(arguments) if isinstance(arguments, str) else arguments
+        is_json = isinstance(arguments, str) and not is_reference(arguments)
         try:
+            value = _decoded(arguments) if is_json else arguments
             references = references_in(value)
         except RecursionError:
-            return Resolved(arguments)  # A value within itself: a model wrote no such arguments.
+            return Resolved(arguments, TOO_DEEP)
         if not references:
             return Resolved(arguments)
         body = {
@@ -354,7 +355,7 @@ class Exchange:
             return Resolved(arguments, _text(answer, "refusal") or UNRESOLVED)
         following = iter(texts)
         resolved = replaced(value, lambda reference, path: next(following))
-        return Resolved(json.dumps(resolved) if isinstance(arguments, str) else resolved)
+        return Resolved(json.dumps(resolved) if is_json else resolved)
 
     def report(
         self, used_tokens: int, turn: int | None, session_id: str | None
@@ -500,10 +501,11 @@ def _are_definitions(value: object) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def _decoded(arguments: str) -> Any:
-    """The arguments as a model writes them, in JSON; a text if they are none, or refer to nothing."""
+    """The arguments as a model writes them, in JSON; a text if they are none, or refer to nothing. Raises
+    RecursionError."""
     try:
         return json.loads(arguments) if may_refer(arguments) else ""
-    except (ValueError, RecursionError):
+    except ValueError:
         return ""
 
 

@@ -14,6 +14,8 @@ REFERENCE = re.compile(
 NOT_RUN = "The tool did not run."
 """The end of what a model reads instead."""
 
+TOO_DEEP = f"The arguments are nested too deeply. {NOT_RUN}"
+
 UNRESOLVED = (
     "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it."
 )
@@ -30,10 +32,29 @@ def is_reference(text: str) -> bool:
 
 
 def references_in(value: Any) -> list[str]:
-    """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError."""
+    """Those that are a value of JSON, or within it. The names of members are none. Raises RecursionError
+    where there are some in a value that is nested too deeply."""
     references: list[str] = []
-    replaced(value, lambda text, path: references.append(text))
+    try:
+        replaced(value, lambda text, path: references.append(text))
+    except RecursionError:
+        if _refers(value):
+            raise
+        return []
     return references
+
+
+def _refers(value: Any) -> bool:
+    """Whether a reference is in a value of any depth, or in one that holds itself."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str) and is_reference(one):
+            return True
+        if isinstance(one, list | dict) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += one.values() if isinstance(one, dict) else one
+    return False
 
 
 def is_of_relay(reference: str) -> bool:

@@ -101,6 +101,7 @@ const MAX_QUERY = 6000; // The service takes a URL of 8 KiB. With a longer query
 const REFERENCE = /^spillgate:\/\/[^\s/?#]{1,400}\/[^\s/?#]{1,120}(?:[?#][^\r\n]*)?$/;
 const UNRESOLVED =
   "The stored result cannot be read now, so the tool did not run. Try again later, or go on without it.";
+const TOO_DEEP = "The arguments are nested too deeply. The tool did not run.";
 const OWN_TOOL = /(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$/;
 
 /** `tool_output` and the tools like it, with or without the prefix of an MCP client. @param {string} name */
@@ -122,6 +123,20 @@ const replaced = (value, textFor) => {
   if (value === null || typeof value !== "object" || ![Object.prototype, null].includes(Object.getPrototypeOf(value))) return value;
   const members = Object.entries(value).map(([name, one]) => [name, replaced(one, textFor)]);
   return members.some(([name, one]) => one !== value[name]) ? Object.fromEntries(members) : value;
+};
+
+/** Whether a reference is in a value of any depth, or in one that holds itself. @param {any} value */
+const refers = (value) => {
+  const waiting = [value];
+  const seen = new Set();
+  while (waiting.length) {
+    const one = waiting.pop();
+    if (typeof one === "string" && REFERENCE.test(one)) return true;
+    if (one === null || typeof one !== "object" || seen.has(one)) continue;
+    seen.add(one);
+    for (const inner of Object.values(one)) waiting.push(inner);
+  }
+  return false;
 };
 
 /**
@@ -359,11 +374,13 @@ export class Spillgate {
     let given = args;
     /** @type {string[]} */
     const references = [];
+    const isJson = typeof args === "string" && !REFERENCE.test(args);
     try {
-      if (typeof args === "string") given = args.includes('"spillgate:') ? JSON.parse(args) : "";
+      if (isJson) given = args.includes('"spillgate:') ? JSON.parse(args) : "";
       replaced(given, (reference) => references.push(reference));
-    } catch {
-      return { arguments: args, refusal: null }; // No JSON, or a value within itself: it refers to nothing.
+    } catch (error) {
+      // No JSON, or a value that is nested too deeply or holds itself.
+      return { arguments: args, refusal: error instanceof RangeError && refers(given) ? TOO_DEEP : null };
     }
     if (!references.length) return { arguments: args, refusal: null };
     const session_id = options.sessionId || this.sessionFor();
@@ -374,7 +391,7 @@ export class Spillgate {
       return { arguments: args, refusal: textIn(answer, "refusal") || UNRESOLVED };
     }
     const resolved = replaced(given, () => texts.shift());
-    return { arguments: typeof args === "string" ? JSON.stringify(resolved) : resolved, refusal: null };
+    return { arguments: isJson ? JSON.stringify(resolved) : resolved, refusal: null };
   }
 
   /**

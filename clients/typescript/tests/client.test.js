@@ -247,6 +247,19 @@ test("an answer that never ends is given up, and no bytes of a service make a ca
   }
 });
 
+test("a reference is resolved or refused, however deep", async () => {
+  const reference = "spillgate://session-s/file-00000000-0000-4000-8000-000000000000";
+  const client = new Spillgate({ baseUrl: "http://127.0.0.1:9", patience: 0 });
+  const within = [];
+  within.push(within);
+  let deep = reference;
+  for (let depth = 0; depth < 50_000; depth++) deep = [deep];
+  const text = `${"[".repeat(50_000)}"${reference}"${"]".repeat(50_000)}`;
+  for (const nested of [deep, [within, reference], text]) assert.match((await client.resolve(nested)).refusal, /too deeply/);
+  assert.match((await client.resolve(reference)).refusal, /cannot be read now/);
+  for (const other of [within, "no JSON", `see ${reference}`, '"spillgate://']) assert.equal((await client.resolve(other)).refusal, null);
+});
+
 test("names", () => {
   assert.deepEqual(["tool_output", "mcp__spillgate__tool_output_grep", "my_tool_outputs"].map(isOwnTool), [true, true, false]);
   const names = ["thread/7 ü", "+49 30", "_x", "7".repeat(200)];
