@@ -68,13 +68,14 @@ def _built_in(tool: str, response: Any) -> Output:
                 **response,
                 "file": {**file, "content": text, "numLines": text.count("\n") + 1, "startLine": 1},
             }
-        case "Grep", {"mode": "content", "content": str(content)}:
-            # With a limit left in place, Claude Code would add a line about paging.
-            paging = ("appliedLimit", "appliedOffset")
-            members = {name: value for name, value in response.items() if name not in paging}
+        case "Grep", {"mode": "content" | "count", "content": str(content)}:
+            members = _without_paging(response)
             return [content], lambda text: {**members, "content": text, "numLines": text.count("\n") + 1}
-        case "Glob", {"filenames": list(names)} if names and all(isinstance(one, str) for one in names):
-            return names, lambda text: {**response, "filenames": [text], "numFiles": 1}
+        case ("Glob", {"filenames": list(names)}) | (
+            "Grep",
+            {"mode": "files_with_matches", "filenames": list(names)},
+        ) if names and all(isinstance(one, str) for one in names):
+            return names, lambda text: {**_without_paging(response), "filenames": [text], "numFiles": 1}
         case "WebFetch", {"result": str(result)}:
             return [result], lambda text: {**response, "result": text}
         case "WebSearch", {"results": list(results)}:
@@ -91,6 +92,11 @@ def _built_in(tool: str, response: Any) -> Output:
                 "contents": [{"uri": uri, "mimeType": "text/plain", "text": text}, *others],
             }
     return None, str
+
+
+def _without_paging(response: dict[str, Any]) -> dict[str, Any]:
+    """With a limit left in place, Claude Code would add a line about paging."""
+    return {name: one for name, one in response.items() if name not in ("appliedLimit", "appliedOffset")}
 
 
 def _search_texts(result: Any) -> list[str]:

@@ -66,6 +66,24 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
             }
         ),
     ),
+    (
+        TYPES,
+        "Grep files",
+        ("tool_response", "filenames", 0),
+        updated(
+            lambda was, text: {
+                "mode": "files_with_matches",
+                "numFiles": 1,
+                "filenames": [text],
+            }
+        ),
+    ),
+    (
+        TYPES,
+        "Grep count",
+        ("tool_response", "content"),
+        updated(lambda was, text: {**was, "content": text, "numLines": lines(text)}),
+    ),
     (TYPES, "WebFetch", ("tool_response", "result"), updated(lambda was, text: {**was, "result": text})),
     (
         TYPES,
