@@ -93,13 +93,15 @@ def grep_text(matches: Matches, max_bytes: int, notes: Iterable[str] = ()) -> st
     there are, how to go on, and the `notes`. Above a sample of many stands how many there are. Where not all
     fit, the last is among those that are shown."""
     if not matches.lines:
-        offset = matches.first - 1 + (matches.base or 0)
-        return f"[{count_of(matches.total, 'matching line')}: offset {offset:,} is past the last.]"
+        offset = matches.first - 1 + (1 if matches.base is None else matches.base)
+        lower = " Give a lower one, or none." if matches.total else ""
+        return f"[{count_of(matches.total, 'matching line')}: offset {offset:,} is past the last.{lower}]"
     room = room_of(max_bytes)
     fitted, has_last = _with_last(matches, room)
     sentences, above = [_place(matches, fitted, has_last), *notes], ""
     if matches.step > 1:
-        where = ": the first, the last and some between" if has_last else ", spread over the result"
+        ends = ": the first and the last" if fitted.fitting == 2 else ": the first, the last and some between"
+        where = ends if has_last else ", spread over the result"
         count = f"{matches.total:,} matching lines, of which {fitted.fitting:,} are shown{where}."
         sentences, above = [_onward(matches)], f"[{' '.join((count, *notes))}]\n"
     return cut_head(f"{above}{fitted.text}\n[{' '.join(sentences)}]".encode(), max_bytes).decode()

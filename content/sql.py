@@ -5,7 +5,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from itertools import filterfalse
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from content.relation import (
     spelled,
     text_of,
 )
-from content.text import clip, without_surrogates
+from content.text import clip, count_of, without_surrogates
 from domain.errors import BadPattern, BadQuery
 
 MOST_COLUMNS = 2000
@@ -72,6 +72,7 @@ _NUMBER_CHARS = 15
 _INTEGER_CHARS = 18
 _WORDS_BEFORE = 2
 _NAMES_CHARS = 4000
+_PAGE = re.compile(r"\blimit\s+\d{1,9}\s+offset\s+([1-9]\d{0,17})\s*;?\s*\Z", re.IGNORECASE)
 _HINT_SECONDS = 0.5
 _matcher = lru_cache(maxsize=16)(matcher)
 _HINT_COLUMNS = 3
@@ -240,6 +241,7 @@ class Database:
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
         self._denied, self._bad_pattern = "", None
+        self._sql = sql
         self._read.clear()
         return self._connection.execute(sql)
 
@@ -393,7 +395,10 @@ class Database:
         return [f"{spelled(name)} is read as numbers: {self._notes[name]}." for name in noted]
 
     def why_empty(self) -> str:
-        """The most frequent values of the columns that the last query read, and all columns."""
+        """How many rows there are before an offset that is past them, else the most frequent values of the
+        columns that the last query read; and all columns."""
+        if past := self._past_last():
+            return past
         ends = time.process_time() + _HINT_SECONDS
         read = [name for name in self._read if name in self.names][:_HINT_COLUMNS]
         sentences = [
@@ -402,6 +407,16 @@ class Database:
             if time.process_time() < ends and (values := self._frequent(name))
         ]
         return " ".join((*sentences, *self._forms_read(), self.all_columns()))
+
+    def _past_last(self) -> str:
+        page = _PAGE.search(self._sql)
+        if page is None:
+            return ""
+        counting = f"SELECT count(*) FROM ({self._sql[: page.start()]})"  # noqa: S608
+        with suppress(sqlite3.Error):
+            ((count,),) = self._connection.execute(counting)
+            return f"{count_of(count, 'row')}: offset {int(page[1]):,} is past the last." if count else ""
+        return ""
 
     def _frequent(self, name: str) -> str:
         column, table = quoted(name), self._read[name]

@@ -172,10 +172,12 @@ _RULES = {
     "model_type": "must be a table of keys",
     "dict_type": "must be a table of tables: [{}.NAME]",
     "tuple_type": "must be a list of names",
+    "string_type": "must be a text in quotes",
     "string_pattern_mismatch": "must be a name of at most 64 small letters, digits, _ and -",
 }
 _WILD = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
 _SYNTAX = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -320,7 +322,9 @@ def _syntax(message: str, text: str, source: str) -> str:
     match = _SYNTAX.fullmatch(message)
     if match is None:
         return f"{source}: {message}"
-    return f"{source}, line {match[2] or text.rstrip().count(chr(10)) + 1}: {match[1]}."
+    line = int(match[2] or text.rstrip().count("\n") + 1)
+    key = _KEY.match(text.split("\n")[line - 1]) if match[1] == "Cannot overwrite a value" else None
+    return f"{source}, line {line}: {f'{key[1]} is set twice' if key else match[1]}."
 
 
 def _line(lines: Mapping[Path, int], path: Path) -> int:

@@ -253,14 +253,16 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
             return otherwise_text(texts, elsewhere)
     sentences = ["No line matches."]
     source = Source(shown.store, stored, path=path_of(stored))
-    words = list(dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))))[:_MOST_WORDS]
+    words = list({word.lower(): word for word in _WORD.findall(_ESCAPE.sub(" ", pattern))}.values())
     if words and source.size <= MOST_BYTES:
         # The SQLite of some Python builds has no FTS5.
         with suppress(sqlite3.Error):
             async with rt.indexes.gate(source.size):
                 index = await rt.indexes.of(source, await source.text())
                 near = partial(_near, index)
-                sentences += await run_sync(lambda: list(map(near, words)), limiter=rt.indexes.threads)
+                sentences += await run_sync(
+                    lambda: list(map(near, words[:_MOST_WORDS])), limiter=rt.indexes.threads
+                )
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):

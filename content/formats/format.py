@@ -176,9 +176,10 @@ class Format:
 
     def value(self, source: Source) -> object:
         """Raises NotQueryable."""
+        columns = ", ".join(("line", "text", *self.of_lines(source)))
         raise NotQueryable(
             f"The result is {self.noun}, which JMESPath cannot read. Use `pattern`, `lines`, `extract`, or "  # noqa: S608
-            "`query` with SELECT … FROM data, whose columns are line and text."
+            f"`query` with SELECT … FROM data, whose columns are {columns}."
         )
 
     def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:

@@ -186,7 +186,7 @@ REFUSED = [
     ("?offset=3", "After the handle comes nothing"),
     ("#pattern=(", "RE2 cannot take this pattern."),
     ("#pattern=nothing-like-this", "No line matches."),
-    ("#query=length(@)", "The result is a log"),
+    ("#query=length(@)", "whose columns are line, text, time, level."),
 ]
 
 

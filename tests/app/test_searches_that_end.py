@@ -53,6 +53,15 @@ async def test_the_last_of_some_that_do_not_fit_is_shown_below_the_first(client:
     assert tail == ["[… then the last:]", "2808: 7: needle x"]
 
 
+async def test_between_the_first_and_the_last_of_two_is_nothing(client: httpx.AsyncClient) -> None:
+    around = f"{'y' * 150}\n"
+    text = "".join(f"{around}{n} needle {'x' * 150}\n{around}" for n in range(60))
+    asked = {"handle": await keep(client, text), "pattern": "needle", "context": 1}
+    found = await text_of(client, "tool_output", **asked)
+    assert [line[:8] for line in found.splitlines() if "needle" in line] == ["2: 0 nee", "179: 59 "]
+    assert found.startswith("[60 matching lines, of which 2 are shown: the first and the last.]\n")
+
+
 async def test_words_that_stand_in_another_order_are_shown_where_they_do(client: httpx.AsyncClient) -> None:
     found = await search(client, ROLLED, r"part-3.*rolled new (log )?segment")
     assert found.startswith(

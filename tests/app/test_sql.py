@@ -185,6 +185,8 @@ async def test_a_name_that_is_unknown_is_answered_with_all_names(client: httpx.A
             "SELECT id FROM data WHERE level = 'error'",
             "level has ok (1,960), ERROR (40). Columns of data: id, level, ms, host.",
         ),
+        ("SELECT * FROM data LIMIT 5 OFFSET 5000", "2,000 rows: offset 5,000 is past the last."),
+        ("SELECT id FROM data WHERE level = 'x' LIMIT 5 OFFSET 9", "level has ok (1,960)"),
     ):
         answer = await selected(client, handle, sql)
         assert (answer["result"], answer["total"]) == ([], 0)

@@ -20,7 +20,7 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[defaults]\nmax_bytes = 1\nmax_bytes = 2\n", "p.toml, line 3: Cannot overwrite a value."),
+        ("[defaults]\nmax_bytes = 1\nmax_bytes = 2\n", "p.toml, line 3: max_bytes is set twice."),
         ("[tools.a]\n[tools.a]\n", "p.toml, line 2: Cannot declare ('tools', 'a') twice."),
         ("[defaults\n", "p.toml, line 1: Expected ']'"),
         ("a = [\n1,\n", "p.toml, line 2: Invalid value."),
@@ -35,6 +35,10 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("\ntools = 3\n", "line 2: tools must be a table of tables: [tools.NAME]"),
         ("[defaults]\ntool_names = ['x']\n", "tool_names must be a table of names, such as { shell ="),
         ("[defaults]\ntool_names = { grep = 'Grep' }\n", "tool_names.grep must be one of read_file"),
+        (
+            "[defaults]\ntool_names = { grep_content = 3 }\n",
+            "tool_names.grep_content must be a text in quotes",
+        ),
         ("[[tools.x]]\nkeep = true\n", "line 1: tools.x must be a table of keys"),
         ("[tools.x.y]\nkeep = true\n", "line 1: tools.x.y is not a key"),
         ("[tool.x]\nkeep = true\n", "line 1: tool is not a key; tools is"),
@@ -55,7 +59,7 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("keep = true\n[defaults]\nkeep = false\n", "line 3: defaults.keep is also set outside a section"),
         (
             "[defaults]\nextract_models = [\n 'a',\n 3]\n",
-            "line 2: defaults.extract_models must be a valid string",
+            "line 2: defaults.extract_models must be a text in quotes",
         ),
         ("[tenants.a]\n\nmax_session = 1\n", "line 3: tenants.a.max_session is not a key; max_sessions is"),
         ("[tenants.a]\nmax_bytes = 1\n", "line 2: tenants.a.max_bytes is not a key"),
