@@ -16,7 +16,7 @@ from replay.replaying import WHOLE, Replaying
 from replay.reports import html, json_report, table
 from replay.reports.summary import Summary, faults
 from replay.runs import Notes
-from replay.sources import found_files, size_of
+from replay.sources import found_files, printable, size_of
 from replay.work import replay_all
 
 _LEAST_CAP, _MOST_CAP = 256, 1_000_000
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if summary is None:
         for line in faults(notes):
             print(f"spillgate: {line}", file=sys.stderr)
-        paths = ", ".join(map(str, options.paths))
+        paths = ", ".join(printable(str(path)) for path in options.paths)
         print(
             f"spillgate: {_NONE_READ if faults(notes) else f'no transcript found in {paths}.'}",
             file=sys.stderr,

@@ -1,5 +1,6 @@
 """Files of transcripts: found below the paths given, and read record by record."""
 
+import codecs
 import gzip
 import io
 import json
@@ -35,6 +36,7 @@ NOT_A_TRANSCRIPT = "files of no known format"
 UNREADABLE = "files that cannot be read"
 NOT_JSON = "lines that are not JSON"
 CUT_LINE = "last lines that are incomplete"
+TOO_DEEP = "documents or lines that are nested too deeply"
 TOO_LARGE = "documents or lines above 256 MB, or runs above 64 MB"
 EMPTY = "empty files"
 LINK_CYCLE = "links to a folder that was seen before"
@@ -45,12 +47,18 @@ SINGULAR = {
     UNREADABLE: "file that cannot be read",
     NOT_JSON: "line that is not JSON",
     CUT_LINE: "last line that is incomplete",
+    TOO_DEEP: "document or line that is nested too deeply",
     TOO_LARGE: "document or line above 256 MB, or run above 64 MB",
     EMPTY: "empty file",
     LINK_CYCLE: "link to a folder that was seen before",
     NO_RUN: "file without a turn of a model",
 }
 """What each reason is called of one file or line."""
+
+
+def printable(name: str) -> str:
+    """A name that does nothing to a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in name)
 
 
 def found_files(paths: list[Path], notes: Notes) -> Iterator[Path]:
@@ -62,7 +70,7 @@ def found_files(paths: list[Path], notes: Notes) -> Iterator[Path]:
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except OSError as error:
-            raise ConfigError(f"{why_unreadable(error, str(path))}.") from None
+            raise ConfigError(f"{why_unreadable(error, printable(str(path)))}.") from None
         if is_folder:
             yield from _below(path, seen, notes)
         else:
@@ -183,8 +191,9 @@ def _records(path: Path, notes: Notes) -> Iterator[Any]:
             if first is None:
                 notes.fault(EMPTY, str(path))
                 return
+            first = first.removeprefix(codecs.BOM_UTF8)
             value = _value(first)
-            if value is _NOT_JSON:
+            if value in _UNREAD:
                 yield from _document(first, file, path, notes)
                 return
             if not (isinstance(value, dict | list) or first.endswith(b"\n")):
@@ -198,8 +207,10 @@ def _records(path: Path, notes: Notes) -> Iterator[Any]:
 def _values(lines: Iterable[bytes], path: Path, notes: Notes) -> Iterator[Any]:
     for line in lines:
         value = _value(line)
-        if value is not _NOT_JSON:
+        if value not in _UNREAD:
             yield value
+        elif value is _TOO_DEEP:
+            notes.fault(TOO_DEEP, str(path))
         else:
             notes.fault(NOT_JSON if line.endswith(b"\n") else CUT_LINE, str(path))
 
@@ -226,31 +237,34 @@ def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterat
         notes.fault(TOO_LARGE, str(path))
         return
     value = _value(data)
-    if value is not _NOT_JSON:
+    if value not in _UNREAD:
         del data
         yield value
         return
     lines = [line for line in data.splitlines(keepends=True) if line.strip()]
-    if any(_value(line) is not _NOT_JSON for line in lines[1:50]):
+    if any(_value(line) not in _UNREAD for line in lines[1:50]):
         yield from _values(lines, path, notes)
     else:
-        notes.fault(CUT_LINE, str(path))
+        notes.fault(TOO_DEEP if value is _TOO_DEEP else CUT_LINE, str(path))
 
 
-_NOT_JSON, _NO_MORE = object(), object()
+_NOT_JSON, _TOO_DEEP, _NO_MORE = object(), object(), object()
+_UNREAD = (_NOT_JSON, _TOO_DEEP)
 
 
 def _value(line: bytes) -> Any:
-    """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates. _NOT_JSON for
-    anything else."""
+    """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates. _NOT_JSON or
+    _TOO_DEEP for anything else."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
         return without_surrogates(json.loads(line.decode("utf-8", "replace")))
-    except (ValueError, RecursionError):
+    except ValueError:
         return _NOT_JSON
+    except RecursionError:
+        return _TOO_DEEP
 
 
 def _stored_session(folder: Path, notes: Notes) -> Iterator[Any]:

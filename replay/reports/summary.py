@@ -10,7 +10,7 @@ from replay.plans import IN_FORCE
 from replay.prices import prices_of
 from replay.product import Plan
 from replay.runs import Notes
-from replay.sources import SINGULAR
+from replay.sources import SINGULAR, printable
 
 CAVEAT = "What it would have shown, not what the model would have done."
 
@@ -159,14 +159,14 @@ def to_do(summary: Summary) -> str:
 def faults(notes: Notes) -> list[str]:
     """What could not be read, and what is not known."""
     sentences = [
-        f"{plural(count, SINGULAR[reason], reason)}: {', '.join(notes.named[reason])}"
+        f"{plural(count, SINGULAR[reason], reason)}: {', '.join(map(printable, notes.named[reason]))}"
         f"{', …' * (count > len(notes.named[reason]))}"
         for reason, count in notes.faults.most_common()
     ]
     if notes.unknown:
         sentences.append(
             "Unknown records: "
-            + ", ".join(f"{kind} ({count:,})" for kind, count in notes.unknown.most_common(10))
+            + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in notes.unknown.most_common(10))
         )
     return sentences
 

@@ -9,6 +9,7 @@ from replay.plans import IN_FORCE
 from replay.reports import tables
 from replay.reports.summary import Summary, billed_line, faults, heads, to_do
 from replay.reports.tables import Table
+from replay.sources import printable
 
 WIDTH = 100
 _MOST_LABEL = 23
@@ -68,7 +69,7 @@ def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cut(name: str, width: int) -> str:
-    clean = "".join(char if char.isprintable() else "?" for char in name)
+    clean = printable(name)
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
 
 

@@ -1,5 +1,6 @@
 """Files that are not as they should be: counted, named, never a traceback."""
 
+import codecs
 import json
 import logging
 import os
@@ -76,6 +77,32 @@ def test_what_is_no_transcript_is_named_and_the_rest_is_read(tmp_path: Path) -> 
         sources.EMPTY: 1,
         sources.UNREADABLE: 2,
     }
+
+
+def test_a_mark_before_json_is_no_part_of_it_and_too_deep_is_not_incomplete(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "marked.json").write_bytes(codecs.BOM_UTF8 + json.dumps(SMALL, indent=1).encode())
+    write_runs(folder / "runs.jsonl", FEW)
+    (folder / "marked.jsonl").write_bytes(codecs.BOM_UTF8 + (folder / "runs.jsonl").read_bytes())
+    deep = '{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    (folder / "deep.json").write_text(deep)
+    with (folder / "runs.jsonl").open("a") as file:
+        file.write(f"{deep}\n")
+    found = report(tmp_path, folder)
+    assert found["total"]["runs"] == 2 * FEW + 1
+    assert found["read"]["faults"] == {sources.TOO_DEEP: 2}
+
+
+def test_names_do_nothing_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a\x1b[31mb\n.json").touch()
+    (tmp_path / "gone\x1b[0m").mkdir()
+    assert main(["replay", str(tmp_path)]) == 2
+    assert main(["replay", str(tmp_path / "gone\x1b[0m")]) == 2
+    assert main(["replay", str(tmp_path / "no\x1b[0m")]) == 2
+    said = "".join(capsys.readouterr())
+    assert "\x1b" not in said
+    assert "a?[31mb?.json" in said
 
 
 def test_links_are_followed_and_a_cycle_ends(tmp_path: Path) -> None:
