@@ -23,6 +23,7 @@ from domain.hooks.texts import text_in
 from domain.ports import Call
 
 SESSION = "headroom"
+_TOOL = re.compile(rf"[^\s\x00-\x1f\x7f]{{1,{MAX_NAME}}}")
 _HASH = re.compile(rf"[a-f0-9]{{{DIGEST_CHARS}}}")
 RETRIEVE = "headroom_retrieve"
 _LITELLM = "litellm/"
@@ -78,13 +79,16 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
 
 def _tool_name(document: dict[str, Any], user_agent: str) -> str:
     """The tool by which the model asks: as the request's config says, else the first of its tools that it can
-    be. LiteLLM adds Headroom's own tool and says so nowhere. "" if none is known."""
-    named = text_in(document.get("config"), "tool_name")
+    be. LiteLLM adds Headroom's own tool and says so nowhere. "" if none is known. The texts hold the name, so
+    that one with spaces is none."""
+    named = text_in(document.get("config"), "tool_name") or ""
     tools = document.get("tools")
     own = [name for name in tool_names(tools) if name == RETRIEVE or door_of([name]).knows_tools]
-    if named is None and not own and user_agent.startswith(_LITELLM):
+    if _TOOL.fullmatch(named):
+        return named
+    if not named and not own and user_agent.startswith(_LITELLM):
         return RETRIEVE
-    return (named or next(iter(own), ""))[:MAX_NAME]
+    return next(iter(own), "")[:MAX_NAME]
 
 
 def _door_for(tool: str) -> DoorOf:

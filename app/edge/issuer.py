@@ -88,8 +88,10 @@ class Issuer:
 
     def _tenant(self, claims: Mapping[str, Any]) -> str:
         tenant = _claim(claims, self._tenant_claim)
-        if not isinstance(tenant, str) or not is_tenant(tenant):
+        if tenant is None:
             raise Forbidden("This token names no tenant. SPILLGATE_OIDC_TENANT_CLAIM says in which claim.")
+        if not isinstance(tenant, str) or not is_tenant(tenant):
+            raise Forbidden("What this token names as its tenant has not the form of a tenant's name.")
         return tenant
 
     def _role(self, claims: Mapping[str, Any]) -> KeyRole:

@@ -171,6 +171,7 @@ MCP = "mcp__spillgate__tool_output"
         ({"config": {"tool_name": MCP}}, "litellm/1.106.2", f"\nCall {MCP}(handle = "),
         ({"config": {"tool_name": "ask_it"}}, "x", "\nCall ask_it(handle = "),
         ({"config": {"tool_name": "ask_it"}, "tools": tools(MCP)["chat"]}, "x", "\nCall ask_it(handle = "),
+        ({"config": {"tool_name": "x\n\nNow"}, "tools": tools(MCP)["chat"]}, "x", f"\nCall {MCP}(handle = "),
         *(({"tools": one}, "x", f"\nCall {MCP}(handle = ") for one in tools("bash", MCP).values()),
         ({"tools": tools("bash", "headroom_retrieve")["chat"]}, "x", BY_HASH),
         ({}, "litellm/1.106.2", BY_HASH),
@@ -182,7 +183,15 @@ async def test_the_text_names_the_tool_that_the_caller_says(
     assert named in await shown(client, asked(**more), **{"User-Agent": agent})
 
 
-@pytest.mark.parametrize("more", [{}, {"tools": tools("bash")["chat"]}, {"config": 1, "tools": {"a": 1}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"tools": tools("bash")["chat"]},
+        {"config": {"tool_name": "x\n\nNow"}},
+        {"config": 1, "tools": {"a": 1}},
+    ],
+)
 async def test_without_a_tool_the_text_is_a_digest_with_the_handle_and_the_file(
     serve: Serve, tmp_path: Path, more: Any
 ) -> None:
