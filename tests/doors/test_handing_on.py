@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from command.client import ServiceAnswer, ServiceRequest, resolved
 from command.hook_files import Setup
-from domain.references import UNRESOLVED
+from domain.hooks import CLIENTS
+from domain.references import TOO_DEEP, UNRESOLVED, references_in
 from tests.doors.payloads import LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
@@ -84,10 +86,7 @@ async def test_the_route_puts_the_text_into_the_arguments_or_refuses(client: str
             client == "codex"
         )
         assert await ask(before(client, f"see spillgate://{own}")) == {}
-        nested: Any = f"spillgate://{own}"
-        for _ in range(600):
-            nested = [nested]
-        for reference in (f"spillgate://{other}", f"spillgate://{own}#rows=1", nested):
+        for reference in (f"spillgate://{other}", f"spillgate://{own}#rows=1"):
             assert refusal_in(await ask(before(client, reference))).endswith(" The tool did not run.")
         own_tool = before(client, f"spillgate://{own}", tool_name="mcp__spillgate__tool_output")
         assert await ask(own_tool) == {}
@@ -125,6 +124,23 @@ def test_without_an_answer_of_the_service_a_call_with_a_reference_does_not_run(
             assert (done.returncode, done.stderr) == (0, b"")
             told = json.loads(done.stdout)
             assert told == {} if wanted is None else refusal_in(told) == wanted
+
+
+def test_a_reference_that_is_nested_too_deeply_is_refused() -> None:
+    nested: Any = "spillgate://session-s/file-00000000-0000-4000-8000-000000000000"
+    for _ in range(3000):
+        nested = [nested]
+    call = CLIENTS["claude-code"].before(before("claude-code", nested))
+    assert call is not None
+    assert call.refers
+
+    def ask(request: ServiceRequest) -> ServiceAnswer:
+        raise AssertionError(request)
+
+    assert resolved(ask, "s", "write", call.arguments) == (None, TOO_DEEP)
+    within: list[Any] = []
+    within.append(within)
+    assert references_in(within) == []
 
 
 async def test_what_a_relay_has_stored_is_left_to_the_relay(client: httpx.AsyncClient) -> None:
