@@ -129,8 +129,10 @@ async def test_no_way_to_read_decodes_a_secret(client: httpx.AsyncClient, text: 
     told = await governed(client, text)
     handle = told["handle"]
     references = ("", "#lines=-2", "#pattern=token|key", f"#query={query}")
-    arguments = [f"spillgate://{handle}{part}" for part in references]
-    body = {"session_id": "s", "tool_name": "mail", "arguments": {"all": arguments}}
+    bodies = [
+        {"session_id": "s", "tool_name": "mail", "arguments": {"all": f"spillgate://{handle}{part}"}}
+        for part in references
+    ]
     answers = [
         told["content"],
         await called(client, handle, lines="-2"),
@@ -139,7 +141,8 @@ async def test_no_way_to_read_decodes_a_secret(client: httpx.AsyncClient, text: 
         await called(client, handle, query=query),
         (await client.get(f"/results/{handle}/query", params={"expression": query})).text,
         (await client.get(f"/results/{handle}/lines", params={"view": "greppable"})).text,
-        (await client.post("/arguments", json=body)).json()["arguments"]["all"],
+        # A part of a text of one line may be refused.
+        *[(await client.post("/arguments", json=body)).text for body in bodies],
     ]
     for answer in map(str, answers):
         read = answer.replace("\\\\", "\\").replace("\\/", "/")
