@@ -127,7 +127,8 @@ class Session:
 
         - A higher turn, the first report, or, without a turn, changed usage: a new turn. `used_tokens` is set
           and nothing is reserved.
-        - A report of this run again: the same turn, or a late one that counts into the current turn.
+        - A report of this run again: the same turn, or a late one of a lower turn, which counts into the
+          current one.
         - A lower turn that was not reported before: a new run, with NEW_RUN.
         - The current turn with other usage: `used_tokens` is set, `reserved_tokens` kept, with TURN_CHANGED.
         """
@@ -135,15 +136,16 @@ class Session:
             if report.used_tokens == self.used_tokens:
                 return Reported(self)
             return Reported(replace(self, used_tokens=report.used_tokens, reserved_tokens=0))
-        if report in self.reports:
+        corrects = report.turn == self.turn and report.used_tokens != self.used_tokens
+        if report in self.reports and not corrects:
             return Reported(self)
-        reserved, seen, warning = 0, self.reports, None
+        reserved, warning = 0, None
+        seen = tuple(one for one in self.reports if one != report)
         if self.turn is not None and report.turn < self.turn:
             seen, warning = (), ReportWarning.NEW_RUN
         elif self.turn == report.turn:
             reserved = self.reserved_tokens
-            if report.used_tokens != self.used_tokens:
-                warning = ReportWarning.TURN_CHANGED
+            warning = ReportWarning.TURN_CHANGED if corrects else None
         after = replace(
             self,
             used_tokens=report.used_tokens,

@@ -163,7 +163,9 @@ REPORTS: list[tuple[list[tuple[int, ...]], int, int, ReportWarning | None]] = [
     ([(500,), (400,)], 400, 0, None),
     ([(500, 3), (500, 3)], 500, 100, None),
     ([(500, 3), (600, 3)], 600, 100, ReportWarning.TURN_CHANGED),
-    ([(500, 3), (600, 3), (500, 3)], 600, 100, None),
+    ([(500, 3), (600, 3), (500, 3)], 500, 100, ReportWarning.TURN_CHANGED),
+    ([(500, 3), (700,), (500, 3)], 500, 100, ReportWarning.TURN_CHANGED),
+    ([(500, 3), (600, 3), (600, 3)], 600, 100, None),
     ([(500, 3), (500, 4)], 500, 0, None),
     ([(500,), (500, 1)], 500, 0, None),
     ([(500, 3), (500,)], 500, 100, None),
@@ -191,7 +193,7 @@ async def test_what_a_usage_report_does(ledger: Ledger, by_entering: bool) -> No
         assert after.session == await session(ledger, key)
         told = after.session.used_tokens, after.session.reserved_tokens, after.warning
         assert (reports, *told) == (reports, used, reserved, warning)
-        assert len(after.session.reports) <= 64
+        assert len({*after.session.reports}) == len(after.session.reports) <= 64
 
 
 async def test_parallel_results_of_one_turn_may_all_report_it(ledger: Ledger) -> None:
