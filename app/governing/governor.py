@@ -180,24 +180,20 @@ class _Governing:
                 return charged
             trigger = trigger or Trigger.RESERVE_FAILED
         for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.body.rows):
-            decision = await replacing.decision(kind, fired, stored.handle)
-            if decision is None:
-                continue
             stores = kind is OutcomeKind.STORE
-            if not stores or decision.can_ask:
-                # If this text does not fit, the budget is exhausted, and GET /tools offers no tool. Then the
-                # text below, which names no tool, is charged past the limit.
-                charged = await self._charged(replacing, decision, stored, must_fit=True)
+            forms = [(replacing, True)]
+            if stores:
+                forms += [(replacing.plain, True), (replacing.plain, False)]
+            for texts, can_ask in forms:
+                decision = await texts.decision(kind, fired, stored.handle, can_ask=can_ask)
+                if decision is None:
+                    break
+                # If the message does not fit without its preview, the budget is exhausted, and GET /tools
+                # offers no tool. Then the text that names no tool is charged past the limit.
+                is_last = stores and not decision.can_ask
+                charged = await self._charged(replacing, decision, stored, must_fit=not is_last)
                 if charged is not None:
                     return charged
-            if stores:
-                if decision.can_ask:
-                    closed = await replacing.decision(kind, fired, stored.handle, can_ask=False)
-                    assert closed is not None
-                    decision = closed
-                charged = await self._charged(replacing, decision, stored, must_fit=False)
-                assert charged is not None
-                return charged
         raise AssertionError("`store` always has a text")
 
     async def _charged(

@@ -13,6 +13,7 @@ from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
+from domain.structs import replace
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts
@@ -47,11 +48,18 @@ class Replacing(NamedTuple):
     measured: MeasuredResult
     rt: Runtime
 
+    @property
+    def plain(self) -> "Replacing":
+        """Writes the handle message without a preview."""
+        policy = replace(self.measured.policy, preview=Preview.NONE)
+        return Replacing(replace(self.measured, policy=policy), self.rt)
+
     async def decision(
         self, kind: OutcomeKind, trigger: Trigger | None, handle: Handle, *, can_ask: bool = True
     ) -> Decision | None:
         """None if the outcome has nothing to leave out, or no room for its text. The text of an outcome that
-        cuts is within every size cap. It names the handle only if the model can ask about it."""
+        cuts is within every size cap. It names the handle only if the model can ask about it; where the
+        preview leaves no budget for that, the handle message has none."""
         stores = kind is OutcomeKind.STORE
         where = handle if stores or self.measured.policy.keep else None
         outcome = OUTCOMES[kind] if trigger is not None else view
@@ -65,7 +73,8 @@ class Replacing(NamedTuple):
             budget = self.measured.budget
             if can_ask and where and budget.enforced and tokens >= budget.remaining_tokens:
                 # The budget will be exhausted, and GET /tools then offers nothing.
-                return await self.decision(kind, trigger, handle, can_ask=False)
+                has_preview = stores and self.measured.policy.preview is not Preview.NONE
+                return await self.plain.decision(kind, trigger, handle, can_ask=has_preview)
             if outcome.CUTS and self._breaks(text, tokens):
                 continue
             return Decision(

@@ -427,6 +427,28 @@ async def test_what_gives_way_is_stored_once_and_named_once(client: httpx.AsyncC
         assert (entry["outcome"], entry["details"]["truncated_bytes"]) == ("store", None)
 
 
+@pytest.mark.parametrize("preview", ["about", "digest", "head", "outline"])
+async def test_a_preview_that_does_not_fit_what_remains_is_left_out(
+    client: httpx.AsyncClient, preview: str
+) -> None:
+    code = "".join(f"def function_{number}():\n    return {number}\n" for number in range(400))
+    rules = {"preview": preview, "max_bytes": 1200}
+    whole = await post(client, code, "read_file", session_id="s", policy=rules)
+    plain = await post(client, code, "read_file", session_id="s", policy=rules | {"preview": "none"})
+    message, shown = plain["content"].replace(plain["handle"], whole["handle"]), whole["content"]
+    assert shown.startswith(f"{message}\n\n")
+    sizes = [one["tokens_out"] for one in await entries(client)]
+    window = {"context_window": sum(sizes) + 20, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    # Of two at once the second finds too little when it is charged, or before.
+    fields = {"context": {"used_tokens": 1, "turn": 1}}
+    both = [post(client, code, "read_file", session_id="s", policy=rules, **fields) for _ in range(2)]
+    told = await asyncio.gather(*both)
+    texts = sorted((one["content"].replace(one["handle"], whole["handle"]) for one in told), key=len)
+    assert texts == [message, shown]
+    assert (await client.get("/tools", params={"session_id": "s"})).json()["tools"]
+
+
 async def test_a_view_that_does_not_fit_what_remains_gives_way_as_well(client: httpx.AsyncClient) -> None:
     window = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
     await client.put("/sessions/s", json=window)
