@@ -1,7 +1,7 @@
 """Decides which trigger fires, and the table of outcomes. Only the ledger decides about reserve_failed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from domain.budget import Budget
@@ -85,6 +85,28 @@ def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
     """False if a replacement of `tokens` would hold at least three quarters of the `replaced` tokens: the
     result passes then. A rejection is always worth it: it says what to do instead."""
     return outcome is OutcomeKind.REJECT or 4 * tokens < 3 * replaced
+
+
+def candidate_outcomes(
+    trigger: Trigger | None, policy: Policy, rows: int
+) -> list[tuple[OutcomeKind, Trigger | None]]:
+    """The outcomes to try for a result of `rows` rows, in order; the last one always succeeds. A `trigger` of
+    None: only the view caps left something out."""
+    fired = trigger or Trigger.RESERVE_FAILED
+    is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
+    named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
+    return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
+
+
+def would_pass(texts: Iterable[tuple[OutcomeKind, int]], replaced: int, budget: Budget) -> bool:
+    """Whether a result of `replaced` tokens passes although a trigger fired. `texts`: the outcomes to try in
+    order, with the tokens of their texts; the last is charged in any case."""
+    passes = True
+    for outcome, tokens in texts:
+        passes = not is_worth(outcome, tokens, replaced)
+        if budget.fits(replaced if passes else tokens):
+            break
+    return passes
 
 
 def decide(facts: Facts, policy: Policy) -> Trigger | None:

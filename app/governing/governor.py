@@ -9,7 +9,7 @@ from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
-from app.governing.replacement import Replacing, candidate_outcomes
+from app.governing.replacement import Replacing
 from app.operations.audit import note_handle
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
@@ -24,7 +24,7 @@ from domain.ports import Call, Entered, Receipt
 from domain.results import StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
 from policies import view
-from policies.decide import decide, is_worth
+from policies.decide import candidate_outcomes, decide, is_worth
 from policies.facts import Facts
 from policies.policy import NAME, OBSERVE, may_reject
 from policies.tool_calls import pages

@@ -18,7 +18,6 @@ from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts
 from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool, takes_arguments
-from policies.policy import Policy
 from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
@@ -29,17 +28,6 @@ the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would co
 
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
-
-
-def candidate_outcomes(
-    trigger: Trigger | None, policy: Policy, rows: int
-) -> list[tuple[OutcomeKind, Trigger | None]]:
-    """The outcomes to try for a result of `rows` rows, in order; the last one always succeeds. A `trigger` of
-    None: only the view caps left something out."""
-    fired = trigger or Trigger.RESERVE_FAILED
-    is_rejected = trigger is Trigger.SIZE_CAP and 0 < policy.reject_rows < rows
-    named = [(OutcomeKind.REJECT if is_rejected else policy.on_oversize, fired), (OutcomeKind.STORE, fired)]
-    return [(OutcomeKind.CAP, None), *named] if trigger is None else list(named)
 
 
 class Replacing(NamedTuple):

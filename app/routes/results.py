@@ -16,7 +16,7 @@ from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from domain.budget import Session
-from domain.decisions import OutcomeKind, Trigger
+from domain.decisions import Trigger
 from domain.errors import (
     Conflict,
     IdempotencyKeyReused,
@@ -26,15 +26,15 @@ from domain.errors import (
     SessionEnded,
     TooManySessions,
 )
-from domain.handles import DEFAULT_SESSION
-from domain.ports import Tokenizer
+from domain.handles import DEFAULT_SESSION, new_handle
 from domain.results import Measure, ToolResult
+from domain.structs import replace
 from policies import reject, view
-from policies.decide import decide, is_worth
+from policies.decide import decide, would_pass
 from policies.facts import Facts
 from policies.oversized import breach_of
-from policies.policy import Policy, PolicyMode, may_reject
-from policies.store import closed_message
+from policies.policy import PolicyMode
+from policies.shortest import shortest_texts
 
 router = Router(tags=["results"])
 
@@ -193,23 +193,25 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
         # Judged is the view, as in POST /results: here rows of the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
         policy = view.bounded(policy)
-    facts = Facts(Measure(size, 0, size, tokens, False), budget, rows)
+    facts = Facts(_measure(size, rows, tokens), budget, rows)
     trigger = None if body.paginated else decide(facts, policy)
     if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED
-    is_let_through = trigger is None or policy.mode is PolicyMode.OBSERVE
-    if is_let_through or (
-        body.tokens is not None and not await _may_be_replaced(tokens, policy, rt, model.tokenizer)
-    ):
+    if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
-    assert trigger is not None
-    text = reject.refusal(ToolResult(key, body.tool_name), breach_of(trigger, facts, policy), policy)
+    result = ToolResult(key, body.tool_name)
+    # The texts are made for a size in bytes.
+    sized = replace(facts, measure=_measure(size or tokens * _BYTES_PER_TOKEN, rows, tokens))
+    handle = new_handle(key, session.epoch, None, "")
+    texts = [
+        (kind, await rt.count(text, model.tokenizer) + shown * tokens // max(1, sized.measure.bytes))
+        for kind, text, shown in shortest_texts(trigger, sized, policy, result, handle)
+    ]
+    if tokens and would_pass(texts, tokens, budget):
+        return CheckOut(allowed=True, trigger=trigger, content=None)
+    text = reject.refusal(result, breach_of(trigger, facts, policy), policy)
     return CheckOut(allowed=False, trigger=trigger, content=text)
 
 
-async def _may_be_replaced(tokens: int, policy: Policy, rt: Runtime, tokenizer: Tokenizer) -> bool:
-    """False if the shortest text would not make the result smaller, so that it passes."""
-    if may_reject(policy):
-        return True
-    shortest = closed_message(Measure(0, 0, 0, tokens, True))
-    return is_worth(OutcomeKind.STORE, await rt.count(shortest, tokenizer), tokens)
+def _measure(size: int, rows: int, tokens: int) -> Measure:
+    return Measure(size, rows, size, tokens, False)

@@ -215,10 +215,10 @@ async def test_a_rejection_names_tokens_limit_and_a_way_out_and_shows_nothing(
 
 
 async def test_a_check_knows_a_cap_in_characters(client: httpx.AsyncClient) -> None:
-    rules = {"tools": {"t": {"max_bytes": 0, "max_chars": 50}}}
+    rules = {"tools": {"t": {"max_bytes": 0, "max_chars": 5000}}}
     await client.put("/sessions/s", json={"policy": rules})
-    told = (await client.post("/check", json={"session_id": "s", "tool_name": "t", "bytes": 60})).json()
-    assert "(~60 characters) exceeds maximum allowed characters (50)." in told["content"]
+    told = (await client.post("/check", json={"session_id": "s", "tool_name": "t", "bytes": 6000})).json()
+    assert "(~6000 characters) exceeds maximum allowed characters (5000)." in told["content"]
 
 
 async def test_a_rejection_for_want_of_room_names_what_is_left_now(client: httpx.AsyncClient) -> None:

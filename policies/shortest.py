@@ -1,0 +1,60 @@
+"""The texts for a result of which only the size is known, each as short as it may be."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from content.text import Preview
+from domain.decisions import OutcomeKind, Trigger
+from domain.handles import Handle
+from domain.results import ToolResult
+from domain.structs import replace
+from policies.decide import OUTCOMES, candidate_outcomes
+from policies.facts import Facts
+from policies.oversized import Oversized, breach_of, has_means, takes_arguments
+from policies.policy import Policy
+
+_DATA = b"\0"
+"""Stands for a byte of the result."""
+
+
+class ShortestText(NamedTuple):
+    """`text` is without the bytes of the result that it shows, which are `shown_bytes`."""
+
+    outcome: OutcomeKind
+    text: str
+    shown_bytes: int
+
+
+def shortest_texts(
+    trigger: Trigger, facts: Facts, policy: Policy, result: ToolResult, handle: Handle
+) -> Iterator[ShortestText]:
+    """In the order in which POST /results tries them: those of plain text without title and structure."""
+    plain = replace(policy, preview=Preview.NONE)
+    forms = [(policy, True), (plain, True), (plain, False)] if has_means(policy, None) else [(plain, False)]
+    measure, data = facts.measure, _DATA.decode()
+    for kind, _ in candidate_outcomes(trigger, policy, facts.rows):
+        for form, can_ask in forms:
+            ends = OUTCOMES[kind].ends(measure, form)
+            oversized = Oversized(
+                result=result,
+                measure=measure,
+                shown=measure,
+                head=_DATA * min(ends.head, measure.bytes),
+                tail=_DATA * min(ends.tail, measure.bytes),
+                policy=form,
+                breach=breach_of(trigger, facts, form),
+                handle=handle if kind is OutcomeKind.STORE or form.keep else None,
+                overview=_about(facts, form) if ends.overview in (Preview.ABOUT, Preview.DIGEST) else "",
+                can_ask=can_ask,
+            )
+            text = OUTCOMES[kind].text(oversized)
+            if text is not None:
+                yield ShortestText(kind, text.replace(data, ""), text.count(data))
+
+
+def _about(facts: Facts, policy: Policy) -> str:
+    # It takes 50 ms to import.
+    from content.describe import about, source_of
+
+    source = source_of(b"", b"", facts.measure.bytes, facts.measure.lines)
+    return about(source, policy.preview_bytes, names_arguments=takes_arguments(policy, None))
