@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from io import BytesIO
 
 from content.patterns import Pattern
 from content.text import TERMINAL_CODE, cut_head
@@ -145,8 +146,8 @@ class GrepPage:
 
 class Grep:
     """Collects matching lines `offset` (0-based) to before `offset + limit` while they and their context fit
-    `max_bytes`, and counts all. As in grep, no line follows a final newline. Colours and movements of a
-    terminal are neither seen nor shown."""
+    `max_bytes`, and counts all. As in grep, no line follows a final newline. A CR before the newline, colours
+    and movements of a terminal are neither seen nor shown."""
 
     def __init__(
         self,
@@ -185,7 +186,9 @@ class Grep:
     def feed(self, chunk: bytes) -> None:
         for start in range(0, len(chunk), _SLICE):
             piece = self._without_codes(chunk[start : start + _SLICE])
-            self._buffer += piece
+            if piece.startswith(b"\n") and self._buffer.endswith(b"\r"):
+                del self._buffer[-1:]
+            self._buffer += piece.replace(b"\r\n", b"\n")
             if len(self._buffer) > _PIECE or (len(self._buffer) >= _BLOCK and b"\n" in piece):
                 self._drain()
 
@@ -326,13 +329,15 @@ class MatchingLines:
 
     def _search(self, block: bytes) -> None:
         block = TERMINAL_CODE.sub(b"", block)
-        start, end = 0, len(block) - block.endswith(b"\n")
-        while start < len(block) and not self.is_too_large:
-            at = self._pattern.find(block, start, end)
+        lines, searched = BytesIO(block).readlines(), block.replace(b"\r\n", b"\n")
+        start, end, number = 0, len(searched) - searched.endswith(b"\n"), 0
+        while start < len(searched) and not self.is_too_large:
+            at = self._pattern.find(searched, start, end)
             if at < 0:
                 return
-            begin = block.rfind(b"\n", start, at) + 1 or start
-            start = block.find(b"\n", at, end) + 1 or len(block)
-            self._lines.append(block[begin:start])
-            self._left -= start - begin
+            number += searched.count(b"\n", start, at)
+            start = searched.find(b"\n", at, end) + 1 or len(searched)
+            self._lines.append(lines[number])
+            self._left -= len(lines[number])
             self.is_too_large = self._left < 0
+            number += 1

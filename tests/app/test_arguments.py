@@ -118,6 +118,14 @@ async def test_a_fragment_is_a_part_with_whole_lines(client: httpx.AsyncClient, 
     )
 
 
+async def test_lines_that_end_in_crlf_match_without_it_and_keep_it(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOG.replace("\n", "\r\n"))
+    last = LINES[12].removesuffix("\n")
+    assert await text_at(client, f"spillgate://{handle}#pattern=^{last}$") == f"{last}\r\n"
+    everything = await text_at(client, f"spillgate://{handle}#pattern=.$")
+    assert everything == LOG.replace("\n", "\r\n")
+
+
 async def test_long_lines_are_whole(client: httpx.AsyncClient) -> None:
     long = f"first\n{'x' * 50_000} needle\nlast\n" + "short\n" * 500
     handle = await keep(client, long)

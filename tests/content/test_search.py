@@ -139,6 +139,19 @@ def test_terminal_codes_are_neither_seen_nor_shown(size: int) -> None:
     assert grep(r"\x1b|31m|title", data, size).total_matches == 0
 
 
+@pytest.mark.parametrize(("size", "long"), [(0, 5), (1, 5), (3, 5), (0, 1_100_000), (4001, 1_100_000)])
+def test_a_carriage_return_before_the_newline_is_not_part_of_the_line(size: int, long: int) -> None:
+    data = b"one\r\n\r\nt\rwo\r\n" + b"x" * long + b"end\r\nlast\r"
+    found = grep("[en]e$|^$|o$|d$", data, size, context=1)
+    assert [(one.line, one.text[-4:], one.before) for one in found.matches[:3]] == [
+        (1, "one", []),
+        (2, "", ["one"]),
+        (3, "t\rwo", [""]),
+    ]
+    assert lines(found) == [1, 2, 3, 4]
+    assert lines(grep("last.$", data, size)) == [5]
+
+
 @pytest.mark.parametrize("size", [0, 1])
 def test_an_escape_that_begins_no_code_is_a_character(size: int) -> None:
     assert lines(grep("b", b"a\n\x1b{b\n\x1b", size)) == [2]
