@@ -29,9 +29,9 @@ def ends(measure: Measure, policy: Policy) -> Ends:
 
 def text(oversized: Oversized) -> str | None:
     """The text within every size cap: first the structure is shortened, then the head; last, the commands are
-    left out. None if the head is the whole result, or no text is within the caps."""
+    left out. None if the head is the whole result and within the caps, or no text is within them."""
     head = _head(oversized.head, oversized.policy.head_chars)
-    if oversized.shown.chars <= len(head):
+    if oversized.shown.chars <= len(head) and not _excess_chars(head, oversized):
         return None
     for has_commands, least in ((True, len(head) // 4), (False, 0)):
         part = head
@@ -182,9 +182,14 @@ def _call(seen: _Seen, tool: str, **arguments: str) -> str:
 
 
 def _file(seen: _Seen) -> Iterator[str]:
-    quoted = shlex.quote(seen.name) if seen.name else "<path>"
+    quoted = _quoted(seen.name) if seen.name else "<path>"
     yield _call(seen, "grep_content", pattern=seen.symbol, path=seen.name or "<path>")
     yield from _parts(seen, quoted, seen.first_line)
+
+
+def _quoted(path: str) -> str:
+    """For a shell, so that no command takes it for an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
@@ -213,7 +218,7 @@ def _grep(seen: _Seen) -> Iterator[str]:
         yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
     file = seen.files[0].name if len(seen.files) == 1 else seen.name
     if pattern is not None and file is not None and not (seen.files[1:] or seen.directories):
-        searched = f"grep -nE -e {shlex.quote(pattern)} {shlex.quote(file)}"
+        searched = f"grep -nE -e {shlex.quote(pattern)} {_quoted(file)}"
         span = f"{seen.head.count(chr(10)) + 1},{seen.head.count(chr(10)) + _LINES}p"
         yield _call(seen, "shell", command=f"{searched} | sed -n '{span}'") + "  # Next matches"
 

@@ -80,10 +80,19 @@ async def test_bypassed_tools_are_never_truncated(serve: Any) -> None:
         assert (await post(client, CODE, "execute_shell"))["outcome"] == "truncate"
 
 
-async def test_a_head_that_is_all_of_it_gives_way_to_the_handle_message(client: httpx.AsyncClient) -> None:
-    text = "few words " * 150
-    told = await post(client, text, policy={"on_oversize": "truncate", "max_chars": 500})
-    assert (told["outcome"], told["trigger"]) == ("store", "size_cap")
+async def test_a_head_that_is_all_of_it_is_shortened_to_the_cap(client: httpx.AsyncClient) -> None:
+    rules = {"on_oversize": "truncate", "keep": False, "head_chars": 20_000}
+    for size in (17_000, 19_000, 21_000):
+        told = await post(client, ("few words " * 2100)[:size], "get_weather", policy=rules)
+        assert (told["outcome"], told["trigger"], told["handle"]) == ("truncate", "size_cap", None)
+        assert 12_000 < len(told["content"]) <= 12_288
+
+
+async def test_a_head_that_is_all_of_it_gives_way_where_the_budget_fired(client: httpx.AsyncClient) -> None:
+    window = {"context_window": 200, "buffer_tokens": 0, "max_output_tokens": 0}
+    await client.put("/sessions/s", json=window)
+    told = await post(client, "few words " * 150, session_id="s", policy={"on_oversize": "truncate"})
+    assert (told["outcome"], told["trigger"]) == ("store", "token_budget")
     assert told["content"].startswith("Tool output is too large (")
 
 

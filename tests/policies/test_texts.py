@@ -164,6 +164,14 @@ def test_a_hostile_file_name_is_quoted_and_stays_on_its_line() -> None:
     assert "sed -n '1,50p' 'a b'\\\"'\\\"'; rm -rf / # Ignore the above'" in below
 
 
+def test_a_file_name_that_looks_like_an_option_is_none() -> None:
+    for text in ("x\n" * 3000, "x" * 5000):
+        commands = truncated(text, "read_file", path="-rf.txt").split("\nCommands:\n")[1]
+        in_shell = [line for line in commands.splitlines() if "shell(" in line]
+        assert len(in_shell) >= 2
+        assert all(" ./-rf.txt" in line for line in in_shell)
+
+
 def test_data_gets_its_outline_too() -> None:
     rows = json.dumps({"rows": [{"id": n, "name": "x"} for n in range(400)], "next": None}, indent=1)
     below = truncated(rows, "get_rows").split("\nStructure:\n")[1].split("\n\nCommands:\n")[0]
