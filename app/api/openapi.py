@@ -228,9 +228,8 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages:
 
     app.openapi = document  # type: ignore[method-assign]
     pages = Router(tags=[])
-    pages.add_api_route("/openapi.json", openapi, methods=["GET", "HEAD"], include_in_schema=False)
-    for path, answer in (("/", root), ("/docs/errors", errors), ("/docs", docs)):
-        pages.add_api_route(path, answer, include_in_schema=False)
+    for path, answer in (("/openapi.json", openapi), ("/", root), ("/docs/errors", errors), ("/docs", docs)):
+        pages.add_api_route(path, answer, methods=["GET", "HEAD"], include_in_schema=False)
     app.router.routes.extend(pages.routes)
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 

@@ -79,18 +79,21 @@ InReady = Annotated[Runtime, Depends(_ready)]
 
 
 @router.get("/livez", summary="The process answers")
+@router.head("/livez", include_in_schema=False)
 @Traits(is_open=True)
 async def livez() -> Status:
     return Status(status="ok")
 
 
 @router.get("/readyz", summary="Writes are kept")
+@router.head("/readyz", include_in_schema=False)
 @Traits(is_open=True, raises=_NOT_READY)
 async def readyz(request: Request, rt: InReady) -> Ready:
     return Ready(status="ok", warnings=_warnings(request, rt))
 
 
 @router.get("/healthz", summary="Readiness, with figures")
+@router.head("/healthz", include_in_schema=False)
 @Traits(is_page=True, raises=_NOT_READY)
 async def healthz(request: Request, rt: InReady) -> Health:
     keys, quota = request.app.state.keys, rt.settings.quota

@@ -45,7 +45,7 @@ def install(app: FastAPI) -> None:
         await _answer(request.url.path.removeprefix("/ui/"), request)(scope, receive, send)
 
     pages = Router(tags=[])
-    pages.add_api_route("/ui", page, include_in_schema=False)
+    pages.add_api_route("/ui", page, methods=["GET", "HEAD"], include_in_schema=False)
     app.router.routes.extend(pages.routes)
     app.mount("/ui", files)
 

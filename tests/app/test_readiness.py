@@ -41,6 +41,15 @@ async def test_on_disk_it_is_ready_and_has_nothing_to_say(client: httpx.AsyncCli
     assert expected.items() <= (await client.get("/healthz")).json().items()
 
 
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/healthz", "/docs", "/docs/errors", "/ui", "/openapi.json"]
+)
+async def test_a_monitor_may_ask_with_head(client: httpx.AsyncClient, path: str) -> None:
+    told, head = await client.get(path), await client.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == told.headers["content-type"]
+
+
 @pytest.mark.repeated
 async def test_a_failed_write_takes_it_back_at_once_and_it_returns(
     serve: Serve, redis: RedisServer, caplog: pytest.LogCaptureFixture

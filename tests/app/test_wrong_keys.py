@@ -107,6 +107,7 @@ async def test_pages_need_a_key_where_that_is_asked_for(serve: Serve, keys: Path
         assert {} in (await described(client))["security"]
     async with serve(api_keys_file=keys, key_for_pages=True) as client:
         for path in PAGES:
+            assert (await client.head(path)).status_code == 401
             refused = await client.get(path)
             assert (refused.status_code, refused.headers["www-authenticate"][:5]) == (401, "Basic")
             assert (await client.get(path, auth=("", "wrong"))).status_code == 401
