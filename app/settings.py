@@ -160,7 +160,7 @@ class Settings(BaseSettings):
         (),
         validation_alias=AliasChoices(f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS", "bypass_tools"),
         description="Comma-separated tool names (globs) whose results always pass. "
-        "Where it is not set, `TOOL_RESULT_BYPASS_TOOLS` is read.",
+        "Where it is not set, `TOOL_RESULT_BYPASS_TOOLS` is read; two that differ are refused.",
     )
     api_keys_file: Path | None = Field(
         None,
@@ -385,6 +385,7 @@ def load_settings(**options: Any) -> Settings:
     _check_issuer(settings)
     if settings.key_for_pages and not settings.needs_key:
         raise ConfigError(f"{PREFIX}KEY_FOR_PAGES needs {PREFIX}API_KEYS_FILE or {PREFIX}OIDC_ISSUER.")
+    _check_bypass()
     _check_storage(settings)
     _check_backend(settings)
     return settings
@@ -407,6 +408,13 @@ def _rules_of(field: str) -> dict[str, str]:
         return {}
     example = min(Settings.model_fields[field.lower()].default or 1 << 30, 1 << 30)
     return {"int_parsing": f"must be a number of bytes, such as {example}"}
+
+
+def _check_bypass() -> None:
+    """One of two lists would be dropped, and its tools governed."""
+    ours, theirs = (os.environ.get(name) for name in (f"{PREFIX}BYPASS_TOOLS", "TOOL_RESULT_BYPASS_TOOLS"))
+    if ours and theirs and ours != theirs:
+        raise ConfigError(f"{PREFIX}BYPASS_TOOLS and TOOL_RESULT_BYPASS_TOOLS are both set. Keep one.")
 
 
 def _check_storage(settings: Settings) -> None:

@@ -105,6 +105,11 @@ def test_without_keys_only_loopback_may_be_bound(monkeypatch: pytest.MonkeyPatch
 def test_bypass_tools_are_read_under_both_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOL_RESULT_BYPASS_TOOLS", "a, b*")
     assert load_settings().bypass_tools == ("a", "b*")
+    monkeypatch.setenv("SPILLGATE_BYPASS_TOOLS", "")
+    assert load_settings().bypass_tools == ()
+    monkeypatch.setenv("SPILLGATE_BYPASS_TOOLS", "b")
+    with pytest.raises(ConfigError, match="TOOL_RESULT_BYPASS_TOOLS are both set"):
+        load_settings()
 
 
 def test_the_ledger_follows_the_store() -> None:
