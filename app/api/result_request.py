@@ -211,7 +211,7 @@ class _Forms(NamedTuple):
 def _forms(content_type: bytes | None, accept: bytes | None, prefer: bytes | None) -> _Forms:
     """Reads three headers, which a client repeats with each request. Raises UnsupportedMedia."""
     wants_text = prefers((accept or b"").decode("latin-1"), "text/plain")
-    is_minimal = not wants_text and b"return=minimal" in (prefer or b"").lower()
+    is_minimal = not wants_text and b"return=minimal" in (prefer or b"").lower().replace(b'"', b"")
     media_type = b"application/json" if content_type is None else content_type
     media, _, parameters = media_type.decode("latin-1").partition(";")
     kind = media.strip().lower()

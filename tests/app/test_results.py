@@ -203,8 +203,11 @@ async def test_the_idempotency_key_header_names_the_call_too(client: httpx.Async
     assert first.json() == again.json()
 
 
-async def test_return_minimal_leaves_out_what_passed_and_only_that(client: httpx.AsyncClient) -> None:
-    prefer = {"Prefer": "return=minimal"}
+@pytest.mark.parametrize("preference", ["return=minimal", 'return="minimal"', "wait=1, Return=Minimal"])
+async def test_return_minimal_leaves_out_what_passed_and_only_that(
+    client: httpx.AsyncClient, preference: str
+) -> None:
+    prefer = {"Prefer": preference}
     passed = await client.post("/results", json={"tool_name": "t", "content": "x"}, headers=prefer)
     stored = await client.post("/results", json={"tool_name": "t", "content": BIG}, headers=prefer)
     assert "content" not in passed.json()
