@@ -48,8 +48,10 @@ def check_path(path: Path) -> None:
         # One that others may write to is in use by them, such as /tmp.
         is_shared = status.st_mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH)
         is_ours = status.st_uid == os.geteuid() and not is_shared
+        may_write = is_shared or status.st_uid not in (0, os.geteuid())
+        could = "put a socket of theirs there" if may_write else "reach the socket"
         raise ConfigError(
-            f"SPILLGATE_UDS: others may enter {directory}, and could put a socket of theirs there. Choose a "
+            f"SPILLGATE_UDS: others may enter {directory}, and could {could}. Choose a "
             f"directory of your own{f', or: chmod 700 {directory}' if is_ours else '.'}"
         )
 
