@@ -196,8 +196,8 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None,
         description="Comma-separated `Host` names that are answered; `*` = any. Default: loopback names; "
-        "with API keys, any. A page of another origin may call if its host is listed with its port: "
-        "`localhost:3000`.",
+        "with API keys, any. A page of another origin may call if its host is listed with its port, also "
+        "where that is the usual one: `localhost:3000`, `app.example.com:443`.",
     )
     llm_base_url: str | None = Field(
         None,

@@ -44,7 +44,7 @@ def check_page(
         if not _is_same(origin.decode("latin-1"), host):
             raise Forbidden(
                 "This Origin may not call. It must equal the Host with its port, or be listed in "
-                "SPILLGATE_ALLOWED_HOSTS with its port."
+                "SPILLGATE_ALLOWED_HOSTS with its port, such as app.example.com:443."
             )
     if changes and headers.get(b"sec-fetch-site") in _OTHER_SITES:
         raise Forbidden(
