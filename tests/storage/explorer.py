@@ -113,7 +113,9 @@ class Explorer:
             if not self._waiting:
                 break
             self._step()
-        assert all(task.done() for task in tasks), "a call waits for what never comes"
+        assert all(task.done() for task in tasks), "\n".join(
+            ["a call waits for what never comes", *map(str, tasks), *self.log]
+        )
         await asyncio.gather(*tasks)
         return [made for program in calls for made in program]
 
