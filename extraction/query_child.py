@@ -24,7 +24,7 @@ from domain.errors import BadQuery, InvalidField, NotQueryable, QueryTooCostly
 from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
 
 MEMORY_BYTES = 320 << 20
-READ_SECONDS = 6
+READ_SECONDS = 12
 EVALUATE_SECONDS = 2
 _NICER = 10
 _PR_SET_PDEATHSIG = 1

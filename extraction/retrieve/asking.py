@@ -65,6 +65,11 @@ def as_number(word: str) -> int:
     return _NUMBERS.get(word.lower()) or int(word)
 
 
+_MONTH_NAMES = """
+january february march april may june july august september october november december
+"""
+MONTHS = _MONTH_NAMES.split()
+
 _OTHERS = words_of(
     r"number|total(?:ed|ing)?|group(?:s|ed)?|sort(?:ed)?|rank(?:ed|ing)?|aggregate[ds]?|summar[iy]\w*"
     r"|often|frequently|common|commonly"

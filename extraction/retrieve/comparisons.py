@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
-from extraction.retrieve.asking import words_of
+from extraction.retrieve.asking import MONTHS, words_of
 
 UNIT = (
     r"(ns|nanoseconds?|[uµ]s|microseconds?|ms|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?"
@@ -109,24 +109,29 @@ def compared_in(text: str) -> str:
     return " ".join(one.text for one in comparisons(text))
 
 
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_NAMES = [f"{name[:3]}(?:{name[3:]})?" if name != "september" else "sep(?:t|tember)?" for name in MONTHS]
 _IN_MONTH = words_of(
-    r"\b(?:in|of|for|during) (?:the month of )?"
-    r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|t?ember|ober)?\b"
-    r"(?:,? (\d{4}))?(?! \d)"
+    rf"\b(?:in|of|for|during) (?:the month of )?(?:{'|'.join(f'({one})' for one in _NAMES)})\b"
+    r"(?:,? (?P<year>\d{4}))?(?! \d)"
 )
+
+_ANY_MONTH = words_of(rf"\b(?:{'|'.join(one for one in _NAMES if one[:3] != 'may')}|in may)\b")
 
 
 class Month(NamedTuple):
-    """A month in a question, such as `in March 2026`: its words, and a pattern of LIKE, `2026-03-%`."""
+    """A month in a question, such as `in March 2026`: its name, its words and abbreviation, and a pattern of
+    LIKE, `2026-03-%`."""
 
+    name: str
     words: str
     pattern: str
 
 
 def month_in(text: str) -> Month | None:
+    """None where the text names several months."""
     match = _IN_MONTH.search(text)
-    if match is None:
+    if match is None or len(_ANY_MONTH.findall(text)) > 1:
         return None
-    number = _MONTHS.index(match[1].lower()) + 1
-    return Month(f"{match[0]} {match[1]}", f"{match[2] or '____'}-{number:02}-%")
+    number = next(number for number in range(1, 13) if match[number])
+    name = match[number].lower()
+    return Month(name, f"{match[0]} {name[:3]}", f"{match['year'] or '____'}-{number:02}-%")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from content.patterns import Pattern
 from domain.errors import BadPattern
-from extraction.retrieve.asking import as_number, rows_asked, words_of
+from extraction.retrieve.asking import MONTHS, as_number, rows_asked, words_of
 from extraction.retrieve.index import pieces
 
 # Words that programs, pages and tables use for each other, and the words of other languages for them. One
@@ -127,9 +127,7 @@ _NUMBER = re.compile(r"\d[\d,]{2,}\Z")
 _PARTS = re.compile(r"(?:[^\w,]|,(?!\d{3})|(?<!\d),)+|_+")
 _PATTERN = re.compile(r"\S\|\S|\\[dwsbDWS.]|\.[*+]|\[[^\]\s]+\][*+?]|\(\?[:i]")
 _ORDINAL = words_of(r"\b(\d+)(?:st|nd|rd|th)\b")
-_MONTH = words_of(
-    r"\b(jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|e|y|ust|tember|ober|ember)\b"
-)
+_MONTH = words_of(rf"\b(?:{'|'.join(f'({one[:3]}){one[3:]}' for one in MONTHS if one != 'may')})\b")
 
 # Stop words of a question.
 _ASKING_WORDS = """
@@ -302,7 +300,7 @@ def parse(instruction: str) -> ParsedInstruction:
     words += [part for word in words for part in _PARTS.split(word) if part and part.lower() not in _ASKING]
     words = [word for word in words if not _PARTS.search(word)]
     words += [word.lower() for word in words if not word.islower()]
-    words += [match[1] for pattern in (_ORDINAL, _MONTH) for match in pattern.finditer(text)]
+    words += [match[match.lastindex or 0] for one in (_ORDINAL, _MONTH) for match in one.finditer(text)]
     pairs = [pair for run in runs for pair in pairwise(run)]
     phrases = [f"{first} {second}" for first, second in pairs]
     phrases += [first + second for first, second in pairs if first.isalpha() and second.isalpha()]

@@ -199,10 +199,10 @@ class _Query(NamedTuple):
 
 
 def _over_rows(text: Source, instruction: ParsedInstruction, question: "_Question") -> _Query:
-    rows = _sampled(text)
+    rows, is_whole = _sampled(text)
     if len(rows) < _LEAST_ROWS:
         return _Query("")
-    table = _Table(rows, instruction, question)
+    table = _Table(rows, instruction, question, has_written_numbers=is_whole)
     conditions = f"{compared_in(instruction.text)} {table.month.words if table.month else ''}"
     return _Query(table.query(), conditions, table.uses, table.may_omit)
 
@@ -259,24 +259,27 @@ def _is_used(word: str, query_stems: set[str]) -> bool:
     return bool(stems & query_stems) or any(_begin_alike(stem(word), one) for one in query_stems)
 
 
-def _sampled(text: Source) -> list[Row]:
-    """The rows that the first MiB of the data holds."""
+def _sampled(text: Source) -> tuple[list[Row], bool]:
+    """The rows that the first MiB of the data holds, and whether its texts may be numbers in a form for
+    people: in a table they are told already, and of data that goes on they are not known."""
     is_whole = len(text.stored) <= _READ_BYTES
     head = text.data[:_READ_BYTES]
     if not is_whole:
         value = parsed_head(head)[0] if text.format.kind is Kind.JSON else None
         if value is not None:
-            return relation_of(value).rows[:_SAMPLED_ROWS]
+            return relation_of(value).rows[:_SAMPLED_ROWS], False
         last = b"), (" if isinstance(text.format, Literal) else b"\n"
         head = head[: head.rfind(last) + 1] + (b"]" if last != b"\n" else b"")
     try:
         value = read_rows(head, text.tool_name, text.path)[1]
-        if isinstance(value, Cells):
-            rows = islice(value.read(), _SAMPLED_ROWS)
-            return [dict(zip(value.types, row, strict=True)) for row in rows]
-        return relation_of(value).rows[:_SAMPLED_ROWS]
     except (NotQueryable, MemoryError):
-        return []
+        return [], False
+    if isinstance(value, Cells):
+        names = value.types if is_whole else [name for name in value.types if name not in value.notes]
+        rows = (dict(zip(value.types, row, strict=True)) for row in islice(value.read(), _SAMPLED_ROWS))
+        return [{name: row[name] for name in names} for row in rows], False
+    rows_read = relation_of(value).rows
+    return rows_read[:_SAMPLED_ROWS], is_whole and len(rows_read) <= _SAMPLED_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +320,17 @@ class _Question:
 class _Table:
     """The sampled rows, and which of their columns and values the question names."""
 
-    def __init__(self, rows: list[Row], instruction: ParsedInstruction, question: _Question) -> None:
+    def __init__(
+        self,
+        rows: list[Row],
+        instruction: ParsedInstruction,
+        question: _Question,
+        *,
+        has_written_numbers: bool,
+    ) -> None:
         self._columns = columns_of(rows)[:_MOST_COLUMNS]
         self._rows = rows[: _MOST_CELLS // max(1, len(self._columns))]
+        self._has_written_numbers = has_written_numbers and len(self._rows) == len(rows)
         self._text = instruction.text
         self._names = instruction.names
         self._limit = instruction.rows
@@ -354,10 +365,16 @@ class _Table:
 
     @cached_property
     def month(self) -> Month | None:
-        """The month that the question names, if one column alone has dates, as ISO 8601 writes them."""
-        cells = [cell for column in self._dates for cell in self._cells(column) if cell]
-        is_clear = len(self._dates) == 1 and all(map(_ISO_DATE.match, cells))
-        return month_in(self._text) if is_clear else None
+        """The month that the question names, if one column alone has dates, as ISO 8601 writes them. None for
+        a name in the data, such as June."""
+        month = month_in(self._text)
+        if month is None or len(self._dates) != 1:
+            return None
+        if not all(_ISO_DATE.match(cell) for cell in self._cells(self._dates[0]) if cell):
+            return None
+        texts = (cell for column in self._columns for cell in self._cells(column) if isinstance(cell, str))
+        is_name = any(month.name in text.lower().split() for text in texts)
+        return None if is_name else month
 
     @cached_property
     def _dates(self) -> list[Column]:
@@ -633,7 +650,10 @@ class _Table:
         types = column.types - {type(None)}
         if types and types <= {int, float}:
             return True
-        return types == {str} and numbers_in(self._cells(column)) is not None
+        if types != {str}:
+            return False
+        numbers = numbers_in(self._cells(column))
+        return numbers is not None and (self._has_written_numbers or not numbers.note)
 
     def _is_serial(self, column: Column) -> bool:
         cells = list(self._cells(column))

@@ -41,6 +41,10 @@ CHINESE = json.dumps(
 DATED = "order_id,created_at,total\n" + "".join(
     f"{n},2026-{n % 12 + 1:02}-{n % 28 + 1:02},{n * 7 % 301}\n" for n in range(900)
 )
+PRICED = "id,price\n" + "".join(f'{n},"${n:,}.50"\n' if n != 6000 else f"{n},free\n" for n in range(6500))
+NAMED = "order_id,created_at,customer\n" + "".join(
+    f"{n},2026-{n % 12 + 1:02}-{n % 28 + 1:02},{('Mary', 'Jane', 'June')[n % 3]}\n" for n in range(900)
+)
 ACCESS = "".join(
     f'10.0.0.{n % 9} - - [17/May/2024:10:{n // 60 % 60:02}:{n % 60:02} +0000] "GET /page{n % 13} HTTP/1.1" '
     f'{404 if n % 10 == 3 else 200} {n * 7919 % 5003} "-" "{"Googlebot/2.1" if n % 4 else "curl/8"}"\n'
@@ -128,6 +132,9 @@ QUESTIONS = [
     (CHINESE, "金额最大的订单", "| 1008"),
     (CHINESE, "每个城市有多少订单？", "上海 | 300"),
     (DATED, "How many orders were there in March?", "\n75\n"),
+    (NAMED, "How many orders for Jane?", "\n300\n"),
+    (NAMED, "How many orders of Mary?", "\n300\n"),
+    (PRICED.replace("free", "$9.99"), "What is the highest price?", "6499.5"),
     (DATED, "total of March 2026", f"\n{sum(n * 7 % 301 for n in range(2, 900, 12))}.0\n"),
     (DATED, "How many orders in March 2025?", "\n0\n"),
     (TUPLES, "Which city has the largest population?", largest([n * 7919 % 10007 for n in range(900)])),
@@ -190,6 +197,16 @@ async def test_a_query_that_leaves_out_words_is_shown_with_the_passage(client: h
         (NUMBERED, "How many requests are larger than 2 MB?"),
         (ACCESS, "What was the slowest request?"),
         (DATED, "How many orders on March 5?"),
+        (DATED, "How many orders in March and April?"),
+        (DATED, "How many orders before March and in May?"),
+        (PRICED, "What is the total price?"),
+        (PRICED, "What is the highest price?"),
+        (PRICED, "How many have a price above 5000?"),
+        (PRICED.replace("free", "$9.99") + " " * (1 << 20) + "\n1,free\n", "What is the total price?"),
+        (
+            json.dumps([{"id": n, "price": f"${n:,}" if n < 6000 else "free"} for n in range(6001)]),
+            "What is the total price?",
+        ),
         (DATED.replace("-", "/"), "How many orders in March?"),
     ],
 )
@@ -205,6 +222,12 @@ async def test_a_question_for_a_column_names_a_query_over_it(client: httpx.Async
     body = await asked(client, await keep(client, DATED.replace("total", "fee")), "tell me about the fee")
     assert body.endswith("; columns order_id, created_at, fee.]")
     assert "0 of 1 words" not in body
+
+
+async def test_a_name_in_the_data_is_no_month(client: httpx.AsyncClient) -> None:
+    body = await asked(client, await keep(client, NAMED), "How many orders for June?")
+    assert "customer = 'June'" in body
+    assert "LIKE" not in body
 
 
 async def test_how_many_records_there_are_is_no_question_for_a_word(client: httpx.AsyncClient) -> None:

@@ -356,10 +356,35 @@ async def test_numbers_in_a_form_for_people_are_numbers(client: httpx.AsyncClien
         answer = await selected(client, handle, sql)
         assert list(answer["result"][0].values()) == [wanted], sql
         assert note in answer["hint"], answer["hint"]
+    rates = await keep(
+        client, "rate,text\n" + "".join(f"{n / 7 if n % 9 else 'nan'},some words\n" for n in range(900))
+    )
+    assert await rows_of(client, rates, "SELECT max(rate) FROM data") == [899 / 7]
     nothing = await selected(client, shop, "SELECT name FROM data WHERE price = '$0.25'")
     assert nothing["result"] == []
     assert "price is read as numbers: $0.25 as 0.25." in nothing["hint"]
     assert (await selected(client, shop, "SELECT name FROM data"))["hint"] == ""
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,234 USD", "12,500 USD"], [1234, 12500]),
+        (["1.259 USD", "2.5 USD"], [1.259, 2.5]),
+        (["1.234 €", "2.500 €"], [1234, 2500]),
+        (["1.234,50 €", "76,50 €"], [76.5, 1234.5]),
+        (["($7.10)", "-$5", "$ 1,000"], [-7.1, -5, 1000]),
+        (["0.1234567890123", "nan", "9.5"], [0.1234567890123, 9.5]),
+        (["1e-05", "NULL"], [1e-05]),
+    ],
+)
+async def test_numbers_have_one_form(
+    client: httpx.AsyncClient, cells: list[str], numbers: list[float]
+) -> None:
+    table = _table(",", "amount text", *((cell, "some more words here") for cell in cells * 400))
+    for text in (table, json.dumps([{"amount": cell} for cell in cells * 400])):
+        sql = "SELECT DISTINCT amount FROM data WHERE amount > -99 ORDER BY amount"
+        assert await rows_of(client, await keep(client, text), sql) == numbers
 
 
 @pytest.mark.parametrize(
@@ -373,6 +398,9 @@ async def test_numbers_in_a_form_for_people_are_numbers(client: httpx.AsyncClien
         ["+4915112345", "n/a"],
         ["12%", "ten"],
         ["n/a", "-"],
+        ["(1)", "(2)"],
+        ["--5", "n/a"],
+        ["1e999", "n/a"],
     ],
 )
 async def test_other_texts_stay_as_they_are(client: httpx.AsyncClient, cells: list[str]) -> None:
