@@ -16,6 +16,9 @@ from policies.policy import Policy
 _DATA = b"\0"
 """Stands for a byte of the result."""
 
+_MOST_BYTES = 1 << 18
+"""The most bytes that an end is made of. Only `cap` shows more: of that, the number is enough."""
+
 
 class ShortestText(NamedTuple):
     """`text` is without the bytes of the result that it shows, which are `shown_bytes`."""
@@ -31,16 +34,18 @@ def shortest_texts(
     """In the order in which POST /results tries them: those of plain text without title and structure."""
     plain = replace(policy, preview=Preview.NONE)
     forms = [(policy, True), (plain, True), (plain, False)] if has_means(policy, None) else [(plain, False)]
-    measure, data = facts.measure, _DATA.decode()
+    measure = facts.measure
     for kind, _ in candidate_outcomes(trigger, policy, facts.rows):
         for form, can_ask in forms:
             ends = OUTCOMES[kind].ends(measure, form)
+            needed = min(ends.head, measure.bytes), min(ends.tail, measure.bytes)
+            head, tail = (_DATA * min(size, _MOST_BYTES) for size in needed)
             oversized = Oversized(
                 result=result,
                 measure=measure,
                 shown=measure,
-                head=_DATA * min(ends.head, measure.bytes),
-                tail=_DATA * min(ends.tail, measure.bytes),
+                head=head,
+                tail=tail,
                 policy=form,
                 breach=breach_of(trigger, facts, form),
                 handle=handle if kind is OutcomeKind.STORE or form.keep else None,
@@ -49,7 +54,10 @@ def shortest_texts(
             )
             text = OUTCOMES[kind].text(oversized)
             if text is not None:
-                yield ShortestText(kind, text.replace(data, ""), text.count(data))
+                shown = text.count(_DATA.decode())
+                if shown == len(head) + len(tail):
+                    shown = sum(needed)
+                yield ShortestText(kind, text.encode().translate(None, _DATA).decode(), shown)
 
 
 def _about(facts: Facts, policy: Policy) -> str:

@@ -1,6 +1,7 @@
 """What a replacement would not make smaller passes. No text names a handle without the means to use it."""
 
 import re
+import tracemalloc
 from typing import Any
 
 import httpx
@@ -155,6 +156,23 @@ async def test_check_judges_alike_by_bytes_alone(client: httpx.AsyncClient) -> N
         asked = {"session_id": "s", "tool_name": "t", "bytes": size}
         told = (await client.post("/check", json=asked)).json()
         assert (told["allowed"], told["trigger"]) == (allowed, "token_budget")
+
+
+@pytest.mark.parametrize("size", [40_000, 200_000_000, 1 << 50])
+@pytest.mark.parametrize(("max_tokens", "allowed"), [(90, True), (50, False)])
+async def test_check_decides_alike_at_any_size_and_makes_no_text_of_it(
+    client: httpx.AsyncClient, size: int, max_tokens: int, allowed: bool
+) -> None:
+    policy = {"on_oversize": "cap", "max_bytes": 0, "max_tokens": max_tokens, "keep": False}
+    await client.put("/sessions/s", json={"policy": policy})
+    asked = {"session_id": "s", "tool_name": "t", "bytes": size, "tokens": 100}
+    tracemalloc.start()
+    try:
+        told = (await client.post("/check", json=asked)).json()
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert (told["allowed"], told["trigger"]) == (allowed, "size_cap")
 
 
 async def test_without_a_tool_to_offer_a_message_names_no_handle(client: httpx.AsyncClient) -> None:
