@@ -5,7 +5,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cache, cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -124,20 +124,31 @@ class Detector:
         # One search shows that no pattern matches. A set of RE2 also reports no match if it lacks memory.
         self._any = compiled("|".join(f"(?:{pattern})" for pattern in patterns.values()))
 
-    def find(self, data: bytes, levels: int = _DEEPEST) -> list[Span]:
+    def find(self, data: bytes) -> list[Span]:
         """In order, without overlaps. Searches the text as it is, and as it is read when its escapes and
-        terminal codes are taken off. Takes 0.5 ms for 100 KB without secrets, with many escapes 2 ms."""
+        terminal codes are taken off. Takes 0.3 ms for 100 KB without secrets, and 0.1 to 0.3 ms per thousand
+        escapes and codes: 4 to 8 ms for 100 KB of JSON in JSON."""
+        return self._levels(data, _DEEPEST, None)[0]
+
+    def _levels(self, data: bytes, levels: int, made: "_Bare | None") -> tuple[list[Span], dict[bytes, str]]:
+        """The spans of a text and of the levels below it, and the values whose repeats are left to the level
+        above: those that are written there as they are here. `made`: how the text was made."""
         spans = self._found(data)
+        values = {data[one.start : one.end]: one.kind for one in spans}
         if levels and (bare := _bare(data)) is not None:
-            spans += map(bare.back, self.find(bare.data, levels - 1))
-        return _merged(spans)
+            below, left = self._levels(bare.data, levels - 1, bare)
+            spans += map(bare.back, below)
+            values |= left
+        left = {value: kind for value, kind in values.items() if made is not None and made.keeps(value)}
+        spans += _repeats({value: kind for value, kind in values.items() if value not in left}, data)
+        return _merged(spans), left
 
     def _found(self, data: bytes) -> list[Span]:
         spans = [*self._known(data)] if self._has_secrets else []
         if self._patterns and self._any(data, 0, len(data))[0][0] >= 0:
             for name, find in self._patterns:
                 spans += _matches(find, name, data)
-        return [*spans, *_repeats(spans, data)]
+        return spans
 
     def _known(self, data: bytes) -> Iterator[Span]:
         load()
@@ -158,15 +169,28 @@ class _Bare:
 
     def __init__(self, before: bytes, pattern: re.Pattern[bytes]) -> None:
         """`pattern` is a group."""
-        self._before = pattern.split(before)
-        self._after = list(self._before)
-        self._after[1::2] = map(_plain, self._before[1::2])
-        self.data = b"".join(self._after)
+        self._before, self._pattern = before, pattern
+        pieces = pattern.split(before)
+        pieces[1::2] = map(_plain, pieces[1::2])
+        self._made = frozenset(pieces[1::2])
+        self.data = b"".join(pieces)
 
     @cached_property
-    def _starts(self) -> tuple[list[int], list[int]]:
-        """Where each piece begins, in this text and in the one before."""
-        return [0, *accumulate(map(len, self._after))], [0, *accumulate(map(len, self._before))]
+    def _starts(self) -> "tuple[array[int], array[int]]":
+        """Where each piece begins, in this text and in the one before. Most texts have no span, and need
+        none."""
+        pieces = self._pattern.split(self._before)
+        before = array("Q", accumulate(map(len, pieces), initial=0))
+        pieces[1::2] = map(_plain, pieces[1::2])
+        return array("Q", accumulate(map(len, pieces), initial=0)), before
+
+    @cached_property
+    def _made_bytes(self) -> bytes:
+        return bytes({*b"".join(self._made)})
+
+    def keeps(self, value: bytes) -> bool:
+        """Whether the value, wherever this text has it, is written with the same bytes in the one before."""
+        return b"" not in self._made and len(value.translate(None, self._made_bytes)) == len(value)
 
     def back(self, span: Span) -> Span:
         """Where the text before has the span."""
@@ -176,13 +200,18 @@ class _Bare:
         """What stood for the byte at `at`."""
         after, before = self._starts
         number = bisect_right(after, at) - 1
-        if number % 2:
-            return before[number], before[number + 1]
-        start = before[number] + at - after[number]
-        return start, start + 1
+        start, end, inside = before[number], before[number + 1], at - after[number]
+        if number % 2 == 0:
+            return start + inside, start + inside + 1
+        if self._before[start + 1 : start + 2] in b"ux":
+            return start, end
+        return start + 2 * inside, start + 2 * inside + 2
 
 
-_ESCAPE = re.compile(rb"""(\\(?:["'/\\bfnrt]|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}))""")
+_ESCAPE = re.compile(rb"""(\\(?:["'/bfnrt]|\\(?:\\\\){0,63}+|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}))""")
+"""Backslashes that are escaped again are one piece where they follow each other. It begins with a literal,
+which is looked for several times as fast as a choice."""
+
 _CODE = re.compile(rb"(%b)" % TERMINAL_CODE.pattern)
 _LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
@@ -196,13 +225,13 @@ def _bare(data: bytes) -> _Bare | None:
 
 
 @lru_cache(maxsize=4096)
-def _plain(escape: bytes) -> bytes:
-    """What an escape stands for; nothing for a terminal code."""
-    if escape.startswith(b"\x1b"):
+def _plain(piece: bytes) -> bytes:
+    """What escapes stand for; nothing for a terminal code."""
+    if piece.startswith(b"\x1b"):
         return b""
-    if len(escape) > 2:
-        return chr(int(escape[2:], 16)).encode("utf-8", "replace")
-    return _LETTERS.get(escape[1:], escape[1:])
+    if piece[1] in b"ux":
+        return chr(int(piece[2:], 16)).encode("utf-8", "replace")
+    return _LETTERS.get(piece[1:], piece[1::2])
 
 
 def _as_read(value: bytes) -> bytes:
@@ -265,9 +294,9 @@ def _occurrences(secret: bytes, kind: str, data: bytes) -> Iterator[Span]:
         at = data.find(secret, at + len(secret))
 
 
-def _repeats(spans: Iterable[Span], data: bytes) -> Iterator[Span]:
-    """Where else the text has a secret that was recognised by what stands beside it."""
-    values = {data[one.start : one.end]: one.kind for one in spans}
+def _repeats(values: Mapping[bytes, str], data: bytes) -> Iterator[Span]:
+    """Where else the text has a secret that was recognised by what stands beside it. Takes a pass of the text
+    per value."""
     for value, kind in values.items():
         if len(value) >= _REPEATED_BYTES:
             yield from _occurrences(value, kind, data)

@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
 import pytest
@@ -158,9 +159,52 @@ def test_a_value_has_one_number_under_a_key_and_another_value_another(detector: 
     assert masks_in(first.decode()) == {"github_token": 1}
 
 
-def test_a_secret_that_was_recognised_by_its_name_is_masked_where_it_stands_alone(detector: Detector) -> None:
-    value = b"aB3xY9kLmN2pQ7rS5tU1"
-    assert value not in shown(detector, b'password = "%b"\nlogged in with %b\n' % (value, value))
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('password = "{0}"\nlogged in with {0}\n', ["aB3xY9kLmN2pQ7rS5tU1"]),
+        ('{{\\"password\\":\\"{0}\\"}} for {0}', ["aB3xY9kLmN2pQ7rS5tU1"]),
+        ('"password":"{0}" for {1}\\n', ["aB3xY9k/mN2pQ7rS5tU1", "aB3xY9k\\/mN2pQ7rS5tU1"]),
+        ('"password":"{1}" for {0}', ["aB3xY9k/mN2pQ7rS5tU1", "aB3xY9k\\/mN2pQ7rS5tU1"]),
+        ('"password":"{0}" for {1}', ["aB3xY9kLmN2pQ7rS5tU1", "aB3xY9k\x1b[1mLmN2pQ7rS5tU1"]),
+        ('"password":"{0}" for {1}\\\\n', ["aB3xY9kLmN2pQ7rS5tU1", "aB3xY9k\\\\u004cmN2pQ7rS5tU1"]),
+    ],
+)
+def test_a_secret_that_was_recognised_by_its_name_is_masked_where_it_stands_alone(
+    detector: Detector, text: str, values: list[str]
+) -> None:
+    left = shown(detector, text.format(*values).encode()).decode()
+    assert sum((masks_in(left) or {}).values()) == 2
+    assert not any(value in left for value in values)
+
+
+def test_a_value_is_looked_for_once_however_often_the_text_is_escaped(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for = []
+
+    def seen(value: bytes, kind: str, data: bytes) -> Iterator[Span]:
+        looked_for.append(value)
+        return occurrences(value, kind, data)
+
+    occurrences = redaction._occurrences
+    monkeypatch.setattr(redaction, "_occurrences", seen)
+    tokens = [one.secret.encode() for one in made(9) if one.kind == "github_token"]
+    assert len(detector.find(b"\\\\\\\\n".join(b"x " + one for one in tokens))) == len(tokens)
+    assert sorted(looked_for) == sorted(tokens)
+
+
+def test_escapes_take_little_memory(detector: Detector) -> None:
+    text = b"\\" * redaction.BLOCK
+    detector.find(b"")
+    tracemalloc.start()
+    try:
+        assert detector.find(text + b"n " + TOKEN) == [
+            Span(len(text) + 2, len(text) + 2 + len(TOKEN), "github_token")
+        ]
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_mask_keeps_the_lines_of_what_follows(detector: Detector) -> None:
