@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from anyio.to_thread import run_sync
 
 from content.greppable import needs_view
-from content.redaction import Detector, Masked, Masks, Search, masks_of
+from content.redaction import Detector, Masked, Masks, Search, has_many_escapes, masks_of
 from domain.budget import Session, SessionChange
 from domain.errors import StorageError
 from domain.handles import SessionKey
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.runtime import Runtime
 
 _INLINE_BYTES = 1 << 15
-"""What is searched on the event loop, in 0.2 ms."""
+"""What is searched on the event loop, in 0.1 ms, or in 0.7 ms with as many escapes as it may have."""
 
 _NAME = "redaction key"
 _KEY_BYTES = 16
@@ -58,7 +58,7 @@ class Redaction:
     session: Session
 
     async def masked(self, rt: "Runtime", data: bytes) -> bytes:
-        if len(data) <= _INLINE_BYTES:
+        if len(data) <= _INLINE_BYTES and not has_many_escapes(data):
             masks = masks_of(self.detector, data)
         else:
             masks = await run_sync(masks_of, self.detector, data, limiter=rt.scanning)

@@ -12,7 +12,7 @@ import anyio
 from msgspec import Struct
 
 from app.extracting.known_models import SessionModel
-from content.redaction import Detector, Masked, Masks, Search, masks_of
+from content.redaction import Detector, Masked, Masks, Search, has_many_escapes, masks_of
 from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
@@ -94,13 +94,14 @@ class Body(Struct, eq=False):
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a short text in one step. Past the cap in bytes its tokens are estimated, so it may be
-        longer. Returns None if the text is too long, comes in chunks or has a view: call `fill` then."""
+        longer. Returns None if the text is too long, comes in chunks, has a view, or is searched and has many
+        escapes: call `fill` then."""
         if not isinstance(text, str) or self._view is not None:
             return None
         if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
             return None
         data = text.encode()
-        if self._search is not None and len(data) > INLINE_BYTES:
+        if self._search is not None and (len(data) > INLINE_BYTES or has_many_escapes(data)):
             return None
         is_over = self._is_over_bytes(len(data))
         if len(data) > (HELD_BYTES if is_over else INLINE_BYTES):

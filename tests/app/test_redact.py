@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from content.redaction import Detector
+from content.redaction import Detector, Span
 from domain.errors import ConfigError
 from tests.conftest import Serve
 from tests.counts import count
@@ -525,6 +526,32 @@ async def test_a_result_is_handed_on_with_masks_unless_the_file_says_reveal_of_t
         assert not leaks((await client.post("/arguments", json=body)).text)
         named = await client.get(f"/results/{handle}/content", params={"passed_on_to": "deploy"})
         assert not leaks(named.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_inline"),
+    [("a line\n" * 400, True), ("\\n" * 900, True), ("\\" * 1100, False), ("\x1b[m" * 1100, False)],
+)
+async def test_a_short_text_of_many_escapes_is_not_searched_on_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, text: str, is_inline: bool
+) -> None:
+    found_in = []
+
+    def seen(detector: Detector, data: bytes) -> list[Span]:
+        found_in.append(threading.get_ident() == loop)
+        return find(detector, data)
+
+    find, loop = Detector.find, threading.get_ident()
+    monkeypatch.setattr(Detector, "find", seen)
+    cut = "Warning: truncated output (original token count: 87224)\nTotal output lines: 60000\n\n"
+    for path, body in (
+        ("/results", {"session_id": "s", "tool_name": "t", "content": text}),
+        ("/hooks/codex", payload("codex", "Bash cut") | {"tool_response": cut + text}),
+    ):
+        found_in.clear()
+        assert (await client.post(path, json=body)).is_success
+        assert found_in
+        assert set(found_in) == {is_inline}
 
 
 def test_100_kb_are_searched_in_half_of_5_ms(benched: Detector) -> None:
