@@ -130,7 +130,7 @@ async def list_stored(
         handles = [entry.details.tool_output_handle for entry in page.entries]
         lookups = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
         for stored in lookups:
-            # One that expires meanwhile is left out.
+            # A result may expire between the two lookups: the list then leaves it out.
             with suppress(ResultExpired):
                 results += [] if stored is None else [await _stored_out(rt, stored)]
         cursor = page.next_cursor
@@ -304,7 +304,7 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 
 async def _stored_out(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> StoredOut:
-    """`reveals`: as it is stored, not as it is shown."""
+    """`reveals`: the answer describes the stored bytes, without masks."""
     shown = ShownResult(stored, rt.store) if reveals else await shown_to_people(rt, stored)
     shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return StoredOut(
