@@ -301,7 +301,7 @@ class MemoryLedger(LedgerBase):
     def _record(self, charge: Charge) -> None:
         record = self._sessions.get(charge.key)
         session = session_rules.admitted(None if record is None else record.session, charge)
-        self._save(session_rules.charged(session, charge))
+        self._save(session_rules.charged(session, charge, self._clock()))
         if charge.call_id is not None:
             self._sessions[charge.key].calls[charge.epoch, charge.call_id] = charge
             self._count(charge.key.tenant, 0, session_rules.text_bytes(charge.text))
@@ -313,7 +313,7 @@ class MemoryLedger(LedgerBase):
     async def append(self, entry: AccountingEntry) -> None:
         self._check_room(entry.tenant, opens=False, admitted=session_rules.is_admitted(entry))
         if (record := self._sessions.get(SessionKey(entry.tenant, entry.session_id))) is not None:
-            record.session = session_rules.used(record.session, entry.timestamp)
+            record.session = session_rules.used(record.session, self._clock())
         self._append(entry)
 
     def _append(self, entry: AccountingEntry) -> None:

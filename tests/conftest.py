@@ -28,6 +28,7 @@ from tests.redis_server import (  # noqa: F401
     redis_cluster,
     redis_cluster_url,
     redis_server,
+    redis_time,
     redis_url,
 )
 from tests.small_disk import small_disk  # noqa: F401

@@ -17,6 +17,7 @@ import pytest
 
 from storage.redis import connection, url
 from storage.redis import server as one_server
+from tests.redis_time import tell_scripts_the_time
 
 HOST = "127.0.0.1"
 PRIMARIES = 3
@@ -254,7 +255,14 @@ def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer, patient_redis: None) -> str:
+def redis_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test has a clock of its own, the time of Redis is that of this clock."""
+    if "clock" in request.fixturenames:
+        tell_scripts_the_time(monkeypatch, request.getfixturevalue("clock"))
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer, patient_redis: None, redis_time: None) -> str:
     """The URL of the server that all tests share, emptied for this one."""
     assert redis_server.ask("FLUSHALL") == b"+OK\r\n"
     return redis_server.url
@@ -267,7 +275,7 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 
 @pytest.fixture
-def redis_cluster_url(redis_cluster: RedisCluster, patient_redis: None) -> str:
+def redis_cluster_url(redis_cluster: RedisCluster, patient_redis: None, redis_time: None) -> str:
     """The URL of a cluster, emptied for this test."""
     redis_cluster.ask("FLUSHALL")
     return redis_cluster.url

@@ -197,12 +197,8 @@ def admitted(session: Session | None, charge: Charge) -> Session:
     return session
 
 
-def charged(session: Session, charge: Charge) -> Session:
-    return replace(
-        session,
-        last_used_at=max(session.last_used_at, charge.entry.timestamp),
-        reserved_tokens=session.reserved_tokens + charge.tokens,
-    )
+def charged(session: Session, charge: Charge, now: int) -> Session:
+    return replace(used(session, now), reserved_tokens=session.reserved_tokens + charge.tokens)
 
 
 def differs_by_charge(before: Session, after: Session) -> bool:

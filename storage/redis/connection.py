@@ -41,6 +41,10 @@ SHARDS_SECONDS = 1.0
 """How long a list of all shards is reused; that of a Redis with many keys _REUSED times as long as it took.
 A sweep makes a new one."""
 
+KEPT_LONGER_MS = 7 * 86_400_000
+"""How much longer than its retention Redis keeps what no sweep deletes: a clock that jumps by less deletes
+nothing."""
+
 _REUSED = 20
 _MANY_REPLIES = 10
 _SCANNED = 1000
@@ -291,5 +295,11 @@ def _away(answers: Sequence[object]) -> list[StoreUnavailable]:
 def script_source(name: str) -> tuple[str, str]:
     """Returns the source, which begins with that of shared.lua, and its SHA-1."""
     folder = files("storage.redis").joinpath("lua")
-    source = "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("shared", name))
+    return named(
+        "".join(folder.joinpath(f"{one}.lua").read_text(encoding="utf-8") for one in ("shared", name))
+    )
+
+
+def named(source: str) -> tuple[str, str]:
+    """A script and the name by which Redis knows it."""
     return source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

@@ -20,10 +20,10 @@ from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.redis.connection import RedisConnection
+from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import LARGEST, check_count, encoded, pack_call
+from storage.redis.records import check_count, encoded, pack_call
 from storage.redis.sessions import Sessions, SessionState, Step
 
 _BATCH = 200
@@ -43,7 +43,8 @@ class RedisLedger(RedisEntries, LedgerBase):
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
+        kept = (self._session_ms + KEPT_LONGER_MS, self._entry_ms + KEPT_LONGER_MS)
+        self._sessions = Sessions(connection, *kept)
         self._usages: dict[str, _TenantUsage] = {}
 
     @property
@@ -109,13 +110,13 @@ class RedisLedger(RedisEntries, LedgerBase):
             budget = session.budget(charge.default_window, charge.enforce)
             if not forced and not budget.fits(charge.tokens):
                 return None
-            step = Step(session_rules.charged(session, charge), entry, text, size, finding)
+            used = Step(session_rules.charged(session, charge, self._clock()), entry)
             if finding is not None:
                 try:
                     check_room(opens=False)
                 except TenantFull:
-                    return step._replace(text=b"", finding=None)
-            return step
+                    return used
+            return used._replace(text=text, text_bytes=size, finding=finding)
 
         state, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
         if state.session is not None and state.receipt is not None:
@@ -135,7 +136,7 @@ class RedisLedger(RedisEntries, LedgerBase):
 
         def decide(state: SessionState) -> Step:
             check_room(opens=False, admitted=admitted)
-            after = state.session and session_rules.used(state.session, entry.timestamp)
+            after = state.session and session_rules.used(state.session, self._clock())
             return Step(after, entry)
 
         await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
@@ -160,8 +161,11 @@ class RedisLedger(RedisEntries, LedgerBase):
         def decide(state: SessionState) -> Step | None:
             now = self._clock()
             before = session_rules.fresh(key, now) if state.is_damaged else state.session
-            after = before and session_rules.ended(before, now)
-            return None if after is before else Step(after, ends=True)
+            if before is None:
+                return None
+            after = session_rules.ended(before, now)
+            # The session `default` is emptied, and used by that.
+            return None if after is before else Step(after, uses=after.ended_at is None, ends=True)
 
         state, _ = await self._sessions.change(key, decide)
         return state.session
@@ -169,7 +173,7 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def release(self, key: SessionKey) -> Session | None:
         session = (await self._sessions.read(key)).session
         if session is not None and session.ended_at is None:
-            await self._leave(shard_of(key), "live", LARGEST, 1, name=key.session_id)
+            await self._leave(shard_of(key), "live", 0, 1, name=key.session_id)
         return session
 
     async def sessions(
@@ -226,19 +230,17 @@ class RedisLedger(RedisEntries, LedgerBase):
             if state.session is None or not session_rules.keeps(state.session, epoch):
                 return None
             check_room(opens=False)
-            return Step(state.session, text=packed, finding=f"{epoch}:{name}", once=once)
+            return Step(state.session, uses=False, text=packed, finding=f"{epoch}:{name}", once=once)
 
         with suppress(TenantFull):
             await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
-        now, ended = self._clock(), list[SessionKey]()
+        ended = list[SessionKey]()
         for shard in await self._redis.shards(is_new=True):
             after = begin = b"-"
             while after:
-                _, _, after, begin = await self._sweep(
-                    shard, now - self._session_ms, now - self._entry_ms, after, begin
-                )
+                _, _, after, begin = await self._sweep(shard, after, begin)
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
         return ended
@@ -246,7 +248,7 @@ class RedisLedger(RedisEntries, LedgerBase):
     async def delete_tenant(self, tenant: str) -> Purged:
         purged = Purged(0, 0, True)
         for shard in shards_of(tenant):
-            sessions, entries, *_ = await self._sweep(shard, LARGEST, LARGEST, b"-", b"-")
+            sessions, entries, *_ = await self._sweep(shard, is_all=True)
             is_done = purged.is_done and not sessions + entries
             purged = Purged(purged.sessions + sessions, purged.entries + entries, is_done)
         self._usages.pop(tenant, None)
@@ -254,11 +256,12 @@ class RedisLedger(RedisEntries, LedgerBase):
         return purged
 
     async def _sweep(
-        self, shard: Shard, idle: int, oldest: int, after: bytes, begin: bytes
+        self, shard: Shard, after: bytes = b"-", begin: bytes = b"-", *, is_all: bool = False
     ) -> tuple[int, int, bytes, bytes]:
         """Deletes a batch. Returns how many sessions and entries, and where the next batch begins in both."""
         names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
-        args = (shard.key(""), idle, oldest, _BATCH, after, begin, self._clock())
+        kept = (0, 0) if is_all else (self._session_ms, self._entry_ms)
+        args = (shard.key(""), *kept, _BATCH, after, begin, "" if is_all else self._clock())
         sessions, entries, after, begin = await self._redis.script(
             "sweep", [shard.key(name) for name in names], args
         )
@@ -334,13 +337,12 @@ class RedisLedger(RedisEntries, LedgerBase):
                 await self._roll_up(tenant, surplus)
                 used = await self._counted(tenant, tally)
             if session_rules.surplus_bytes(used, most):
-                await self._leave_all(tenant, "ended", LARGEST, _BATCH)
+                await self._leave_all(tenant, "ended", 0, _BATCH)
                 used = await self._counted(tenant, tally)
             is_full = session_rules.surplus_bytes(used, most) > 0
             if count := _BATCH if is_full else session_rules.idle_to_delete(used, most):
-                idle_since = self._clock() - self._idle_ms
-                gone, _ = await self._leave_all(tenant, "live", idle_since, count, only_empty=True)
-                left, tally.first_use = await self._leave_all(tenant, "live", idle_since, count - gone)
+                gone, _ = await self._leave_all(tenant, "live", self._idle_ms, count, only_empty=True)
+                left, tally.first_use = await self._leave_all(tenant, "live", self._idle_ms, count - gone)
                 used = await self._counted(tenant, tally)
                 if not gone + left:
                     tally.try_at = self._clock() + _PAUSE_MS
@@ -373,13 +375,13 @@ class RedisLedger(RedisEntries, LedgerBase):
             surplus -= size
 
     async def _leave_all(
-        self, tenant: str, names: str, idle_since: int, count: int, *, only_empty: bool = False
+        self, tenant: str, names: str, idle_ms: int, count: int, *, only_empty: bool = False
     ) -> tuple[int, int]:
-        """Forgets up to `count` sessions of all shards. Returns how many, and the earliest last use of the
-        others, 0 if there are none."""
+        """Forgets up to `count` sessions of all shards that were not used for `idle_ms`. Returns how many it
+        forgot, and the earliest last use of the others, 0 if there are none."""
         gone, first = 0, 0
         for shard in shards_of(tenant):
-            left, use = await self._leave(shard, names, idle_since, count - gone, only_empty=only_empty)
+            left, use = await self._leave(shard, names, idle_ms, count - gone, only_empty=only_empty)
             gone, first = gone + left, min(first or use, use or first)
         return gone, first
 
@@ -387,14 +389,14 @@ class RedisLedger(RedisEntries, LedgerBase):
         self,
         shard: Shard,
         names: str,
-        idle_since: int,
+        idle_ms: int,
         count: int,
         *,
         only_empty: bool = False,
         name: str = "",
     ) -> tuple[int, int]:
         keys = [shard.key(one) for one in ("state", "sizes", names)]
-        args = (shard.key(""), idle_since, max(0, count), "empty" if only_empty else "", name)
+        args = (shard.key(""), idle_ms, max(0, count), "empty" if only_empty else "", name)
         gone, first = await self._redis.script("leave", keys, args)
         return gone, first
 

@@ -54,11 +54,13 @@ class SessionState:
 
 class Step(NamedTuple):
     """What `change` writes: the session after the change, None if it is unknown and stays so, and the records
-    that belong to the change. `text` is a receipt or the text of a finding, and takes `text_bytes` of the
-    session's bytes. `once`: keeps a finding that is there. `ends`: also deletes the session's findings."""
+    that belong to the change. `uses`: the session is used now. `text` is a receipt or the text of a finding,
+    and takes `text_bytes` of the session's bytes. `once`: keeps a finding that is there. `ends`: also deletes
+    the session's findings."""
 
     session: Session | None
     entry: AccountingEntry | None = None
+    uses: bool = True
     text: bytes = b""
     text_bytes: int = 0
     finding: str | None = None
@@ -173,7 +175,7 @@ class Sessions:
         }
         if session is not None:
             record = seal(session)
-            change |= {"used_at": session.last_used_at, "ended_at": session.ended_at}
+            change |= {"is_known": True, "uses": step.uses, "has_ended": session.ended_at is not None}
             change |= {"was": before and before.reserved_tokens, "reserved": session.reserved_tokens}
             change["opens"] = True if before is None else None
             change["bytes"] += _bytes(session) - _bytes(before)

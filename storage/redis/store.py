@@ -17,7 +17,7 @@ from domain.quotas import QuotaOf, unbounded
 from domain.results import Durability, StoredResult
 from storage.base.damage import DamagedInfo, decode_info, encode_info
 from storage.base.quota import SharedQuota
-from storage.redis.connection import RedisConnection
+from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.draft import SEGMENT, RedisDraft, unpack
 from storage.redis.keys import Shard, body_key, file_name, shard_of, shards_of
 
@@ -36,7 +36,7 @@ _decode = msgspec.json.Decoder(StoredResult).decode
 
 
 class RedisStore:
-    """Results expire by `clock`; Redis deletes them by its own clock, `retention_seconds` after the last use.
+    """Results expire by the clock of the server that has them, `retention_seconds` after the last use.
 
     `max_bytes` (0: no bound) and the quotas are for all replicas together. A replica knows the bytes of the
     others as of one second ago, or longer where there are thousands, and counts its own drafts."""
@@ -75,7 +75,11 @@ class RedisStore:
     @property
     def body_ms(self) -> int:
         """A body is deleted with its result; if that fails, it expires after this time (ms)."""
-        return 2 * self.retention_ms
+        return 2 * self.retention_ms + KEPT_LONGER_MS
+
+    @property
+    def _keep_ms(self) -> int:
+        return self.retention_ms + KEPT_LONGER_MS
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         return RedisDraft(self, tenant)
@@ -85,18 +89,16 @@ class RedisStore:
             key = shard_of(SessionKey(tenant, handle.session_id)).key("result", file_name(handle))
         except InvalidField:
             return None
-        fields = await self.connection.command("HMGET", key, "info", "used")
-        info, used = fields or (None, None)
-        if info is None:
+        found = await self.connection.script("find", [key], [self.retention_ms])
+        if not found:
             return None
+        info, used = found
         try:
             stored, used_at = decode_info(info, _decode), _number(used)
             if (stored.tenant, stored.handle) != (tenant, handle):
                 raise DamagedInfo("it belongs to another result")
         except DamagedInfo as damage:
             self.connection.notices.warn(key, f"is damaged ({damage}): its result is not found. Delete it.")
-            return None
-        if used_at <= self._expired_by():
             return None
         return replace(stored, expires_at=used_at + self.retention_ms)
 
@@ -135,7 +137,7 @@ class RedisStore:
     async def touch(self, stored: StoredResult) -> StoredResult:
         shard = shard_of(stored.key)
         keys = (*_result_keys(shard, stored.handle), shard.key("due"))
-        args = (self.clock(), self.retention_ms, stored.handle.file_id)
+        args = (self.retention_ms, self._keep_ms, stored.handle.file_id)
         reply = await self.connection.script("touch", keys, args)
         if not reply:
             return stored
@@ -152,10 +154,10 @@ class RedisStore:
         return await self._remove(key, "session", key.session_id, epoch)
 
     async def delete_tenant(self, tenant: str) -> int:
-        return sum([await self._remove_due(shard, "+inf") for shard in shards_of(tenant)])
+        return sum([await self._remove_due(shard, "") for shard in shards_of(tenant)])
 
     async def count_results(self, keys: Sequence[SessionKey]) -> list[int]:
-        since = f"({self._expired_by()}"
+        since = f"({self.clock() - self.retention_ms}"
         commands: dict[SessionKey, tuple[str, ...]] = {}
         for key in keys:
             with suppress(InvalidField):
@@ -173,9 +175,9 @@ class RedisStore:
                     break
         return swept
 
-    async def _remove_due(self, shard: Shard, until: int | str) -> int:
-        """Deletes a batch of results that expire up to `until`. Returns how many."""
-        removed = await self._removed(shard, "due", until, _BATCH)
+    async def _remove_due(self, shard: Shard, now: int | str) -> int:
+        """Deletes a batch of results that have expired; with '' for `now`, of any. Returns how many."""
+        removed = await self._removed(shard, "due", now, _BATCH)
         await self._let_go("UNLINK", [body for body in removed[1::2] if body])
         return len(removed) // 2
 
@@ -247,8 +249,8 @@ class RedisStore:
             "body": body,
             "handle": file_name(handle),
             "file": handle.file_id,
-            "now": stored.stored_at,
             "retention": self.retention_ms,
+            "keep_ms": self._keep_ms,
             "gone": gone,
         }
         args = (msgspec.msgpack.encode(change), encode_info(stored), segment)
@@ -271,11 +273,12 @@ class RedisStore:
             return 0
         removed = await self._removed(shard, *what)
         await self._let_go("PEXPIRE", [body for body in removed[1::2] if body], GRACE_MS)
-        return sum(int(used) > self._expired_by() for used in removed[::2])
+        return removed[::2].count(b"1")
 
     async def _removed(self, shard: Shard, *what: str | int) -> list[bytes]:
         keys = (shard.key("due"), shard.key("held"), shard.key("once", secrets.token_hex(8)))
-        return list(await self.connection.script("remove", keys, (shard.key(""), *what)))
+        args = (shard.key(""), self.retention_ms, *what)
+        return list(await self.connection.script("remove", keys, args))
 
     async def _renew(self, result: str, body: bytes) -> bool:
         """Restarts the expiry of the body of the result with the key `result`. Returns False if the body has
@@ -288,9 +291,6 @@ class RedisStore:
 
     async def _let_go(self, command: str, bodies: Sequence[bytes], *args: int) -> None:
         await self.connection.commands([(command, body_key(body.decode()), *args) for body in bodies])
-
-    def _expired_by(self) -> int:
-        return self.clock() - self.retention_ms
 
 
 def _result_keys(shard: Shard, handle: Handle) -> tuple[str, str]:

@@ -104,7 +104,7 @@ class SqliteLedger(LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         row = _row(charge.entry, charge)
-        return await self._writer.run(partial(_charge, self._state, charge, row, forced))
+        return await self._writer.run(partial(_charge, self._state, charge, row, forced, self._clock()))
 
     async def append(self, entry: AccountingEntry) -> None:
         row = _row(entry)
@@ -116,7 +116,7 @@ class SqliteLedger(LedgerBase):
             self._state.append(row, entry.tenant)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
-                self._state.save(connection, session, session_rules.used(session, entry.timestamp))
+                self._state.save(connection, session, session_rules.used(session, self._clock()))
 
         await self._writer.run(change)
 
@@ -306,7 +306,7 @@ def _look(connection: sqlite3.Connection, session: Session | None, call: Call, n
 
 
 def _charge(
-    state: SqliteState, charge: Charge, row: rows.Row, forced: bool, connection: sqlite3.Connection
+    state: SqliteState, charge: Charge, row: rows.Row, forced: bool, now: int, connection: sqlite3.Connection
 ) -> Receipt | None:
     before = state.read(connection, charge.key)
     if charge.call_id is not None:
@@ -321,7 +321,7 @@ def _charge(
     budget = session.budget(charge.default_window, charge.enforce)
     if not forced and not budget.fits(charge.tokens):
         return None
-    state.save(connection, before, session_rules.charged(session, charge))
+    state.save(connection, before, session_rules.charged(session, charge, now))
     if charge.call_id is None:
         state.append(row, charge.key.tenant)
     else:

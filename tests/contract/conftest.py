@@ -50,8 +50,8 @@ BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEAL
 
 
 @pytest.fixture(autouse=True)
-def patient(patient_redis: None) -> None:
-    """The promises do not depend on the speed of a backend."""
+def patient(patient_redis: None, redis_time: None) -> None:
+    """The promises do not depend on the speed of a backend, and time is that of the test."""
 
 
 @pytest.fixture

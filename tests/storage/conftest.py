@@ -17,6 +17,11 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture(autouse=True)
+def time_of_the_test(redis_time: None) -> None:
+    """Where a test has a clock, Redis goes by it."""
+
+
 @pytest.fixture(params=[0o000, 0o022, 0o777], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)

@@ -25,9 +25,11 @@ DAY_SECONDS = 86_400
 
 @pytest.mark.repeated
 @pytest.mark.parametrize("url", ["memory:", "sqlite://{path}/ledger.db", "{redis}"])
-async def test_fifteen_thousand_runs_a_day_are_taken(url: str, tmp_path: Path, redis_url: str) -> None:
+async def test_fifteen_thousand_runs_a_day_are_taken(
+    url: str, tmp_path: Path, redis_url: str, clock: FakeClock
+) -> None:
     """Nine of ten store nothing; none is ended, and none expires within the day."""
-    quota, clock = TenantQuota(max_sessions=MOST), FakeClock()
+    quota = TenantQuota(max_sessions=MOST)
     ledger = await open_ledger(
         url.format(path=tmp_path, redis=redis_url),
         clock=clock,

@@ -26,7 +26,7 @@ from storage.base import session_rules
 from storage.memory import MemoryLedger, MemoryStore
 from storage.redis import connection, draft, keys, store
 from storage.redis import server as one_server
-from storage.redis.connection import RedisConnection, script_source
+from storage.redis.connection import RedisConnection
 from storage.redis.facts import ServerFacts
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.ledger import RedisLedger
@@ -40,6 +40,8 @@ from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.repeated, pytest.mark.usefixtures("one_shard")]
 REPLICAS = 3
+LATER = 61
+"""Seconds after which what was stored has expired."""
 KEY = SessionKey(TENANT, DEFAULT_SESSION)
 HANDLES = [Handle(DEFAULT_SESSION, f"0000000{number}-0000-4000-8000-000000000000") for number in range(2)]
 
@@ -78,11 +80,13 @@ def one_shard(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> Iterator[
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Iterator["Redis"]:
+def server(redis_server: RedisServer, clock: FakeClock, time_of_the_test: None) -> Iterator["Redis"]:
     # On a slow disk redis-py would send a command again after five seconds, and it would run twice.
     with Redis(port=redis_server.port, db=1, socket_timeout=None, retry=Retry(NoBackoff(), 0)) as server:
-        for name in ("session", "sweep", "batch", "publish", "remove", "touch"):
-            server.script_load(script_source(name)[0])
+        for later in (LATER, LATER // 2, 0):
+            clock.now = START + later * 1000
+            for name in ("session", "sweep", "batch", "publish", "remove", "touch", "find"):
+                server.script_load(connection.script_source(name)[0])
         yield server
 
 
@@ -168,6 +172,7 @@ def check_bytes(server: "Redis", shard: Shard) -> dict[str, str]:
 
 async def walk_ledger(
     server: "Redis",
+    clock: FakeClock,
     made: list[Act],
     programs: list[list[Act]],
     seed: int | None = None,
@@ -177,18 +182,18 @@ async def walk_ledger(
     """Runs the programs in many orders, `later` seconds after what was `made`."""
 
     def end(acts: Sequence[Act]) -> tuple[list[object], object]:
-        clock = FakeClock()
-        ledger = MemoryLedger(clock=clock, **RETENTIONS)
+        then = FakeClock()
+        ledger = MemoryLedger(clock=then, **RETENTIONS)
         for act in made:
             done(act.on(ledger))
-        clock.advance(later)
+        then.advance(later)
         answers = [done(act.on(ledger)) for act in acts]
         record = ledger._sessions.get(KEY)
         return answers, done(state_of(ledger, dict(record.findings) if record else {}))
 
     for orders in walked(seed):
         server.flushdb()
-        clock, explorer = FakeClock(), Explorer(server, orders, **how)
+        clock.now, explorer = START, Explorer(server, orders, **how)
         ledgers = [RedisLedger(connected(explorer), clock=clock, **RETENTIONS) for _ in range(REPLICAS)]
         for act in made:
             await act.on(ledgers[act.replica])
@@ -201,17 +206,17 @@ async def walk_ledger(
             raise AssertionError("\n".join([*map(str, [*made, *calls]), *explorer.log])) from error
 
 
-async def test_two_calls_of_one_session_end_as_one_after_the_other(server: "Redis") -> None:
+async def test_two_calls_of_one_session_end_as_one_after_the_other(server: "Redis", clock: FakeClock) -> None:
     chosen = random.Random(3)
     for first, second in itertools.combinations(range(14), 2):
         made, epoch = scene(chosen)
         calls = ledger_calls(chosen, epoch)
         if FULL or "end" in {calls[first][0], calls[second][0]}:
             programs = [[Act(1, *calls[second])], [Act(2, *calls[first])]]
-            await walk_ledger(server, made, programs)
+            await walk_ledger(server, clock, made, programs)
 
 
-async def test_calls_of_one_session_end_as_one_after_another(server: "Redis") -> None:
+async def test_calls_of_one_session_end_as_one_after_another(server: "Redis", clock: FakeClock) -> None:
     for seed in range(count(10, 500)):
         chosen = random.Random(seed)
         made, epoch = scene(chosen)
@@ -220,8 +225,8 @@ async def test_calls_of_one_session_end_as_one_after_another(server: "Redis") ->
         for replica in range(chosen.choice([2, 3])):
             some = chosen.sample(ledger_calls(chosen, epoch), chosen.choice([1, 2]))
             programs.append([Act(1 if shares else replica, *call) for call in some])
-        later, faults = chosen.choice([0, 0, 61]), chosen.choice([0, 0, 1, 2])
-        await walk_ledger(server, made, programs, seed, later, faults=faults, is_slow=shares)
+        later, faults = chosen.choice([0, 0, LATER]), chosen.choice([0, 0, 1, 2])
+        await walk_ledger(server, clock, made, programs, seed, later, faults=faults, is_slow=shares)
 
 
 # The results.
@@ -282,6 +287,7 @@ def check_results(server: "Redis", shard: Shard, *, is_whole: bool = True) -> se
 
 async def walk_store(
     server: "Redis",
+    clock: FakeClock,
     made: list[Act],
     programs: list[list[Act]],
     seed: int | None = None,
@@ -291,16 +297,16 @@ async def walk_store(
     options: Any = {"retention_seconds": 60, "max_bytes": 0}
 
     def end(acts: Sequence[Act]) -> tuple[list[object], object]:
-        clock = FakeClock()
-        port = MemoryStore(clock=clock, **options)
+        then = FakeClock()
+        port = MemoryStore(clock=then, **options)
         for act in made:
             done(act.on(port))
-        clock.advance(later)
+        then.advance(later)
         return [done(act.on(port)) for act in acts], done(shown(port))
 
     for orders in walked(seed):
         server.flushdb()
-        clock, explorer = FakeClock(), Explorer(server, orders, **how)
+        clock.now, explorer = START, Explorer(server, orders, **how)
         ports = [RedisStore(connected(explorer), clock=clock, **options) for _ in range(REPLICAS)]
         for act in made:
             await act.on(ports[act.replica])
@@ -326,17 +332,17 @@ async def walk_store(
 RESULTS = results()
 
 
-async def test_two_calls_about_results_end_as_one_after_the_other(server: "Redis") -> None:
+async def test_two_calls_about_results_end_as_one_after_the_other(server: "Redis", clock: FakeClock) -> None:
     calls = store_calls()
     for first, second in itertools.combinations_with_replacement(calls, 2):
         names = {first[0], second[0]}
         if FULL or names & {"publish", "touch"}:
             for kept in (RESULTS, []) if FULL or "delete_tenant" in names else (RESULTS,):
                 made = [Act(0, "publish", (stored,)) for stored in kept]
-                await walk_store(server, made, [[Act(1, *first)], [Act(2, *second)]])
+                await walk_store(server, clock, made, [[Act(1, *first)], [Act(2, *second)]])
 
 
-async def test_calls_about_results_end_as_one_after_another(server: "Redis") -> None:
+async def test_calls_about_results_end_as_one_after_another(server: "Redis", clock: FakeClock) -> None:
     for seed in range(count(10, 500)):
         chosen = random.Random(seed)
         made = [Act(0, "publish", (stored,)) for stored in chosen.sample(RESULTS, chosen.randrange(3))]
@@ -348,8 +354,8 @@ async def test_calls_about_results_end_as_one_after_another(server: "Redis") -> 
             ]
             for replica in range(chosen.choice([2, 3]))
         ]
-        later, faults = chosen.choice([0, 30, 61]), chosen.choice([0, 0, 1])
-        await walk_store(server, made, programs, seed, later, faults=faults, is_slow=shares)
+        later, faults = chosen.choice([0, LATER // 2, LATER]), chosen.choice([0, 0, 1])
+        await walk_store(server, clock, made, programs, seed, later, faults=faults, is_slow=shares)
 
 
 # The service.

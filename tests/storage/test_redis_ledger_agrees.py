@@ -198,12 +198,13 @@ def place(request: pytest.FixtureRequest) -> RedisServer | RedisCluster:
 async def test_they_answer_as_the_reference_does(
     place: RedisServer | RedisCluster,
     monkeypatch: pytest.MonkeyPatch,
+    clock: FakeClock,
     scenes: list[Scene],
     wanted: EntryFilter,
     size: int,
 ) -> None:
     place.ask("FLUSHALL")
-    clock = FakeClock()
+    clock.now = START
     monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     reference = await open_ledger("memory:", clock=clock, **RETENTIONS)
     replicas = [await open_ledger(place.url, clock=clock, **RETENTIONS) for _ in range(2)]

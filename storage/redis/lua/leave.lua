@@ -1,12 +1,12 @@
--- Forgets sessions of a shard: those last used up to a time, those that stored nothing first, or the one named.
+-- Forgets sessions of a shard: those that were not used for a time, those that stored nothing first, or the one named.
 --
 -- KEYS state, sizes, the list of names: live or ended
--- ARGV [1] prefix of the shard  [2] last use up to (ms)  [3] the most to forget  [4] `empty`: only those that stored
+-- ARGV [1] prefix of the shard  [2] not used for (ms)  [3] the most to forget  [4] `empty`: only those that stored
 --      nothing  [5] the only one, or ''
 -- Returns how many it forgot, and the earliest last use of the others, 0 if there are none.
 
 local state, sizes, list = unpack(KEYS)
-local idle, most, first = tonumber(ARGV[2]), tonumber(ARGV[3]), 0
+local idle, most, first = now() - ARGV[2], tonumber(ARGV[3]), 0
 local names, leaving, bytes, gone = {}, {}, 0, 0
 if ARGV[5] == '' then
   names = redis.call('ZRANGE', list, 0, 4999)

@@ -6,11 +6,13 @@
 -- ARGV [1] `asked`, a msgpack map:
 --        shard      what all keys of the shard begin with; `name` of the session
 --        was        tokens reserved when it was read, nil if it was unknown; `reserved` tokens afterwards
---        used_at    last use, nil without a session; `ended_at`; `opens` if it was unknown
+--        is_known   whether there is a session afterwards; `uses` if this is a use of it; `has_ended`; `opens` if it was
+--                   unknown
 --        bytes      that it counts for in addition; `ends` if its findings are deleted; `finding`, the field of one
 --        keep_first if a finding that is there stays
 --        receipt    the field of the receipt of a named call, or ''
---        at, day, handle, amounts of an entry; session_ms, entry_ms, once_ms: retentions
+--        at, day, handle, amounts of an entry; once_ms: how long the reply is kept; session_ms, entry_ms: after
+--        which Redis deletes what no sweep has deleted
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
 -- Returns the last use, or nil if the session or the receipt is another one.
@@ -27,7 +29,7 @@ reserved, used_at = number_of(reserved), number_of(used_at)
 if string.sub(record or '', 1, 16) ~= ARGV[2] or (first or '') ~= ARGV[3] or reserved ~= (asked.was or reserved) then
   return nil
 end
-local state, sizes, bytes = shard .. 'state', shard .. 'sizes', asked.bytes
+local state, sizes, bytes, time = shard .. 'state', shard .. 'sizes', asked.bytes, now()
 
 -- Sums that are damaged stay as they are: a summary then reads the entries of the day.
 local function add_sums(key, row)
@@ -42,21 +44,22 @@ local function add_sums(key, row)
   redis.call('HSET', key, ARGV[7], cmsgpack.pack(row))
 end
 
--- The id of an entry is its time, or that of the entry before it if that is later, and a number.
+-- The id of an entry is its time, or that of the entry before it if that is later, and a number. It is kept from its
+-- time on, or from now on if the clock of its writer differed by more than a minute.
 local function add_entry(entries, handles, days, sums)
   local last, number = string.match(redis.pcall('XINFO', 'STREAM', entries)[8] or '0-0', '(%d+)-(%d+)')
-  local ms = math.max(asked.at, last)
+  local ms, at = math.max(asked.at, last), runs_on(asked.at) and asked.at or time
   number = ms == tonumber(last) and number + 1 or 0
-  redis.call('XADD', entries, string.format('%.0f-%.0f', ms, number), 'e', ARGV[6], 't', asked.at)
+  redis.call('XADD', entries, string.format('%.0f-%.0f', ms, number), 'e', ARGV[6], 't', at)
   add_to(state, 'bytes', 2 * #ARGV[6])
   redis.call('HSET', state, 'wait', math.max(ms - asked.at, number_of(redis.call('HGET', state, 'wait'))))
   pcall(add_sums, sums, asked.amounts)
   redis.call('ZADD', days, asked.day, asked.day)
   if asked.handle then
-    redis.call('ZADD', handles, 'GT', asked.at, asked.handle)
+    redis.call('ZADD', handles, 'GT', at, asked.handle)
   end
   for _, key in ipairs({ entries, handles, days, sums }) do
-    redis.call('PEXPIRE', key, asked.entry_ms + 86400000)
+    redis.call('PEXPIRE', key, asked.entry_ms)
   end
 end
 
@@ -75,8 +78,8 @@ if asked.ends then
 end
 if ARGV[4] ~= '' then
   redis.call('HSET', session, 's', ARGV[4])
-  redis.call('ZREM', shard .. (asked.ended_at and 'live' or 'ended'), asked.name)
-  redis.call('ZADD', shard .. (asked.ended_at and 'ended' or 'live'), asked.ended_at or 0, asked.name)
+  redis.call('ZREM', shard .. (asked.has_ended and 'live' or 'ended'), asked.name)
+  redis.call('ZADD', shard .. (asked.has_ended and 'ended' or 'live'), asked.has_ended and time or 0, asked.name)
 end
 if asked.finding then
   need_hash(findings)
@@ -88,13 +91,13 @@ if asked.finding then
 elseif ARGV[5] ~= '' then
   redis.call('HSET', session, asked.receipt, ARGV[5])
 end
-if asked.used_at then
-  used_at = math.max(used_at, asked.used_at)
+if asked.is_known then
+  used_at = asked.uses and math.max(used_at, time) or used_at
   redis.call('HSET', session, 'r', asked.reserved, 'u', used_at)
   if asked.handle then
     redis.call('HSET', session, 'h', 1)
   end
-  redis.call('PEXPIRE', session, asked.ended_at and asked.entry_ms or asked.session_ms)
+  redis.call('PEXPIRE', session, asked.has_ended and asked.entry_ms or asked.session_ms)
   redis.call('PEXPIRE', findings, asked.session_ms)
 end
 if bytes ~= 0 then

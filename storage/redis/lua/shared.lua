@@ -1,4 +1,15 @@
--- Counters, and what is deleted. Every other script begins with these functions.
+-- Time, counters, and what is deleted. Every other script begins with these functions.
+
+-- The time of this server (Unix ms). No script decides by the clock of its caller.
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Whether this server's clock still runs as the caller has seen it run: it has not jumped by more than a minute.
+local function runs_on(expected)
+  return math.abs(now() - expected) <= 60000
+end
 
 -- `reply` is that of a counter. Returns 0 for what is not there or damaged.
 local function number_of(reply)

@@ -2,12 +2,17 @@
 -- Names of sessions that have expired in Redis go too. A damaged time is the latest. Entries of the future hide none.
 --
 -- KEYS state, entries, handles, days, live, ended, sizes
--- ARGV [1] prefix of the shard  [2] last use up to (ms)  [3] end and entries up to (ms)  [4] the batch size
---      [5] where the batch begins in the names of live sessions: '-' or '(' and name  [6] in the entries  [7] now (ms)
+-- ARGV [1] prefix of the shard  [2] how long sessions are kept (ms)  [3] ended sessions and entries  [4] the batch size
+--      [5] where the batch begins in the names of live sessions: '-' or '(' and name  [6] in the entries
+--      [7] the caller's clock (ms): nothing is deleted if this server's clock has jumped; '': all is old enough
 -- Returns how many sessions and entries it deleted, and where the next batch begins in both; the first '' at the end.
 
 local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
-local idle, oldest, batch = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+if ARGV[7] ~= '' and not runs_on(ARGV[7]) then
+  return { 0, 0, '', '-' }
+end
+local time, batch = ARGV[7] == '' and 2 ^ 53 or now(), tonumber(ARGV[4])
+local idle, oldest = time - ARGV[2], time - ARGV[3]
 local sessions, gone, bytes = 0, 0, 0
 
 local function delete(name, list)
@@ -32,7 +37,7 @@ for _, item in ipairs(items) do
     gone, bytes = gone + 1, bytes + delete_entry(entries, item)
   end
 end
-local begin = gone == 0 and at > tonumber(ARGV[7]) and '(' .. items[#items][1] or ARGV[6]
+local begin = gone == 0 and at > time and '(' .. items[#items][1] or ARGV[6]
 for _, day in ipairs(redis.call('ZRANGEBYSCORE', days, '-inf', math.floor((oldest + 1) / 86400000) - 1)) do
   redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
   redis.call('ZREM', days, day)
