@@ -16,6 +16,7 @@ from app.edge.access import Access
 from app.edge.credentials import Credentials
 from app.edge.state import ServiceState
 from app.operations.audit import note_refusal
+from app.operations.clock import watch_clock
 from app.operations.logs import log_refused, log_stopped
 from app.operations.once_a_minute import OnceAMinute
 from app.operations.policy_reload import follow_policies
@@ -23,6 +24,7 @@ from app.operations.sweeper import sweep_forever
 from app.operations.tracing import note_refused
 from app.routes import (
     accounting,
+    clock,
     config,
     extract,
     guardrails,
@@ -52,6 +54,7 @@ ROUTERS = (
     mcp.router,
     accounting.router,
     config.router,
+    clock.router,
     tenants.router,
 )
 
@@ -147,6 +150,7 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
     runtime.metrics.watch_bodies(lambda: app.state.gate.in_flight)
     async with anyio.create_task_group() as tasks:
         run = app.state.supervisor.run
+        tasks.start_soon(run, "clock", partial(watch_clock, runtime.clock_watch))
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
         keys: Credentials | None = app.state.keys

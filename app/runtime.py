@@ -3,9 +3,8 @@
 import itertools
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
 from app.governing.unrecorded import Unrecorded
 from app.operations.audit import Audit
+from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.export import SETTING as EXPORT
 from app.operations.export import ExportedLedger
 from app.operations.line_writer import JsonLines
@@ -34,6 +34,7 @@ from app.settings import Settings
 from content import redaction
 from content.tokens import count_in_slices, load_encoding
 from domain.accounting import AccountingEntry
+from domain.errors import StorageError
 from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, Tokenizer
@@ -52,6 +53,7 @@ from storage import (
     open_sealed_store,
     open_store,
     sealed_ledger,
+    shared_clock_of,
 )
 from storage.sealed.keys import KeyUses
 
@@ -66,10 +68,6 @@ _STALE_POLICY = (
     "SPILLGATE_POLICY_FILE has changed and is not valid; the policy before stays in force. "
     "The log says why, and so does `spillgate check-config`."
 )
-
-
-def system_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class EntryIds:
@@ -120,6 +118,7 @@ class Runtime:
     follow_ups: FollowUps = field(default_factory=FollowUps)
     redactions: Redactions = field(default_factory=Redactions)
     unrecorded: Unrecorded = field(default_factory=Unrecorded)
+    clock_watch: ClockWatch = field(default_factory=lambda: ClockWatch(SteadyClock()))
     new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -167,8 +166,11 @@ class Runtime:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings, clock: Clock = system_clock) -> AsyncIterator[Runtime]:
-    """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened."""
+async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Runtime]:
+    """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened. Without `clock`
+    the process goes by the clock of Redis, or by that of the machine."""
+    steady = SteadyClock()
+    is_given, clock = clock is not None, clock or steady
     # Before the file is read: a change from here on is seen as one.
     stamp = None if settings.policy_file is None else stamp_of(settings.policy_file)
     policies = load_policies(settings)
@@ -182,6 +184,9 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         audit = _opened_audit(settings.audit, metrics, stack)
         quota_of = LiveQuotas(policies)
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
+        watch = ClockWatch(steady, None if is_given else shared_clock_of(ledger, store))
+        with suppress(StorageError):
+            await watch.look()
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         store, ledger = await _sealed(store, ledger, keys, clock)
         key_uses = None if keys is None else key_uses_of(store)
@@ -195,7 +200,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
         models = _opened_models(settings, known, stack)
         spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
-        readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by)
+        readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by, watch)
         yield Runtime(
             settings,
             clock,
@@ -209,6 +214,7 @@ async def open_runtime(settings: Settings, clock: Clock = system_clock) -> Async
             spend_caps,
             readiness,
             background=background,
+            clock_watch=watch,
             policy_stamp=stamp,
             storage_keys=keys,
             key_uses=key_uses,

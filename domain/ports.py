@@ -1,6 +1,6 @@
 """The ports: clock, tokenizer, model, store, ledger. All backends of a port pass one contract suite."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -15,6 +15,28 @@ from domain.structs import frozen_struct
 
 Clock = Callable[[], int]
 """Returns Unix time in milliseconds."""
+
+
+class ClockReading(NamedTuple):
+    """`times`: the clock of each server by its name, in Unix ms. `jump_ms`: by how much a clock has jumped,
+    which nobody has confirmed; 0: none has."""
+
+    times: Mapping[str, int]
+    jump_ms: int
+
+
+class SharedClock(Protocol):
+    """The clocks of the servers that several processes go by. All methods raise StorageError."""
+
+    async def read(self) -> ClockReading: ...
+
+    async def note_jump(self, ms: int) -> None:
+        """Tells the other processes, and those that start later, that a clock has jumped."""
+        ...
+
+    async def confirm(self) -> None:
+        """Tells them that it is right now."""
+        ...
 
 
 class Tokenizer(Protocol):

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
-from domain.ports import Clock, Ledger, ResultStore
+from domain.ports import Clock, Ledger, ResultStore, SharedClock
 from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions
 from storage.disk.store import DiskStore, Root
@@ -143,6 +143,11 @@ async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore,
     with suppress(StorageError):
         await keyless.verify()
     return keyless, KeylessLedger(ledger)
+
+
+def shared_clock_of(*ports: ResultStore | Ledger) -> SharedClock | None:
+    """The clock of the Redis that the first of them is in. None if none is."""
+    return next((clock for port in ports if (clock := getattr(port, "shared_clock", None))), None)
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from app.main import create_app
-from app.runtime import Runtime, open_runtime, system_clock
+from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.ports import Clock
 from extraction import queries, query_child
@@ -127,7 +127,7 @@ def clock() -> StillClock:
 
 @asynccontextmanager
 async def served(
-    clock: Clock = system_clock, **settings: Any
+    clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Runtime, httpx.AsyncClient]]:
     """The service in this process."""
     given = Settings(**settings)

@@ -17,6 +17,7 @@ import pytest
 
 from storage.redis import connection, url
 from storage.redis import server as one_server
+from tests.moved_clock import MovedClock
 from tests.redis_time import tell_scripts_the_time
 
 HOST = "127.0.0.1"
@@ -73,6 +74,7 @@ class RedisServer:
         aof: Literal["no", "everysec", "always"] = "no",
         options: Sequence[str] = (),
         config: Path | None = None,
+        clock: MovedClock | None = None,
     ) -> None:
         self.host = HOST
         self.port = free_port()
@@ -83,6 +85,7 @@ class RedisServer:
         self._options = ["--appendonly", "no" if aof == "no" else "yes"]
         self._options += [] if aof == "no" else ["--appendfsync", aof]
         self._options += options
+        self._environment = {**os.environ, **({} if clock is None else clock.environment)}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -105,7 +108,10 @@ class RedisServer:
         place = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [redis_binary(), *self._config, *place, *self._options], stdout=log, stderr=log
+                [redis_binary(), *self._config, *place, *self._options],
+                stdout=log,
+                stderr=log,
+                env=self._environment,
             )
         while not self.answers():
             if (code := self._process.poll()) is not None:

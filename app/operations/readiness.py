@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
-from domain.errors import StorageError, StoreFull
+from app.operations.clock import ClockWatch, SteadyClock
+from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from domain.quotas import SETTINGS, WHAT_TO_DO, LedgerUsage, QuotaOf, TenantQuota, shown, unbounded
 
@@ -65,6 +66,7 @@ class Readiness:
         quota_of: QuotaOf = unbounded,
         spent: Callable[[], Mapping[str, float]] = dict,
         set_by: Callable[[str, str], str] = lambda tenant, quota: SETTINGS[quota],
+        clock: ClockWatch | None = None,
     ) -> None:
         """`set_by` says what sets a quota of a tenant: a setting, or a table of the policy file."""
         self._store = store
@@ -73,6 +75,7 @@ class Readiness:
         self._quota_of = quota_of
         self._spent = spent
         self._set_by = set_by
+        self._clock = clock or ClockWatch(SteadyClock())
         self._checked_at = self._invalidated_at = -math.inf
         self._down_since: float | None = None
         self._why_down = set[str]()
@@ -91,8 +94,9 @@ class Readiness:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of store and ledger, and whether they are full or nearly so, as of the last check."""
-        return list(dict.fromkeys((*self._store.warnings, *self._ledger.warnings, *self._fullness)))
+        """The warnings of the clocks, of store and ledger, and whether these are full or nearly so."""
+        of_backends = (*self._store.warnings, *self._ledger.warnings)
+        return list(dict.fromkeys((*self._clock.warnings, *of_backends, *self._fullness)))
 
     def tenant_warnings(self, may_know: Callable[[str], bool]) -> list[str]:
         """The tenants near or past a quota, as of the last check. `may_know` says of which tenants the caller
@@ -169,6 +173,8 @@ class Readiness:
                 failed, self.is_up[name] = failed or error, False
                 continue
             self.is_up[name] = True
+        if failed is None and self._clock.fault:
+            failed = StoreUnavailable(self._clock.fault)
         if failed is not None:
             self._down_since = self._down_since or began
             # Each reason once: in one outage two may alternate.

@@ -22,10 +22,12 @@ async def sweep_forever(rt: Runtime) -> None:
         # A store that is not ready is swept too: until it is ready, results pass.
         with suppress(StorageError):
             await rt.readiness.check()
-        with _logging_failure(rt):
-            await sweep(rt, left_behind)
-            left_behind = False
-        await anyio.sleep(pause)
+        may_sweep = rt.clock_watch.may_sweep
+        if may_sweep:
+            with _logging_failure(rt):
+                await sweep(rt, left_behind)
+                left_behind = False
+        await anyio.sleep(pause if may_sweep else SHORTEST_SECONDS)
 
 
 @contextmanager

@@ -306,6 +306,15 @@ class Metrics:
             "spillgate_backend_up", "1 if the last check of the store, of the ledger passed.", ["backend"]
         )
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
+        self._clock_offset = gauge(
+            "spillgate_clock_offset_seconds",
+            "How much the clock of this machine is ahead of that of Redis; 0 without Redis.",
+        )
+        self._clock_jump = gauge(
+            "spillgate_clock_jump_seconds",
+            "By how much the clock has jumped that results expire by; not 0: nothing is deleted until it is "
+            "confirmed.",
+        )
         self._model_up = gauge(
             "spillgate_model_up", "0 while a model is left alone after failures.", ["model"]
         )
@@ -410,6 +419,10 @@ class Metrics:
         self._connections_cap.labels(backend).set(load.connections_cap)
         self._waiting.labels(backend).set(load.waiting)
         self._medium.labels(backend).set(load.medium_share)
+
+    def clock(self, offset_ms: int, jump_ms: int) -> None:
+        self._clock_offset.set(offset_ms / 1000)
+        self._clock_jump.set(jump_ms / 1000)
 
     def models_up(self, available: Mapping[str, bool]) -> None:
         """By the names of the operator's own models. A policy file may have taken others away."""

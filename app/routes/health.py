@@ -143,6 +143,7 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     if keys is not None and keys.issuer is not None:
         is_up = {**is_up, "issuer": keys.issuer.keys.is_up}
     rt.metrics.is_ready(ready, is_up, rt.readiness.down_seconds)
+    rt.metrics.clock(rt.clock_watch.offset_ms, rt.clock_watch.jump_ms)
     rt.metrics.key_faults.set(keys.key_faults if keys else 0)
     rt.metrics.key_expires.set(keys.next_expiry if keys else 0)
     rt.metrics.storage_key_faults.set(len(rt.storage_keys.warnings) if rt.storage_keys else 0)

@@ -142,6 +142,23 @@ class RedisConnection:
         is_on_disk = isinstance(waited, list) and waited[0] >= 1
         return reply, Durability.AOF if is_on_disk else Durability.MEMORY
 
+    async def times(self) -> dict[str, int]:
+        """The clock of each server that answers, in Unix ms, by its name in the log. Raises StorageError if
+        none does."""
+        servers = await self._place.primaries()
+        answers = await asyncio.gather(*[self._time_of(one) for one in servers], return_exceptions=True)
+        _away(answers)
+        return {
+            server.named: answer
+            for server, answer in zip(servers, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        }
+
+    async def _time_of(self, server: Server) -> int:
+        (reply,) = await server.send([("TIME",)])
+        seconds, microseconds = self._checked(reply, ("TIME", ""))
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     def counter(self, where: str, digits: bytes | None) -> int:
         """The counter with these digits. None is 0; so is a damaged one, which a warning names by `where`."""
         if digits is None:

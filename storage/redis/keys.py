@@ -4,6 +4,7 @@ All keys of a session are in the slot of its shard, `{tenant:shard}`. A tenant h
 sessions spread over a cluster. A body of several segments has a slot of its own. Times are Unix ms.
 
 spillgate:schema            hash    `number`, `written_by`: the schema, and the version that wrote it
+spillgate:clock             hash    `jump_ms`: by how much a server's clock has jumped, until it is confirmed
 spillgate:body:{<random>}   hash    zstd segments of a body by number; expires
 spillgate:{probe:<random>}:<kind>   what a check writes, a key of each kind; expires
 
@@ -42,6 +43,7 @@ SHARD_KEYS = "spillgate:{*}:[dle]*"
 
 _SHARD_KEY = re.compile(rb"spillgate:\{([^{}]+):(\d{1,2})\}:(?:due|live|ended|entries)")
 SCHEMA_KEY = "spillgate:schema"
+CLOCK_KEY = "spillgate:clock"
 _PROBED = ("string", "hash", "zset", "stream")
 
 

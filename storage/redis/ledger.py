@@ -25,6 +25,7 @@ from storage.redis.entries import RedisEntries
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import check_count, encoded, pack_call
 from storage.redis.sessions import Sessions, SessionState, Step
+from storage.redis.shared_clock import RedisClock
 
 _BATCH = 200
 _PAUSE_MS = 1000
@@ -46,6 +47,7 @@ class RedisLedger(RedisEntries, LedgerBase):
         kept = (self._session_ms + KEPT_LONGER_MS, self._entry_ms + KEPT_LONGER_MS)
         self._sessions = Sessions(connection, *kept)
         self._usages: dict[str, _TenantUsage] = {}
+        self.shared_clock = RedisClock(connection)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from storage.base.quota import SharedQuota
 from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.draft import SEGMENT, RedisDraft, unpack
 from storage.redis.keys import Shard, body_key, file_name, shard_of, shards_of
+from storage.redis.shared_clock import RedisClock
 
 DRAFT_SECONDS = 300.0
 """A draft expires after this time without a write."""
@@ -54,6 +55,7 @@ class RedisStore:
         draft_seconds: float = DRAFT_SECONDS,
     ) -> None:
         self.connection = connection
+        self.shared_clock = RedisClock(connection)
         self.clock = clock
         self.retention_ms = int(retention_seconds * 1000)
         self.draft_ms = int(draft_seconds * 1000)

@@ -11,6 +11,7 @@ from typing import Any, Self
 import httpx
 
 from tests.faults.forking import ROOT, start_process
+from tests.moved_clock import Executed, MovedClock
 
 START_SECONDS = 90
 SERVE = ("-m", "command.main", "serve", "--port", "0")
@@ -29,14 +30,25 @@ PATIENT = service_with(*PATIENCE)
 class Service:
     """One process. Its log is a file, so that it never waits for a reader."""
 
-    def __init__(self, state: Path, log: Path, command: tuple[str, ...], settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        state: Path,
+        log: Path,
+        command: tuple[str, ...],
+        settings: dict[str, str],
+        clock: MovedClock | None = None,
+    ) -> None:
         self.state = state
         self.log = log
         self._address = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
-        self._process = start_process(command, kept | given, log)
+        self._process = (
+            start_process(command, kept | given, log)
+            if clock is None
+            else Executed(command, kept | given | clock.environment, log, ROOT)
+        )
 
     async def listening(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
@@ -117,12 +129,26 @@ class Services:
         for service in self._started:
             service.kill()
 
-    def spawn(self, state: Path, command: tuple[str, ...] = SERVE, **settings: str) -> Service:
-        """Started, and not waited for."""
+    def spawn(
+        self,
+        state: Path,
+        command: tuple[str, ...] = SERVE,
+        *,
+        clock: MovedClock | None = None,
+        **settings: str,
+    ) -> Service:
+        """Started, and not waited for. `clock`: its wall clock."""
         log = self._place / f"log-{len(self._started)}"
-        service = Service(state, log, command, settings)
+        service = Service(state, log, command, settings, clock)
         self._started.append(service)
         return service
 
-    async def start(self, state: Path, command: tuple[str, ...] = SERVE, **settings: str) -> Service:
-        return await self.spawn(state, command, **settings).listening()
+    async def start(
+        self,
+        state: Path,
+        command: tuple[str, ...] = SERVE,
+        *,
+        clock: MovedClock | None = None,
+        **settings: str,
+    ) -> Service:
+        return await self.spawn(state, command, clock=clock, **settings).listening()

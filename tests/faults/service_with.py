@@ -12,7 +12,7 @@ from typing import Any
 from app.cli.main import main
 from app.edge import server as serving
 from app.edge.deadlines import Protocol
-from app.operations import line_writer, logs, readiness, supervisor, sweeper
+from app.operations import clock, line_writer, logs, readiness, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from storage.disk import store as disk_store
@@ -22,6 +22,7 @@ from storage.disk.store import DiskStore
 from storage.redis import connection, server, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
+from storage.redis.connection import named, script_source
 from storage.redis.draft import RedisDraft
 from storage.redis.ledger import RedisLedger
 
@@ -112,6 +113,14 @@ async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Aw
     await task()
 
 
+def unguarded(name: str) -> tuple[str, str]:
+    """A script that sweeps whatever the clock of its server shows."""
+    source = script_source(name)[0].replace(
+        "return math.abs(now() - expected)", "return 0 * (now() - expected)"
+    )
+    return named(source)
+
+
 SWEEPS_FAIL = (DiskStore, "sweep", failing(DiskStore.sweep, RuntimeError, 1, 2, 3))
 OFTEN = [(sweeper, "SHORTEST_SECONDS", PAUSE_SECONDS), (sweeper, "LONGEST_SECONDS", PAUSE_SECONDS)]
 OFTEN += [(supervisor, "FIRST_SECONDS", PAUSE_SECONDS)]
@@ -121,6 +130,8 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "look-first": [(RedisLedger, "reserve", look_first)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "a short log queue": [(logs, "MOST_WAITING", 8)],
+    "a blind watch": [(clock.ClockWatch, "_jump_of", lambda *args: 0)],
+    "unguarded scripts": [(connection, "script_source", unguarded)],
     "sweeping often": OFTEN,
     "sweeps that raise": [*OFTEN, SWEEPS_FAIL],
     "a sweep that panics": [*OFTEN, (DiskStore, "sweep", failing(DiskStore.sweep, Panic, 2))],
@@ -133,7 +144,18 @@ if __name__ == "__main__":
         for owner, attribute, value in FAULTS.get(name, ()):
             setattr(owner, attribute, value)
         if seconds:
-            owners = (Protocol, serving, sweeper, line_writer, logs, readiness, connection, server, url)
+            owners = (
+                Protocol,
+                serving,
+                sweeper,
+                clock,
+                line_writer,
+                logs,
+                readiness,
+                connection,
+                server,
+                url,
+            )
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))
         else:
