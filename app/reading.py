@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -244,9 +245,14 @@ async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | 
 
 def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None:
     """Keeps the words of a question with the session that asked, in the background: no answer waits for
-    it."""
+    it, and none fails for it."""
     key, epoch = subject.reader, subject.session.epoch
-    rt.background.start(rt.ledger.keep_finding(key, epoch, asked_name(entry_id), words[:MOST_WORDS]))
+
+    async def keep() -> None:
+        with suppress(StorageError):
+            await rt.ledger.keep_finding(key, epoch, asked_name(entry_id), words[:MOST_WORDS])
+
+    rt.background.start(keep())
 
 
 async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:

@@ -1,8 +1,9 @@
 """Answers a question about a stored result, within the session's size cap, its budget and a deadline."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 
@@ -111,7 +112,7 @@ class _Extraction:
             return self._done(await self._late())
         except (Incomplete, SessionEnded, Conflict, SpendReached) as error:
             if self._subject is not None or isinstance(error, Incomplete):
-                await asyncio.shield(self._rt.background.start(self._append_failure(error.code)))
+                await self._rt.background.finish(self._append_failure(error.code))
             raise
         except asyncio.CancelledError:
             if self._subject is not None and self._reserving is None:
@@ -223,7 +224,7 @@ class _Extraction:
         entry = self._entry(subject, answer, text, tokens)
         self._reserving = self._extracted(subject, answer, text, entry)
         # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
-        receipt = await asyncio.shield(self._rt.background.start(self._reserve(subject, entry, text)))
+        receipt = await self._rt.background.finish(self._reserve(subject, entry, text))
         extracted, self._reserving = self._reserving, None
         return None if receipt is None else extracted
 
@@ -237,21 +238,20 @@ class _Extraction:
         if self._requires.require_complete:
             raise Incomplete("What is left of the context budget does not hold the answer.")
         self._reserving, settling = self._failed(subject, answer, _EXHAUSTED, "budget exhausted")
-        await asyncio.shield(settling)
+        await self._rt.background.finish(settling)
         return self._reserving
 
     def _failed(
         self, subject: Subject, answer: Answer, reason: str, code: str
-    ) -> tuple[Extracted, asyncio.Task[Receipt]]:
-        """The text that says why there is no answer, and the task that charges it."""
+    ) -> tuple[Extracted, Coroutine[Any, Any, Receipt]]:
+        """The text that says why there is no answer, and what charges it."""
         stored = subject.stored
         answer = replace(_nothing(answer.strategy, reason), usage=answer.usage)
         text = frame_failure(stored.tool_name, str(stored.handle), answer.strategy, reason)
         text = cut_head(text.encode(), subject.most_bytes).decode()
         entry = self._entry(subject, answer, text, subject.model.tokenizer.count(text))
         entry = replace(entry, status=EntryStatus.FAILED, error=code)
-        settling = self._rt.background.start(subject.settle(self._rt, entry))
-        return self._extracted(subject, answer, text, entry), settling
+        return self._extracted(subject, answer, text, entry), subject.settle(self._rt, entry)
 
     async def _late(self) -> Extracted:
         """The answer once the deadline and GRACE_SECONDS have passed: store, ledger or machine are slow."""
@@ -263,7 +263,9 @@ class _Extraction:
             return replace(extracted, answer=answer)
         answer = _nothing(self._question.mode, _LATE)
         if self._subject is not None:
-            return self._failed(self._subject, answer, _LATE, "deadline")[0]
+            extracted, settling = self._failed(self._subject, answer, _LATE, "deadline")
+            self._rt.background.start(settling)
+            return extracted
         handle = str(self._question.handle)
         text = frame_failure("unknown", handle, answer.strategy, _LATE)
         entry = self._failure("deadline", answer, text)

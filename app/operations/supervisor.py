@@ -62,24 +62,37 @@ class Supervisor:
 
 
 class Background:
-    """Accounting entries that are written after their request ended. An error of a task is logged, and raised
-    to a caller that awaits the task."""
+    """Writes of accounting entries that run to their end, also after their request ended."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Begins a write that no caller waits for. An error means that the entry is lost, and is logged."""
+        self._begin(work).add_done_callback(_log_lost_entry)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for a write, and raises its error: the caller's client gets it, and repeats its request.
+        Cancelling the wait does not cancel the write, whose error is then logged."""
+        task = self._begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_log_lost_entry)
+            raise
 
     async def close(self) -> None:
         """Waits for all tasks, at most 5 s."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSING_SECONDS)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("An accounting entry could not be written.", exc_info=error)
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _log_lost_entry(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("An accounting entry is lost.", exc_info=error)

@@ -103,18 +103,12 @@ class Attempt:
         self._end(None, error, was_read and self._is_sent)
 
     async def booked(self) -> None:
-        """Waits until the entry is written. Cancelling the wait does not cancel the writing, whose error is
-        then logged. Raises StorageError."""
-        try:
-            await asyncio.shield(self._booking)
-        except asyncio.CancelledError:
-            self._booking.add_done_callback(self._log_error)
-            raise
+        """Waits until the entry is written. Cancelling the wait does not cancel the writing. Raises
+        StorageError."""
+        await asyncio.shield(self._booking)
 
     async def booked_after_cancel(self) -> None:
-        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing; an error is
-        logged."""
-        self._booking.add_done_callback(self._log_error)
+        """Waits for the entry at most 0.2 s, in a task that is cancelled already. Raises nothing."""
         with anyio.move_on_after(_CANCELLED_SECONDS, shield=True):
             await asyncio.wait((self._booking,))
 
@@ -124,6 +118,7 @@ class Attempt:
         self._booking = asyncio.create_task(self._settle(reply, error, was_read, latency))
         bookings.add(self._booking)
         self._booking.add_done_callback(bookings.discard)
+        self._booking.add_done_callback(self._log_error)
 
     async def _settle(self, reply: Reply | None, error: str | None, was_read: bool, latency: float) -> None:
         if reply is not None:
@@ -161,7 +156,7 @@ class Attempt:
         return await self._usage.shared.count(texts, self._tokenizer)
 
     def _log_error(self, booking: asyncio.Task[None]) -> None:
-        """Logs why the entry was not written. The caller was cancelled, so nothing else reports it."""
+        """Logs why the entry was not written. The call was paid for, so no repetition makes it good."""
         if not booking.cancelled() and (error := booking.exception()) is not None:
             fields = {**self._usage.rules.log_fields, "model": self._terms.name, "began": self._timestamp}
             log.error("A model call was not accounted.", exc_info=error, extra={"fields": fields})

@@ -79,7 +79,7 @@ class Checkpoints:
                 self._copy()
             except (sqlite3.Error, OSError) as error:
                 # The writer meets the same fault, and its callers get it. The next checkpoint copies all.
-                log.warning("the -wal file of the ledger cannot be copied: %s", error)
+                log.warning("the -wal file of the ledger is not copied yet; nothing is lost: %s", error)
             self._ended.set()
 
     def _copy(self) -> None:

@@ -96,7 +96,7 @@ def sum_up_new(connection: sqlite3.Connection) -> None:
         if not connection.in_transaction:
             raise
         connection.execute("ROLLBACK TO sums")
-        log.warning("entries of the accounting cannot be summed up: %s", error)
+        log.warning("entries of the accounting cannot be summed up, and are read one by one: %s", error)
     connection.execute("RELEASE sums")
 
 

@@ -310,3 +310,59 @@ async def test_an_extraction_that_fills_the_ledger_is_answered_all_the_same(
         again = await ask(client, handle, extract="And now?", mode="full-chunked")
         assert again.json()["status"] == "complete"
         assert (await client.get("/accounting/summary?group_by=type")).json()["total"]["entries"] == 41
+
+
+LOST = [("ERROR", "An accounting entry is lost.")]
+
+
+def failing(seconds: float = 0) -> Any:
+    async def called(*given: Any, **named: Any) -> None:
+        await asyncio.sleep(seconds)
+        raise StoreUnavailable("The ledger is gone.")
+
+    return called
+
+
+@pytest.mark.parametrize(
+    ("method", "seconds", "status", "told"),
+    [
+        # The caller is refused, and asks again.
+        ("reserve", 0, 503, []),
+        # The answer is sent at the deadline, before its charge fails.
+        ("reserve", 30, 200, LOST),
+        # Of the words of a question nothing depends.
+        ("keep_finding", 0, 200, []),
+    ],
+)
+async def test_an_entry_is_told_as_lost_only_where_no_caller_is_refused_for_it(
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    method: str,
+    seconds: float,
+    status: int,
+    told: list[tuple[str, str]],
+) -> None:
+    async with serve(storage_url="memory:") as client:
+        handle = await keep(client)
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryLedger, method, failing(seconds))
+            answer = await ask(client, handle, deadline_ms=2000, extract="value 77")
+            assert answer.status_code == status
+            await anyio.sleep(60)
+        assert [one for one in logged(caplog, "") if one[0] == "ERROR"] == told
+        is_written = status == 200 and not told
+        assert len(await entries(client, "extract")) == is_written
+
+
+async def test_a_call_of_a_model_that_cannot_be_accounted_is_told_also_where_the_question_is_refused(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Backend("answers") as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryLedger, "append", failing())
+            assert (await ask(client, handle)).status_code == 503
+        lost = logged(caplog, "A model call was not accounted.")
+        assert len(lost) == backend.requests >= 1
