@@ -96,7 +96,9 @@ def test_model_gateway_and_further_rules_open_the_network_for_what_was_asked_alo
 
     plain = rules()
     assert [rule["ports"][0]["port"] for rule in plain["egress"]] == [53, 6379]
-    assert all("ipBlock" not in peer for rule in plain["egress"] for peer in rule["to"])
+    blocks = [peer["ipBlock"] for rule in plain["egress"] for peer in rule["to"] if "ipBlock" in peer]
+    # NodeLocal DNSCache listens at this address of the node: no selector of Pods allows it.
+    assert blocks == [{"cidr": "169.254.20.10/32"}]
     by_section = {text.partition(":")[0]: text for text in README}
     model = rules(by_section["model"])["egress"]
     assert [rule["ports"][0]["port"] for rule in model] == [53, 6379, 443]
@@ -106,7 +108,9 @@ def test_model_gateway_and_further_rules_open_the_network_for_what_was_asked_alo
 
 def test_route_and_autoscaler_name_the_service_and_the_deployment() -> None:
     documents = render_shared(values=next(text for text in README if text.startswith("httpRoute")))
-    (backend,) = one(documents, "HTTPRoute")["spec"]["rules"][0]["backendRefs"]
+    (rule,) = one(documents, "HTTPRoute")["spec"]["rules"]
+    assert rule["timeouts"] == {"request": "130s"}
+    (backend,) = rule["backendRefs"]
     service = one(documents, "Service")
     assert backend == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
     target = one(documents, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
@@ -120,10 +124,26 @@ def test_alerts_and_dashboard_are_the_shipped_ones() -> None:
     assert rule["spec"] == yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     assert json.loads(board["data"]["spillgate.json"]) == json.loads((DEPLOY / "grafana.json").read_text())
-    assert {each["metadata"]["name"] for each in documents if each["kind"] == "PodMonitor"} == {
-        "spillgate",
-        "spillgate-sidecars",
-    }
+    monitors = [each for each in documents if each["kind"] == "PodMonitor"]
+    assert [each["metadata"]["name"] for each in monitors] == ["spillgate", "spillgate-sidecars"]
+    assert all(each["metadata"]["labels"]["release"] == "prometheus" for each in monitors)
+
+
+def test_the_alerts_watch_the_jobs_of_any_release() -> None:
+    given = "podMonitor: { enabled: true, sidecars: true }"
+    text = helm_template(CHART, "shared", values=given)
+    monitors = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "PodMonitor"]
+    jobs = [
+        relabeling["replacement"]
+        for each in monitors
+        for endpoint in each["spec"]["podMetricsEndpoints"]
+        for relabeling in endpoint["relabelings"]
+        if relabeling["targetLabel"] == "job"
+    ]
+    watched = set(re.findall(r'job=~"([^"]+)"', (DEPLOY / "alerts.yaml").read_text()))
+    assert len(jobs) == len(monitors) == 2
+    assert all(re.fullmatch(pattern, job) for pattern in watched for job in jobs)
+    assert watched
 
 
 def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
@@ -156,6 +176,9 @@ def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
         "settings: { SPILLGATE_LLM_API_KEY: secret }",
         "settings: { LD_PRELOAD: /x }",
         "httpRoute: { enabled: true }",
+        "httpRoute: { requestTimeout: 2 minutes }",
+        "httpRoute: { requestTimeout: 130 }",
+        "podMonitor: { labels: { release: 1 } }",
         "image: { digest: latest }",
         "resources: { limits: null }",
         "securityContext: { privileged: true }",

@@ -1,5 +1,6 @@
 """The examples for nginx and HAProxy, run with the real programs before two replicas."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import anyio
 import httpx
 import pytest
 
+from app.extracting.extractor import GRACE_SECONDS
+from tests.deploy.manifests import ROOT
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service_process import PATIENT, Service, Services
 from tests.keys import key_file
@@ -19,11 +22,33 @@ from tests.redis_server import RedisServer, free_port
 pytestmark = pytest.mark.anyio
 
 CALLER = "127.0.0.2"
-EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "proxy"
+EXAMPLES = ROOT / "deploy" / "proxy"
 COMMANDS = {
     "nginx": ("nginx.conf", ("-g", "daemon off; pid nginx.pid; error_log stderr;", "-p", ".", "-c")),
     "haproxy": ("haproxy.cfg", ("-db", "-f")),
 }
+
+
+TIMEOUTS = {
+    EXAMPLES / "nginx.conf": r"proxy_read_timeout (\d+)s;",
+    EXAMPLES / "haproxy.cfg": r"timeout (?:client|server) (\d+)s",
+    EXAMPLES / "gateway.yaml": r"request: (\d+)s",
+    EXAMPLES.parent / "chart" / "values.yaml": r"requestTimeout: (\d+)s",
+}
+
+
+@pytest.mark.parametrize("path", TIMEOUTS, ids=lambda path: path.name)
+def test_what_stands_before_the_replicas_waits_for_the_longest_question(path: Path) -> None:
+    schemas = json.loads((ROOT / "openapi" / "openapi.json").read_text())["components"]["schemas"]
+    longest = max(
+        each["maximum"]
+        for schema in schemas.values()
+        for each in schema.get("properties", {}).get("deadline_ms", {}).get("anyOf", [])
+        if "maximum" in each
+    )
+    found = re.findall(TIMEOUTS[path], path.read_text())
+    assert found
+    assert all(int(seconds) > longest / 1000 + GRACE_SECONDS for seconds in found)
 
 
 @contextmanager
