@@ -1,6 +1,8 @@
-"""The plain manifests, rendered from the charts: `python -m tests.deploy.rendered` writes them."""
+"""The plain manifests, rendered from the charts, and the names of settings in the schemas of the charts:
+`python -m tests.deploy.rendered` writes them."""
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.settings import PREFIX, Settings
 from tests.deploy.manifests import DEPLOY, ROOT, Node
 
 _MONITORS = ("podMonitor.enabled=true", "podMonitor.sidecars=true")
@@ -46,13 +49,13 @@ def render_shared(*settings: str, values: str = "") -> list[Node]:
     return [one for one in yaml.safe_load_all(text) if one]
 
 
-def render_agent(*settings: str) -> str:
+def render_agent(*settings: str, values: str = "") -> str:
     """The example's chart, with the library where `helm dependency update` would put it."""
     with tempfile.TemporaryDirectory() as folder:
         chart = Path(folder) / "agent"
         shutil.copytree(DEPLOY / "examples" / "agent", chart)
         shutil.copytree(DEPLOY / "sidecar", chart / "charts" / "spillgate-sidecar")
-        return helm_template(chart, "agent", *settings)
+        return helm_template(chart, "agent", *settings, values=values)
 
 
 def _component() -> str:
@@ -66,6 +69,38 @@ def _component() -> str:
         "spec": {"template": {"spec": pod}},
     }
     return yaml.safe_dump(patch, sort_keys=False)
+
+
+_OF_COMMANDS = {"url", "key", "key_file", "session", "auto_start", "hook_timeout_ms"}
+"""Settings of commands and hooks, which `serve` ignores."""
+
+_SECRETS = {"llm_api_key"}
+"""A Secret and the setting `…_FILE` are for these."""
+
+_ELSEWHERE = {
+    "chart": {"port", "uds", "storage_url", "ledger_url", "tenant"},
+    "sidecar": {"host", "port"},
+}
+"""Settings that a chart decides without naming them. `tenant` is for a service without keys."""
+
+
+_SETTING = '{"$ref": "#/definitions/setting"}'
+
+
+def schemas() -> dict[Path, str]:
+    """Returns the text of the schema of each chart's values."""
+    return {DEPLOY / chart / "values.schema.json": _schema_of(chart) for chart in _ELSEWHERE}
+
+
+def _schema_of(chart: str) -> str:
+    """The schema as it is, with the names that `settings` may have."""
+    folder = DEPLOY / chart
+    templates = "".join(path.read_text() for path in (folder / "templates").iterdir())
+    decided = {name.lower() for name in re.findall(rf"{PREFIX}([A-Z_]+)", templates)}
+    left = sorted(Settings.model_fields.keys() - decided - _OF_COMMANDS - _SECRETS - _ELSEWHERE[chart])
+    lines = ",\n".join(f'        "{PREFIX}{name.upper()}": {_SETTING}' for name in left)
+    text = (folder / "values.schema.json").read_text()
+    return re.sub(rf'( +"{PREFIX}\w+": {re.escape(_SETTING)},?\n)+', f"{lines}\n", text)
 
 
 def manifests() -> dict[Path, str]:
@@ -82,5 +117,7 @@ def manifests() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, text in manifests().items():
-        path.write_text(text)
+    # The charts are rendered with the new schemas.
+    for made in (schemas, manifests):
+        for path, text in made().items():
+            path.write_text(text)

@@ -52,6 +52,31 @@ def test_the_plain_manifests_are_those_of_the_charts() -> None:
         assert path.read_text() == text, f"{path.name} differs from its chart: run `make manifests`"
 
 
+def test_the_schemas_of_the_charts_name_the_settings_that_there_are() -> None:
+    for path, text in rendered.schemas().items():
+        assert path.read_text() == text, f"{path} differs from app/settings.py: run `make manifests`"
+        names = json.loads(text)["properties"]["settings"]["properties"]
+        assert "SPILLGATE_LOG_LEVEL" in names
+        assert not {"SPILLGATE_HOST", "SPILLGATE_LLM_API_KEY", "SPILLGATE_KEY"} & set(names)
+
+
+def test_settings_arrive_as_they_were_written() -> None:
+    written = {
+        "SPILLGATE_MAX_BODY_BYTES": 8388608,
+        "SPILLGATE_ACCESS_LOG": True,
+        "SPILLGATE_AUDIT": "-",
+        "OTEL_SERVICE_NAME": 'b&c="<1>"',
+    }
+    expected = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in written.items()
+    }
+    values = json.dumps({"settings": written})
+    (job,) = yaml.safe_load_all(render_agent(values=f'{{"spillgate-sidecar": {values}}}'))
+    shared = settings_of(render_shared(values=values))
+    for given in (shared, environment(pod(job)["initContainers"][0])):
+        assert given.items() >= expected.items()
+
+
 def test_both_charts_pass_helms_own_checks_and_are_of_this_version() -> None:
     done = rendered.run("helm", "lint", "--strict", str(CHART), str(SIDECAR))
     assert done.returncode == 0, done.stdout
@@ -175,6 +200,10 @@ def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
         "settings: { SPILLGATE_API_KEYS_FILE: /dev/null }",
         "settings: { SPILLGATE_LLM_API_KEY: secret }",
         "settings: { LD_PRELOAD: /x }",
+        "settings: { SPILLGATE_LOG_LEVL: warning }",
+        "settings: { SPILLGATE_STORE_FALLBACK: disk }",
+        "settings: { SPILLGATE_TENANT: team }",
+        "settings: { SPILLGATE_MAX_BYTES: [1] }",
         "httpRoute: { enabled: true }",
         "httpRoute: { requestTimeout: 2 minutes }",
         "httpRoute: { requestTimeout: 130 }",
@@ -191,10 +220,12 @@ def test_the_schema_refuses(values: str) -> None:
         render_shared(values=values)
 
 
-@pytest.mark.parametrize("settings", [("spillgate-sidecar.user=0",), ("spillgate-sidecar.storage=4",)])
-def test_the_schema_of_the_library_refuses(settings: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="spillgate-sidecar"):
-        render_agent(*settings)
+@pytest.mark.parametrize("setting", ["user=0", "storage=4", "settings.SPILLGATE_LOG_LEVL=warning"])
+def test_the_schema_of_the_library_refuses(setting: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"spillgate-sidecar(.|\n)+{setting.partition('=')[0].split('.')[-1]}"
+    ):
+        render_agent(f"spillgate-sidecar.{setting}")
 
 
 def test_the_caps_are_derived_from_the_memory_of_redis() -> None:

@@ -28,7 +28,7 @@
 {{- end }}
 {{- end }}{{ end }}
 {{- range $name, $value := .Values.settings }}
-- { name: {{ $name }}, value: {{ $value | toString | quote }} }
+- { name: {{ $name }}, value: {{ kindIs "string" $value | ternary $value ($value | toJson) | quote }} }
 {{- end }}
 {{- end }}
 

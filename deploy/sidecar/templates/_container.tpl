@@ -16,7 +16,7 @@
     # Half of the volume: a Pod that outgrows one is evicted, with all that it stored.
     - { name: SPILLGATE_STORAGE_MAX_BYTES, value: {{ include "spillgate-sidecar.half" .storage | quote }} }
     {{- range $name, $value := .settings }}
-    - { name: {{ $name }}, value: {{ $value | toString | quote }} }
+    - { name: {{ $name }}, value: {{ kindIs "string" $value | ternary $value ($value | toJson) | quote }} }
     {{- end }}
   ports:
     - { name: spill-metrics, containerPort: 9377 }
