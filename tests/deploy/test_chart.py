@@ -13,6 +13,7 @@ import yaml
 from app.settings import Settings
 from domain import __version__
 from tests.deploy import rendered
+from tests.deploy.kubernetes_api import kubernetes_api
 from tests.deploy.manifests import DEPLOY, Node, environment, pod
 from tests.deploy.rendered import helm_template, render_agent, render_shared
 
@@ -226,6 +227,45 @@ def test_the_schema_of_the_library_refuses(setting: str) -> None:
         ValueError, match=f"spillgate-sidecar(.|\n)+{setting.partition('=')[0].split('.')[-1]}"
     ):
         render_agent(f"spillgate-sidecar.{setting}")
+
+
+def secret(uid: str, **data: str) -> Node:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"uid": uid}, "data": data}
+
+
+def test_pods_start_again_when_a_secret_changes_that_is_read_at_the_start_alone() -> None:
+    model = "model.baseUrl=https://api.example.com/v1", "model.names={m}", "model.existingSecret=model-key"
+    secrets = {
+        "spillgate-redis": secret("1", url="YQ=="),
+        "spillgate-keys": secret("2", keys="YQ=="),
+        "model-key": secret("3", key="YQ=="),
+    }
+
+    def annotations(api: str) -> Node:
+        server = "--dry-run=server", "--disable-openapi-validation", "--kube-apiserver", api
+        given = [part for one in (*model, "podAnnotations.team=a") for part in ("--set", one)]
+        done = rendered.run("helm", "template", "spillgate", str(CHART), *server, *given)
+        assert done.returncode == 0, done.stderr
+        deployment = one([each for each in yaml.safe_load_all(done.stdout) if each], "Deployment")
+        found: Node = deployment["spec"]["template"]["metadata"]["annotations"]
+        assert found["team"] == "a"
+        return found
+
+    with kubernetes_api(secrets) as api:
+        first = annotations(api)
+        assert annotations(api) == first
+        secrets["spillgate-keys"]["data"]["keys"] = "Yg=="
+        assert annotations(api) == first
+        secrets["model-key"]["data"]["key"] = "Yg=="
+        second = annotations(api)
+        secrets["spillgate-redis"]["data"]["url"] = "Yg=="
+        third = annotations(api)
+        # The checksum shows nobody whether a password was guessed who cannot read the Secret.
+        secrets["spillgate-redis"]["metadata"]["uid"] = "4"
+        fourth = annotations(api)
+    assert len({each["checksum/secrets"] for each in (first, second, third, fourth)}) == 4
+    plain = one(render_shared(*model), "Deployment")
+    assert "annotations" not in plain["spec"]["template"]["metadata"]
 
 
 def test_the_caps_are_derived_from_the_memory_of_redis() -> None:

@@ -19,6 +19,14 @@ labels:
 {{- if hasSuffix "Gi" . }}{{ mul (trimSuffix "Gi" .) 1073741824 }}{{ else }}{{ mul (trimSuffix "Mi" .) 1048576 }}{{ end }}
 {{- end }}
 
+{{/* The Secrets that are read at the start alone: a checksum of this starts the Pods again after a change. Empty where
+helm renders without a cluster. The uid, which only readers of Secrets know, keeps a password from being guessed. */}}
+{{- define "spillgate.secrets" -}}
+{{- range compact (list .Values.redis.existingSecret (and .Values.model.baseUrl .Values.model.existingSecret)) }}
+{{- with lookup "v1" "Secret" $.Release.Namespace . }}{{ .metadata.uid }}{{ .data | toJson }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* What fits into Redis: half of it is for bodies, which are counted before they are packed; half for the
 ledger, which counts about twice of what it uses. */}}
 {{- define "spillgate.caps" -}}
