@@ -3,8 +3,9 @@
     git worktree add /tmp/before <commit>; python -m bench.limits --before /tmp/before
 
 `--disk DIRECTORY` keeps the results there: a file system of its own, for one with a journal. `memory` is this
-version with its ledger in memory. `--real-time` (as root) goes before other programs that want the cores, as
-p99.9 needs it; with `--seconds` under 0.9, since Linux then lets others run.
+version with its ledger in memory; `redis` keeps all in a Redis with `appendfsync always`, on the core of the
+load. `--real-time` (as root) goes before other programs that want the cores, as p99.9 needs it; with
+`--seconds` under 0.9, since Linux then lets others run.
 """
 
 import argparse
@@ -13,15 +14,18 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
 from bench import load
+from bench.redis import redis_server
 from bench.servers import LOAD_CORE, Server, pin, running
 from bench.speed import SIZES, requests
+
+OTHERS = ("memory", "redis", "unavoidable", "bare", "twin")
 
 
 class Round(NamedTuple):
@@ -73,7 +77,15 @@ def rows(label: str, found: dict[str, list[Round]]) -> Iterator[str]:
         )
 
 
+@contextmanager
+def _over_redis() -> Iterator[Server]:
+    with redis_server() as url, running("spillgate", SPILLGATE_STORAGE_URL=url) as server:
+        yield server
+
+
 def _started(name: str, disk: Path | None, before: Path) -> AbstractContextManager[Server]:
+    if name == "redis":
+        return _over_redis()
     if name == "before":
         return running("spillgate", disk=disk, tree=before)
     if name == "memory":
@@ -88,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--before", type=Path, help="the directory of another version")
     parser.add_argument("--disk", type=Path, help="where results are kept")
     parser.add_argument("--sizes", nargs="+", choices=[label.partition(",")[0] for label in SIZES])
-    parser.add_argument("--only", nargs="+", help="of spillgate, before, memory, unavoidable, bare, twin")
+    parser.add_argument("--only", nargs="+", help=f"of spillgate, before, {', '.join(OTHERS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--real-time", action="store_true", help="before all other programs")
@@ -98,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
         for label, n in SIZES.items()
         if not options.sizes or label.partition(",")[0] in options.sizes
     }
-    names = ["spillgate", *(["before"] if options.before else []), "memory", "unavoidable", "bare", "twin"]
+    names = ["spillgate", *(["before"] if options.before else []), *OTHERS]
     if options.real_time:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
     with ExitStack() as stack:

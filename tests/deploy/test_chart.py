@@ -139,8 +139,13 @@ def test_route_and_autoscaler_name_the_service_and_the_deployment() -> None:
     (backend,) = rule["backendRefs"]
     service = one(documents, "Service")
     assert backend == {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
-    target = one(documents, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
-    assert target == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "spillgate"}
+    scaler = one(documents, "HorizontalPodAutoscaler")["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "spillgate"}
+    (metric,) = scaler["metrics"]
+    # A share of the core that an event loop has. With a smaller request a full node would hide the load.
+    assert metric["resource"]["target"] == {"type": "AverageValue", "averageValue": "600m"}
+    (container,) = pod(one(documents, "Deployment"))["containers"]
+    assert container["resources"]["requests"]["cpu"] == "600m"
     assert "replicas" not in one(documents, "Deployment")["spec"]
 
 
@@ -209,6 +214,8 @@ def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
         "httpRoute: { requestTimeout: 2 minutes }",
         "httpRoute: { requestTimeout: 130 }",
         "podMonitor: { labels: { release: 1 } }",
+        "autoscaling: { cpu: 60 }",
+        "autoscaling: { cpuPercent: 70 }",
         "image: { digest: latest }",
         "resources: { limits: null }",
         "securityContext: { privileged: true }",
@@ -260,7 +267,7 @@ def test_pods_start_again_when_a_secret_changes_that_is_read_at_the_start_alone(
         second = annotations(api)
         secrets["spillgate-redis"]["data"]["url"] = "Yg=="
         third = annotations(api)
-        # The checksum shows nobody whether a password was guessed who cannot read the Secret.
+        # Passwords cannot be tried against the checksum without the uid.
         secrets["spillgate-redis"]["metadata"]["uid"] = "4"
         fourth = annotations(api)
     assert len({each["checksum/secrets"] for each in (first, second, third, fourth)}) == 4

@@ -20,7 +20,7 @@ labels:
 {{- end }}
 
 {{/* The Secrets that are read at the start alone: a checksum of this starts the Pods again after a change. Empty where
-helm renders without a cluster. The uid, which only readers of Secrets know, keeps a password from being guessed. */}}
+helm renders without a cluster. The uid is a salt: readers of Pods cannot try passwords against the checksum. */}}
 {{- define "spillgate.secrets" -}}
 {{- range compact (list .Values.redis.existingSecret (and .Values.model.baseUrl .Values.model.existingSecret)) }}
 {{- with lookup "v1" "Secret" $.Release.Namespace . }}{{ .metadata.uid }}{{ .data | toJson }}{{ end }}
