@@ -158,6 +158,7 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 
 .PHONY: objects-test
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
+	@sh tests/install_tools.sh aws
 	$(BIN)/python -m pytest -q tests/objects
 
 .PHONY: rounds

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs named by the arguments, with the system's package manager, where they are missing and that is
-# allowed: redis-server, promtool, nginx, haproxy.
+# allowed: redis-server, promtool, nginx, haproxy, aws.
 set -u
 missing() {
     for tool in "$@"; do PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null || printf '%s ' "$tool"; done
@@ -10,7 +10,7 @@ wanted=$(missing "$@")
 echo "Installing $wanted for the tests ..."
 # The packages that hold them: of Debian and Ubuntu, of Homebrew.
 if command -v apt-get >/dev/null; then
-    packages=$(echo "$wanted" | sed 's/promtool/prometheus/; s/nginx/nginx-light/')
+    packages=$(echo "$wanted" | sed 's/promtool/prometheus/; s/nginx/nginx-light/; s/aws/awscli/')
     run=""
     [ "$(id -u)" = 0 ] || run="sudo -n"
     $run apt-get update -qq >/dev/null 2>&1
@@ -18,7 +18,7 @@ if command -v apt-get >/dev/null; then
     $run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null 2>&1
 elif command -v brew >/dev/null; then
     # shellcheck disable=SC2086
-    brew install --quiet $(echo "$wanted" | sed 's/redis-server/redis/; s/promtool/prometheus/')
+    brew install --quiet $(echo "$wanted" | sed 's/redis-server/redis/; s/promtool/prometheus/; s/aws/awscli/')
 fi
 wanted=$(missing "$@")
 [ -z "$wanted" ] || echo "Could not install $wanted: their tests are skipped, or fail where CI is set." >&2

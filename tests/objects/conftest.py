@@ -53,11 +53,15 @@ def prefix() -> str:
     return uuid.uuid4().hex
 
 
+def bucket_at(port: int, prefix: str) -> S3Store:
+    """What a test looks into the bucket with."""
+    endpoint, options = f"http://127.0.0.1:{port}", {"allow_http": True}
+    return S3Store(BUCKET, prefix=prefix, endpoint=endpoint, region="us-east-1", client_options=options)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def bucket(s3_port: int, prefix: str) -> S3Store:
-    """What the test looks into the bucket with."""
-    endpoint, options = f"http://127.0.0.1:{s3_port}", {"allow_http": True}
-    return S3Store(BUCKET, prefix=prefix, endpoint=endpoint, region="us-east-1", client_options=options)  # type: ignore[arg-type]
+    return bucket_at(s3_port, prefix)
 
 
 @pytest.fixture
