@@ -1,9 +1,11 @@
 """What runs Spillgate elsewhere: valid by schema, in agreement with the code and with itself."""
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from base64 import b64decode
 from pathlib import Path
 
 import kubernetes_validate
@@ -43,9 +45,10 @@ from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve
 from policies.documents import from_toml
 from storage import LEDGERS, STORES
-from tests.deploy.rendered import render_shared
+from tests.deploy.rendered import program, render_shared
 
 OLDEST_KUBERNETES = "1.29"
+DEPLOYING = (ROOT / "docs" / "deploy.md").read_text()
 CHARTS = [path for path in DEPLOY.glob("**/*") if path.suffix in (".tpl", ".yaml", ".json", ".md")]
 NAMING = [COMPOSE, *CHARTS, DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"]
 
@@ -117,12 +120,22 @@ def test_keys_are_where_they_are_looked_for() -> None:
     assert environment(replica)["SPILLGATE_API_KEYS_FILE"] == f"{mount['mountPath']}/keys"
 
 
+def test_the_key_of_the_metrics_is_a_header_as_it_is_in_the_secret(tmp_path: Path) -> None:
+    """Prometheus refuses a header with the newline that ends the file."""
+    (line,) = re.findall(r"^kubectl create secret generic spillgate-metrics .*$", DEPLOYING, re.MULTILINE)
+    (tmp_path / "deploy" / "secrets").mkdir(parents=True)
+    (tmp_path / "deploy" / "secrets" / "prometheus.key").write_text("the-key\n")
+    command = line.replace("kubectl", program("kubectl"), 1) + " --dry-run=client --output json"
+    made = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=True)
+    assert b64decode(json.loads(made.stdout)["data"]["key"]) == b"the-key"
+
+
 def test_the_url_with_the_password_is_a_file_and_no_part_of_the_environment() -> None:
     (mount,) = [one for one in replica["volumeMounts"] if one["name"] == "redis"]
     (volume,) = [one for one in pod(by_name["Deployment-spillgate"])["volumes"] if one["name"] == "redis"]
     (item,) = volume["secret"]["items"]
     assert environment(replica)["SPILLGATE_STORAGE_URL_FILE"] == f"{mount['mountPath']}/{item['path']}"
-    assert f"--from-literal={item['key']}=" in (ROOT / "docs" / "deploy.md").read_text()
+    assert f"--from-literal={item['key']}=" in DEPLOYING
     assert all("value" in each for each in replica["env"])
 
 
