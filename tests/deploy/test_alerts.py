@@ -31,6 +31,8 @@ FIRING = {
     ],
     "SpillgateNotReady": ["spillgate_ready 0x60"],
     "SpillgateNotKept": ['spillgate_refusing{code="store_full"} 1x60'],
+    "SpillgateClockDiffers": ["spillgate_clock_offset_seconds -6x60", "spillgate_clock_jump_seconds 0x60"],
+    "SpillgateClockJumped": ["spillgate_clock_jump_seconds -7200x60"],
     "SpillgateAllGone": ['up{job="spillgate"} 1 0x60'],
     "SpillgateFailsInside": ['spillgate_errors_total{code="internal_error"} 0+1x60'],
     "SpillgateNotAccounted": ["spillgate_results_unrecorded_total 0+1x60"],
@@ -207,8 +209,23 @@ ONE_PAGE = {
     "SpillgateNotReady": (
         'spillgate_ready{instance="a"} 0x40',
         'spillgate_refusing{instance="a",code="store_unavailable"} 1x40',
+        # Also where that is for its clock.
+        'spillgate_clock_offset_seconds{instance="a"} -18000x40',
+        'spillgate_clock_jump_seconds{instance="a"} 0x40',
     ),
     "SpillgateAllGone": ('up{job="spillgate",instance="a"} 0x40', 'up{job="spillgate",instance="b"} 0x40'),
+    # A replica alone has another clock than Redis.
+    "SpillgateClockDiffers": (
+        'spillgate_clock_offset_seconds{instance="a"} 20x60',
+        'spillgate_clock_jump_seconds{instance="a"} 0x60',
+        'spillgate_clock_offset_seconds{instance="b"} 0x60',
+        'spillgate_clock_jump_seconds{instance="b"} 0x60',
+    ),
+    # The clock of a machine without Redis.
+    "SpillgateClockJumped": (
+        'spillgate_clock_offset_seconds{instance="a"} 7200x60',
+        'spillgate_clock_jump_seconds{instance="a"} 7200x60',
+    ),
     "SpillgateStoreNearlyFull": (
         "spillgate_stored_bytes 85+1x15 100x40",
         "spillgate_stored_bytes_cap 100x60",
