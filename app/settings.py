@@ -468,15 +468,19 @@ def _check_issuer(settings: Settings) -> None:
         return
     if not settings.oidc_audience:
         raise ConfigError(f"{PREFIX}OIDC_AUDIENCE is not set: tokens for other services would be taken, too.")
-    if urlsplit(settings.oidc_issuer).username is not None or not is_secure(settings.oidc_issuer):
+    if not is_secure(settings.oidc_issuer) or urlsplit(settings.oidc_issuer).username is not None:
         raise ConfigError(f"{PREFIX}OIDC_ISSUER must be an https URL without a user or password.")
 
 
 def is_secure(url: str) -> bool:
-    """True for https, and for http on this machine."""
-    parts = urlsplit(url)
+    """True for https, and for http on this machine. False for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        is_url = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
     is_loopback = parts.scheme == "http" and parts.hostname in LOOPBACK_NAMES
-    return bool(parts.hostname) and (parts.scheme == "https" or is_loopback)
+    return is_url and (parts.scheme == "https" or is_loopback)
 
 
 def _check_binding(settings: Settings) -> None:

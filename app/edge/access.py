@@ -80,7 +80,6 @@ class Access:
         self._text_cap, self._json_cap = BodyCap.of_text(settings), BodyCap.of_json(settings)
         self._routes = routes
         self._own_tenant = settings.tenant
-        self._has_issuer = keys is not None and keys.issuer is not None
         self._refused = refused
         self._access_level = logging.INFO if settings.access_log else logging.DEBUG
         self._request_prefix = f"req-{secrets.token_hex(6)}-".encode()
@@ -99,9 +98,7 @@ class Access:
         audit = self._state.runtime.audit
         touched = None if audit is None else begin_touched()
         try:
-            if self._has_issuer and self._keys is not None and b"authorization" in headers:
-                await self._keys.prepare(token_of(headers))
-            logged["tenant"] = self._admit(headers, scope, traits, body)
+            logged["tenant"] = await self._admit(headers, scope, traits, body)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
@@ -172,7 +169,7 @@ class Access:
         route = f"{scope['method']} {self._routes.template(path)}".strip()
         audit.write_request(scope, body, touched, route, self._address(scope))
 
-    def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
+    async def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
         body.has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if len(headers) < len(scope["headers"]):
@@ -187,7 +184,7 @@ class Access:
                 raise NotFound("This port serves /metrics, /livez and /readyz alone.")
             scope["tenant"] = self._own_tenant
         else:
-            scope["tenant"] = self._tenant(headers, scope, traits)
+            scope["tenant"] = await self._tenant(headers, scope, traits)
         if body.has_body:
             if b"content-type" not in headers:
                 check_page_body(headers)
@@ -212,18 +209,21 @@ class Access:
         if host is not None and len(self._met) < MET_HOSTS:
             self._met.add(host)
 
-    def _tenant(self, headers: Headers, scope: Scope, traits: Traits) -> str:
+    async def _tenant(self, headers: Headers, scope: Scope, traits: Traits) -> str:
         """Raises Unauthorized without a valid key, Forbidden if its role may not call this route, and
         TooManyRequests. Keys of operators have no quota."""
-        path = scope["path"]
-        if self._routes.is_open(path):
-            if self._keys is None or not self._key_for_pages or path in PROBES:
-                return self._own_tenant
-            scope["is_page"] = True
-            return self._key(self._keys, page_token_of(headers), scope).tenant
-        if self._keys is None:
+        path, keys = scope["path"], self._keys
+        is_page = self._routes.is_open(path)
+        if is_page and (keys is None or not self._key_for_pages or path in PROBES):
+            return self._own_tenant
+        if keys is None:
             return self._within_rate(self._own_tenant, scope, traits)
-        key = self._key(self._keys, token_of(headers), scope)
+        scope["is_page"] = is_page
+        token = page_token_of(headers) if is_page else token_of(headers)
+        await keys.prepare(token)
+        key = self._key(keys, token, scope)
+        if is_page:
+            return key.tenant
         if key.role in OF_ONE_TENANT:
             return self._within_rate(key.tenant, scope, traits)
         if key.role not in traits.roles:

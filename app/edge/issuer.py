@@ -1,5 +1,6 @@
 """Tokens of an OIDC issuer: whether one is valid, and what its claims say of tenant and role."""
 
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from jwt import exceptions
 from app.edge.api_keys import ApiKey, KeyRole, digest_of
 from app.edge.issuer_keys import IssuerKeys
 from app.settings import Settings
+from content.text import without_surrogates
 from domain.errors import Forbidden, IssuerUnavailable, Unauthorized
 from domain.handles import is_tenant
 
@@ -59,8 +61,8 @@ class Issuer:
             self._tenant(claims),
             digest,
             self._role(claims),
-            str(claims.get("sub") or claims.get("azp") or "")[:_NAME_CHARS],
-            float(claims["exp"]) + LEEWAY_SECONDS,
+            str(without_surrogates(claims.get("sub") or claims.get("azp") or ""))[:_NAME_CHARS],
+            _expiry(claims["exp"]) + LEEWAY_SECONDS,
         )
         self._verified[digest, generation] = key
         if len(self._verified) > MOST_VERIFIED:
@@ -126,6 +128,13 @@ def _claim(claims: Mapping[str, Any], name: str) -> object:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def _expiry(claim: object) -> float:
+    """Seconds since 1970. Raises Unauthorized for a text, and for a number that no float holds."""
+    if isinstance(claim, int | float) and abs(claim) < sys.float_info.max:
+        return float(claim)
+    raise Unauthorized("This token has no valid exp: it must be a number of seconds.")
 
 
 def _why(error: exceptions.PyJWTError) -> str:

@@ -143,18 +143,28 @@ class IssuerKeys:
     async def _fetched(self, client: httpx.AsyncClient) -> list[dict[str, Any]]:
         """The keys as the issuer publishes them. Raises _Fault, httpx.HTTPError."""
         url = f"{self._issuer.rstrip('/')}{_DISCOVERY}"
-        discovery = await _json(client, url, _Discovery)
+        discovery = await _json(client, _address(url, "its address"), _Discovery)
         if discovery.issuer != self._issuer:
             raise _Fault("its discovery document names another issuer")
-        if not is_secure(discovery.jwks_uri):
-            raise _Fault("the address of its keys is not https")
-        key_set = (await _json(client, discovery.jwks_uri, _KeySet)).keys[:MAX_KEYS]
+        keys_url = _address(discovery.jwks_uri, "the address of its keys (jwks_uri)")
+        key_set = (await _json(client, keys_url, _KeySet)).keys[:MAX_KEYS]
         if not _by_name(key_set):
             raise _Fault("it has no key that can be used")
         return key_set
 
 
-async def _json(client: httpx.AsyncClient, url: str, kind: type[T]) -> T:
+def _address(url: str, name: str) -> httpx.URL:
+    """Raises _Fault for what is no URL, and for one that is neither of https nor of this machine."""
+    if not is_secure(url):
+        raise _Fault(f"{name} is not an https URL")
+    try:
+        # A request, unlike a URL, is made of all parts of the address.
+        return httpx.Request("GET", url).url
+    except (httpx.InvalidURL, UnicodeError):
+        raise _Fault(f"{name} is not a valid URL") from None
+
+
+async def _json(client: httpx.AsyncClient, url: httpx.URL, kind: type[T]) -> T:
     """Raises _Fault, httpx.HTTPError."""
     body = bytearray()
     async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer:

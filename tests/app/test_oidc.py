@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,6 +150,14 @@ WRONG: list[tuple[Callable[[LoopbackIssuer], str], str]] = [
     (lambda issuer: issuer.token(iss=None), "lacks a claim"),
     (lambda issuer: issuer.token(exp=NOW - 31), "has expired"),
     (lambda issuer: issuer.token(exp=None), "lacks a claim"),
+    (lambda issuer: issuer.token(exp=int("9" * 400)), "no valid exp"),
+    (lambda issuer: issuer.token(exp="9" * 400), "no valid exp"),
+    (lambda issuer: issuer.token(exp=str(NOW + 3600)), "no valid exp"),
+    (lambda issuer: issuer.token(exp=math.inf), "token"),
+    (lambda issuer: issuer.token(exp=math.nan), "token"),
+    (lambda issuer: issuer.token(exp=[NOW + 3600]), "token"),
+    (lambda issuer: issuer.token(nbf=int("9" * 400)), "not valid yet"),
+    (lambda issuer: issuer.token(iat="soon"), "token"),
     (lambda issuer: issuer.token(nbf=NOW + 3600), "not valid yet"),
     (lambda issuer: issuer.token(iat=NOW + 3600), "not valid yet"),
     (lambda issuer: issuer.token(header={"kid": "unknown"}), "does not have"),
@@ -268,12 +277,103 @@ async def test_an_issuer_that_answers_nonsense_gives_nobody_rights(
         assert why in warning
 
 
-async def test_keys_are_fetched_over_https_alone(serve: Serve, issuer: LoopbackIssuer) -> None:
-    document = {"issuer": issuer.url, "jwks_uri": "http://keys.example.com/jwks"}
+@pytest.mark.parametrize(
+    "keys_url",
+    [
+        "http://keys.example.com/jwks",
+        "ftp://keys.example.com/jwks",
+        "//keys.example.com/jwks",
+        "keys.example.com",
+        "",
+        "https://",
+        "https://[::1",
+        "https://[::g]/jwks",
+        "https://[v1.a]/jwks",
+        "https://keys.example.com:port/jwks",
+        "https://keys.example.com:99999/jwks",
+        "https://127.0.0.1:-1/jwks",
+        "http://127.0.0.1:0/jwks",
+        "https://xn--/jwks",
+        "https://\u2460.example.com/jwks",
+        "https://keys.example.com/\n",
+        f"https://keys.example.com/{'k' * 70_000}",
+    ],
+)
+async def test_an_issuer_whose_keys_have_no_https_address_is_at_fault(
+    serve: Serve, issuer: LoopbackIssuer, fast: None, keys_url: str
+) -> None:
+    document = {"issuer": issuer.url, "jwks_uri": keys_url}
     issuer.answers[DISCOVERY] = (200, json.dumps(document).encode())
     async with serve(**of(issuer)) as client:
         assert (await asked(client, issuer.token())).status_code == 503
-        assert "not https" in (await client.get("/readyz")).json()["warnings"][0]
+        (warning,) = (await client.get("/readyz")).json()["warnings"]
+        assert warning.startswith(
+            "The keys of SPILLGATE_OIDC_ISSUER cannot be fetched: the address of its keys"
+        )
+        issuer.answers.clear()
+        assert (await asked(client, issuer.token())).status_code == 200
+
+
+def as_password(token: str) -> dict[str, str]:
+    """What a browser sends once its user has typed the token."""
+    return {"Authorization": f"Basic {base64.b64encode(f':{token}'.encode()).decode()}"}
+
+
+async def test_a_browser_logs_in_with_a_token_or_a_key_as_its_password(
+    serve: Serve, issuer: LoopbackIssuer, tmp_path: Path, fast: None
+) -> None:
+    keys = key_file(tmp_path / "keys", "blue:other")
+    async with serve(**of(issuer, api_keys_file=keys, key_for_pages=True)) as client:
+        for path in ("/ui", "/ui/api.js", "/docs", "/openapi.json", "/healthz"):
+            assert (await client.get(path)).headers["www-authenticate"].startswith("Basic ")
+            for password in ("other", issuer.token()):
+                assert (await client.get(path, headers=as_password(password))).status_code == 200
+            refused = await client.get(path, headers=as_password("another"))
+            assert (refused.status_code, refused.headers["www-authenticate"][:5]) == (401, "Basic")
+        issuer.rotate("second")
+        assert (await client.get("/ui", headers=as_password(issuer.token("second")))).status_code == 200
+        # A route of the API takes no password: a page of another site could have the browser send it.
+        assert (await client.get("/sessions", headers=as_password("other"))).status_code == 401
+
+
+async def test_a_token_that_comes_as_x_api_key_has_its_key_fetched(
+    serve: Serve, issuer: LoopbackIssuer, fast: None
+) -> None:
+    async with serve(**of(issuer)) as client:
+        assert (await asked(client, issuer.token())).status_code == 200
+        issuer.rotate("second")
+        answer = await client.get("/sessions", headers={"x-api-key": issuer.token("second")})
+        assert answer.status_code == 200
+
+
+async def test_probes_need_no_credentials_and_do_not_wait_for_what_is_sent(
+    serve: Serve, issuer: LoopbackIssuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 60.0)
+    issuer.silent.set()
+    sent = ("Basic Og==", "Basic !", "Digest x", "Bearer", "Bearer a.b.c", f"Bearer {issuer.token()}", "")
+    async with serve(**of(issuer, key_for_pages=True, metrics_address="127.0.0.1:0")) as client:
+        with anyio.fail_after(30):
+            for path in ("/livez", "/readyz"):
+                for authorization in sent:
+                    answer = await client.get(path, headers={"Authorization": authorization})
+                    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("sub", ["\ud800", "a\nb\x1b[31m", "\u202e", "ü" * 100])
+async def test_an_odd_subject_is_written_to_audit_and_ledger(
+    serve: Serve, issuer: LoopbackIssuer, tmp_path: Path, sub: str
+) -> None:
+    audit = tmp_path / "audit"
+    async with serve(**of(issuer, audit=str(audit), access_log=True)) as client:
+        token = {"Authorization": f"Bearer {issuer.token(sub=sub)}"}
+        sent = {"tool_name": "t", "content": "word", "session_id": "s"}
+        assert (await client.post("/results", json=sent, headers=token)).status_code == 200
+        (entry,) = (await client.get("/accounting/entries", headers=token)).json()["entries"]
+    name = sub.replace("\ud800", "\ufffd")[:64]
+    keys = [json.loads(line)["key"] for line in audit.read_text().splitlines()]
+    assert keys == [name, name]
+    assert entry["key"] == name
 
 
 async def test_an_issuer_that_does_not_answer_delays_neither_keys_nor_probes(
@@ -312,6 +412,8 @@ async def test_a_process_takes_tokens_and_counts_its_issuer(issuer: LoopbackIssu
         ({"OIDC_ISSUER": "https://login.example.com"}, "OIDC_AUDIENCE is not set"),
         ({"OIDC_ISSUER": "http://login.example.com", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
         ({"OIDC_ISSUER": "https://u:p@login.example.com", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
+        ({"OIDC_ISSUER": "https://[login", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
+        ({"OIDC_ISSUER": "https://login.example.com:port", "OIDC_AUDIENCE": "a"}, "must be an https URL"),
         ({"OIDC_ROLE_CLAIM": "role"}, "is set without SPILLGATE_OIDC_ISSUER"),
     ],
 )
