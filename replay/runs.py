@@ -1,9 +1,26 @@
 """A run: one conversation of an agent, in the order in which its model saw it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
+
+MOST_DEPTH = 200
+"""JSON that is nested more deeply is left out: it cannot be sent to another process."""
+
+
+def is_too_deep(value: Any) -> bool:
+    """True for a JSON value that is nested more deeply than MOST_DEPTH."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [inner for one in level for inner in _inner(one) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 @dataclass(slots=True)
@@ -15,6 +32,11 @@ class Usage:
     cache_write: int = 0
     cache_read: int = 0
     output: int = 0
+
+    @classmethod
+    def of_total(cls, total: int, cache_write: int, cache_read: int, output: int) -> Self:
+        """`total`: the input with what was written to the cache and read from it."""
+        return cls(max(0, total - cache_write - cache_read), cache_write, cache_read, output)
 
     @property
     def total_input(self) -> int:

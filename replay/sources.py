@@ -8,9 +8,12 @@ import os
 import sqlite3
 import stat
 import zlib
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,10 +23,13 @@ from app.files import why_unreadable
 from content.text import without_surrogates
 from domain.errors import ConfigError
 from replay.readers import FORMATS, LOOKED_AT, recognised
-from replay.runs import Notes, Run
+from replay.runs import Notes, Run, is_too_deep
 
 MOST_DOCUMENT_BYTES = 256 << 20
-"""A larger JSON document, or line of JSON lines, is left out."""
+"""A larger JSON document, line of JSON lines, or session of OpenCode is left out."""
+
+MOST_LINES_WITHOUT_RECORD = 1_000_000
+"""After so many the rest of a file is left out: a compressed file of 1 MB can hold a thousand million."""
 
 MOST_RUN_CHARS = 64 << 20
 """A run with more text than this is left out: `retrieve` searches no larger result either."""
@@ -31,11 +37,13 @@ MOST_RUN_CHARS = 64 << 20
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".traj.gz")
 _DATABASE = "opencode.db"
 _CHUNK = 1 << 20
+_READ_BYTES = 1 << 16
 
 NOT_A_TRANSCRIPT = "files of no known format"
 UNREADABLE = "files that cannot be read"
 NOT_JSON = "lines that are not JSON"
 CUT_LINE = "last lines that are incomplete"
+NO_RECORD = "files that go on for 1,000,000 lines without a record"
 TOO_DEEP = "documents or lines that are nested too deeply"
 TOO_LARGE = "documents or lines above 256 MB, or runs above 64 MB"
 EMPTY = "empty files"
@@ -47,6 +55,7 @@ SINGULAR = {
     UNREADABLE: "file that cannot be read",
     NOT_JSON: "line that is not JSON",
     CUT_LINE: "last line that is incomplete",
+    NO_RECORD: "file that goes on for 1,000,000 lines without a record",
     TOO_DEEP: "document or line that is nested too deeply",
     TOO_LARGE: "document or line above 256 MB, or run above 64 MB",
     EMPTY: "empty file",
@@ -101,7 +110,7 @@ def _below(top: Path, seen: set[tuple[int, int]], notes: Notes) -> Iterator[Path
                 is_folder = False
             if is_folder:
                 if not (
-                    folder.name == "storage" and entry.name != "message" and (folder / "message").is_dir()
+                    folder.name == "storage" and entry.name != "message" and os.path.isdir(folder / "message")
                 ):
                     waiting.append(Path(entry.path))
             elif entry.name.endswith(_SUFFIXES) or entry.name == _DATABASE:
@@ -113,7 +122,7 @@ def is_opencode_session(folder: Path) -> bool:
     return (
         folder.name.startswith("ses_")
         and folder.parent.name == "message"
-        and (folder.parents[1] / "part").is_dir()
+        and os.path.isdir(folder.parents[1] / "part")
     )
 
 
@@ -131,15 +140,13 @@ def runs_of(path: Path, notes: Notes, format_name: str | None = None) -> Iterato
     try:
         if path.is_dir():
             records = _stored_session(path, notes)
-        elif not path.is_file():
-            # A pipe or a device might never end.
-            notes.fault(UNREADABLE, str(path))
-            return
-        elif path.name == _DATABASE or _is_sqlite(path):
+        elif _is_sqlite(path):
             records = _database(path, notes)
         else:
             records = _records(path, notes)
         yield from _read(path, records, notes, format_name)
+    except sqlite3.DataError:
+        notes.fault(TOO_LARGE, str(path))
     except (OSError, EOFError, zlib.error, sqlite3.Error):
         notes.fault(UNREADABLE, str(path))
 
@@ -175,39 +182,79 @@ def _chained(first: deque[Any], others: Iterator[Any]) -> Iterator[Any]:
     yield from others
 
 
+class _Bounded(io.RawIOBase):
+    """A file up to the size that it had when it was opened: one that grows ends. `position`: bytes that were
+    read."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._size = fd, os.fstat(fd).st_size
+        self.position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = os.readv(self._fd, [memoryview(buffer)[: self._size - self.position]])
+        self.position += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+def _opened(path: Path) -> _Bounded:
+    """Raises OSError, also for what is no regular file: a pipe or a device might never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError("not a regular file")
+    # O_NONBLOCK: a file that was replaced by a pipe in between is not waited for.
+    return _Bounded(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
 def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
 def _records(path: Path, notes: Notes) -> Iterator[Any]:
     """Lines of JSON; or one document, if the first line alone is not JSON."""
-    with path.open("rb") as raw:
-        is_compressed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        with io.BufferedReader(gzip.GzipFile(fileobj=raw), _CHUNK) if is_compressed else raw as file:
+    with _opened(path) as raw, io.BufferedReader(raw, _READ_BYTES) as plain:
+        is_compressed = plain.peek(2).startswith(b"\x1f\x8b")
+        with io.BufferedReader(gzip.GzipFile(fileobj=plain), _CHUNK) if is_compressed else plain as file:
             lines = _lines(file, raw, path, notes)
-            first = next(lines, None)
+            first = next(filter(bytes.strip, islice(lines, MOST_LINES_WITHOUT_RECORD)), None)
             if first is None:
                 notes.fault(EMPTY, str(path))
                 return
             first = first.removeprefix(codecs.BOM_UTF8)
             value = _value(first)
-            if value in _UNREAD:
+            if value is _NOT_JSON:
                 yield from _document(first, file, path, notes)
                 return
-            if not (isinstance(value, dict | list) or first.endswith(b"\n")):
+            if value is _TOO_DEEP:
+                notes.fault(TOO_DEEP, str(path))
+            elif isinstance(value, dict | list) or first.endswith(b"\n"):
+                yield value
+            else:
                 notes.fault(NOT_A_TRANSCRIPT, str(path))
                 return
             del first
-            yield value
             yield from _values(lines, path, notes)
 
 
 def _values(lines: Iterable[bytes], path: Path, notes: Notes) -> Iterator[Any]:
+    since_record = 0
     for line in lines:
+        since_record += 1
+        if since_record > MOST_LINES_WITHOUT_RECORD:
+            notes.fault(NO_RECORD, str(path))
+            return
+        if not line.strip():
+            continue
         value = _value(line)
         if value not in _UNREAD:
+            since_record = 0
             yield value
         elif value is _TOO_DEEP:
             notes.fault(TOO_DEEP, str(path))
@@ -215,16 +262,16 @@ def _values(lines: Iterable[bytes], path: Path, notes: Notes) -> Iterator[Any]:
             notes.fault(NOT_JSON if line.endswith(b"\n") else CUT_LINE, str(path))
 
 
-def _lines(file: IO[bytes], raw: IO[bytes], path: Path, notes: Notes) -> Iterator[bytes]:
-    """Lines that are not blank; of a line that is too long nothing is held. `raw` is the file on the disk."""
+def _lines(file: IO[bytes], raw: _Bounded, path: Path, notes: Notes) -> Iterator[bytes]:
+    """Lines; a line that is too long is empty, and not held. `raw` is the file on the disk."""
     while line := file.readline(MOST_DOCUMENT_BYTES):
-        notes.position = raw.tell()
+        notes.position = raw.position
         if len(line) == MOST_DOCUMENT_BYTES and not line.endswith(b"\n"):
             notes.fault(TOO_LARGE, str(path))
+            line = b""
             while (rest := file.readline(_CHUNK)) and not rest.endswith(b"\n"):
                 pass
-        elif line.strip():
-            yield line
+        yield line
 
 
 def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterator[Any]:
@@ -241,7 +288,7 @@ def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterat
         del data
         yield value
         return
-    lines = [line for line in data.splitlines(keepends=True) if line.strip()]
+    lines = data.splitlines(keepends=True)
     if any(_value(line) not in _UNREAD for line in lines[1:50]):
         yield from _values(lines, path, notes)
     else:
@@ -256,53 +303,120 @@ def _value(line: bytes) -> Any:
     """The value of a line of JSON, with U+FFFD for what is not UTF-8 and for lone surrogates. _NOT_JSON or
     _TOO_DEEP for anything else."""
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return without_surrogates(json.loads(line.decode("utf-8", "replace")))
+        value = _decoded(line)
     except ValueError:
         return _NOT_JSON
     except RecursionError:
         return _TOO_DEEP
+    return _TOO_DEEP if is_too_deep(value) else value
+
+
+def _decoded(line: bytes) -> Any:
+    """Raises ValueError, RecursionError."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(line)
+    return without_surrogates(json.loads(line.decode("utf-8", "replace")))
+
+
+_Data = bytes | None
+"""JSON; None for what is not there, or cannot be read."""
+
+
+def _session(
+    name: str, messages: Iterable[tuple[_Data, Iterable[_Data]]], path: Path, notes: Notes
+) -> Iterator[Any]:
+    """A session of OpenCode in the shape of its export: each message with its parts. Yields nothing for one
+    that is too large."""
+    whole, size = [], 0
+    for info, parts in messages:
+        values = []
+        for data in chain((info,), parts):
+            size += len(data or b"")
+            if size > MOST_DOCUMENT_BYTES:
+                notes.fault(TOO_LARGE, str(path))
+                return
+            values.append(_object(data, path, notes))
+        if values[0] is not None:
+            whole.append({"info": values[0], "parts": [one for one in values[1:] if one is not None]})
+    yield {"info": {"id": name}, "messages": whole}
+
+
+def _object(data: _Data, path: Path, notes: Notes) -> dict[str, Any] | None:
+    value = None if data is None else _value(data)
+    if isinstance(value, dict):
+        return value
+    if data is not None:
+        notes.fault(TOO_DEEP if value is _TOO_DEEP else NOT_JSON, str(path))
+    return None
 
 
 def _stored_session(folder: Path, notes: Notes) -> Iterator[Any]:
-    """A session that OpenCode stores as one file for each message and part, in the shape of its export."""
-    messages = []
+    """A session that OpenCode stores as one file for each message and part."""
+    return _session(folder.name, _stored_messages(folder, notes), folder, notes)
+
+
+def _stored_messages(folder: Path, notes: Notes) -> Iterator[tuple[_Data, Iterator[_Data]]]:
     for file in sorted(folder.glob("*.json")):
-        info = _value(file.read_bytes())
-        if not isinstance(info, dict):
-            notes.fault(NOT_JSON, str(file))
-            continue
         parts = folder.parents[1] / "part" / file.stem
-        if not parts.is_dir():
+        if not os.path.isdir(parts):
             parts = folder.parents[1] / "part" / folder.name / file.stem
-        values = [_value(part.read_bytes()) for part in sorted(parts.glob("*.json"))]
-        messages.append({"info": info, "parts": [one for one in values if isinstance(one, dict)]})
-    yield {"info": {"id": folder.name}, "messages": messages}
+        yield _content(file, notes), (_content(part, notes) for part in sorted(parts.glob("*.json")))
 
 
-_SESSIONS = "SELECT DISTINCT session_id FROM message ORDER BY session_id"
-_MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY id"
-_PARTS = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
+def _content(path: Path, notes: Notes) -> _Data:
+    """One byte more than MOST_DOCUMENT_BYTES of a file that is larger."""
+    try:
+        with _opened(path) as raw, io.BufferedReader(raw) as file:
+            return file.read(MOST_DOCUMENT_BYTES + 1)
+    except OSError:
+        notes.fault(UNREADABLE, str(path))
+        return None
+
+
+_COLUMNS = {"message": {"id", "session_id", "data"}, "part": {"id", "message_id", "data"}}
+_PARTS = "SELECT message_id, rowid FROM part ORDER BY id"
+_MESSAGES = "SELECT session_id, id, rowid FROM message ORDER BY session_id, id"
+_MESSAGE = "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?"
+_PART = "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?"
 
 
 def _database(path: Path, notes: Notes) -> Iterator[Any]:
-    """The sessions in OpenCode's database. It is opened to be read only, and may be in use."""
+    """The sessions in OpenCode's database. It is opened to be read only, and may be in use. Each row is read
+    once, by its number: without an index a query for each message would read all parts each time."""
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-        if not {"message", "part"} <= names:
+        if not all(_has_columns(database, table, columns) for table, columns in _COLUMNS.items()):
             notes.fault(NOT_A_TRANSCRIPT, str(path))
             return
-        for (session,) in database.execute(_SESSIONS).fetchall():
-            messages = []
-            for message, info in database.execute(_MESSAGES, (session,)).fetchall():
-                values = [_value(_bytes(data)) for (data,) in database.execute(_PARTS, (message,))]
-                parts = [one for one in values if isinstance(one, dict)]
-                messages.append({"info": _value(_bytes(info)), "parts": parts})
-            yield {"info": {"id": session}, "messages": messages}
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_DOCUMENT_BYTES)
+        database.set_authorizer(_reads_a_table)
+        database.text_factory = partial(str, encoding="utf-8", errors="replace")
+        part = partial(_cell, database, _PART)
+        parts = defaultdict[Any, list[int]](list)
+        for message, row in database.execute(_PARTS):
+            parts[message].append(row)
+        for session, rows in groupby(database.execute(_MESSAGES).fetchall(), itemgetter(0)):
+            messages = (
+                (_cell(database, _MESSAGE, row), map(part, parts.pop(message, ())))
+                for _, message, row in rows
+            )
+            yield from _session(str(session), messages, path, notes)
 
 
-def _bytes(data: str | bytes) -> bytes:
-    return data.encode("utf-8", "replace") if isinstance(data, str) else data
+def _has_columns(database: sqlite3.Connection, table: str, columns: set[str]) -> bool:
+    """True if these are stored: computed ones may be as large as their author wants. False with a column
+    that takes the place of the row's number."""
+    rows = database.execute(f"PRAGMA table_xinfo({table})")
+    stored = {name.lower() for _, name, _, _, _, _, hidden in rows if not hidden}
+    return columns <= stored and "rowid" not in stored
+
+
+def _reads_a_table(action: int, table: str | None, column: str | None, name: str | None, view: Any) -> int:
+    """Allows to read tables, which end. A view might not, whatever the schema calls it."""
+    is_read = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
+    return sqlite3.SQLITE_OK if is_read and view is None else sqlite3.SQLITE_DENY
+
+
+def _cell(database: sqlite3.Connection, query: str, row: int) -> _Data:
+    """None for a row that was deleted after its number was read."""
+    found = database.execute(query, (row,)).fetchone()
+    return None if found is None else found[0] or b""

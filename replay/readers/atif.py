@@ -67,7 +67,7 @@ def _add_results(run: Run, turn: Turn, observation: Any) -> None:
 
 def _usage(metrics: Any) -> Usage | None:
     match metrics:
-        case {"prompt_tokens": int(total), "completion_tokens": int(output)}:
-            (cached,) = counts(metrics, "cached_tokens")
-            return Usage(total - cached, 0, cached, output)
+        case {"prompt_tokens": int(), "completion_tokens": int()}:
+            total, cached, output = counts(metrics, "prompt_tokens", "cached_tokens", "completion_tokens")
+            return Usage.of_total(total, 0, cached, output)
     return None

@@ -127,12 +127,11 @@ class _Reading:
         """The usage of a request is reported after its items, and before the next request. The whole of an
         MCP tool's result is reported before what the model is shown of it."""
         match payload:
-            case {"type": "token_count", "info": {"last_token_usage": {"input_tokens": int(total)} as used}}:
-                names = ("cache_write_input_tokens", "cached_input_tokens", "output_tokens")
-                written, cached, output = counts(used, *names)
+            case {"type": "token_count", "info": {"last_token_usage": {"input_tokens": int()} as used}}:
+                names = ("input_tokens", "cache_write_input_tokens", "cached_input_tokens", "output_tokens")
                 turn = next((one for one in reversed(self.run.steps) if isinstance(one, Turn)), None)
                 if turn is not None and turn.usage is None:
-                    turn.usage = Usage(total - written - cached, written, cached, output)
+                    turn.usage = Usage.of_total(*counts(used, *names))
             case {"item": {"type": "McpToolCall", "id": str(call_id), "result": {"content": content}}}:
                 self._whole[call_id] = text_of(content)
 

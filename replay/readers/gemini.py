@@ -82,4 +82,4 @@ def _usage(tokens: Any) -> Usage | None:
     if not isinstance(tokens, dict):
         return None
     fresh, tool, cached, output, thoughts = counts(tokens, "input", "tool", "cached", "output", "thoughts")
-    return Usage(fresh + tool - cached, 0, cached, output + thoughts)
+    return Usage.of_total(fresh + tool, 0, cached, output + thoughts)

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, returned
+from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, is_too_deep, returned
 
 NAME = "messages"
 
 _ROLES = {"system", "developer", "user", "assistant", "tool", "function"}
 _JUDGED = {"success": True, "pass": True, "passed": True, "failure": False, "fail": False, "failed": False}
+_MOST_TOKENS = 1_000_000_000_000
+"""In one request. Larger numbers could not be added up as floats."""
 _FLAGS = ("passed", "resolved", "success")
 
 
@@ -146,13 +148,14 @@ def kind_of(record: Any, key: str = "type") -> str:
 
 
 def parsed(arguments: Any) -> Any:
-    """Arguments that are JSON in a string, as a value."""
+    """Arguments that are JSON in a string, as a value, unless they are nested too deeply."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        return json.loads(arguments)
-    except ValueError:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
         return arguments
+    return arguments if is_too_deep(value) else value
 
 
 def usage_of(usage: Any) -> Usage | None:
@@ -162,7 +165,7 @@ def usage_of(usage: Any) -> Usage | None:
     if "prompt_tokens" in usage:
         total, output = counts(usage, "prompt_tokens", "completion_tokens")
         (cached,) = counts(usage.get("prompt_tokens_details"), "cached_tokens")
-        return Usage(total - cached, 0, cached, output)
+        return Usage.of_total(total, 0, cached, output)
     if "input_tokens" in usage:
         names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
         return Usage(*counts(usage, *names))
@@ -170,9 +173,9 @@ def usage_of(usage: Any) -> Usage | None:
 
 
 def counts(value: Any, *names: str) -> list[int]:
-    """The whole numbers of these names; 0 for one that is missing."""
+    """The numbers of tokens with these names; 0 for one that is missing, or that no request can have."""
     numbers = [value.get(name) for name in names] if isinstance(value, dict) else [None] * len(names)
-    return [one if isinstance(one, int) else 0 for one in numbers]
+    return [one if isinstance(one, int) and 0 <= one <= _MOST_TOKENS else 0 for one in numbers]
 
 
 def name_in(value: Any) -> str | None:

@@ -1,20 +1,26 @@
 """Files that are not as they should be: counted, named, never a traceback."""
 
 import codecs
+import gzip
 import json
 import logging
 import os
+import re
+import socket
+import sqlite3
 import tempfile
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import chdir, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.cli.main import main
 from replay import sources
 from replay.readers import FORMATS, Format, recognised
-from replay.runs import Notes, Run
+from replay.runs import MOST_DEPTH, Notes, Run
 from replay.uses import uses_of
 from tests.counts import count
 from tests.replay import transcripts
@@ -203,10 +209,265 @@ def test_nothing_of_a_transcript_is_logged(
     assert "item-" not in caplog.text + shown.out
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.jsonl")
+INFO, PART = '{"role": "assistant"}', '{"type": "text", "text": "Seven."}'
+TABLES = "CREATE TABLE message(id, session_id, data); CREATE TABLE part(id, message_id, data);"
+ENDLESS = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT i AS id, 's' AS session_id, 'm' AS message_id, '{}' AS data FROM n"
+)
+MANY = ", ".join([f"(VALUES {', '.join(['(1)'] * 100)})"] * 8)
+
+
+def database(folder: Path, script: str) -> Path:
+    path = folder / "opencode.db"
+    with closing(sqlite3.connect(path)) as written:
+        written.executescript(script)
+    return path
+
+
+def row(message: str = "'m'", session: str = "'s'", info: str = f"'{INFO}'", part: str = f"'{PART}'") -> str:
+    """A session with one message and its part, each value as an expression of SQL."""
+    return (
+        f"INSERT INTO message VALUES ({message}, {session}, {info}); "
+        f"INSERT INTO part VALUES (1, {message}, {part});"
+    )
+
+
+@pytest.mark.parametrize(
+    "odd", ["NULL", "7", "1.5", "x'ff'", "CAST(x'ff7b' AS TEXT)", "'{'", "'7'", "zeroblob(9)"]
+)
+@pytest.mark.parametrize("place", ["info", "part"])
+def test_an_odd_value_in_a_database_is_left_out_alone(tmp_path: Path, place: str, odd: str) -> None:
+    path = database(tmp_path, TABLES + row() + row("'n'", "'t'", **{place: odd}))
+    found = report(tmp_path, path)
+    assert found["read"]["faults"] == {sources.NOT_JSON: 1}
+    assert found["total"]["runs"] == 1
+
+
+@pytest.mark.parametrize("odd", ["NULL", "7", "1.5", "x'ff'", "CAST(x'ff' AS TEXT)", "''"])
+def test_an_id_of_any_type_in_a_database_is_one(tmp_path: Path, odd: str) -> None:
+    path = database(tmp_path, TABLES + row() + row(odd, odd))
+    found = report(tmp_path, path)
+    assert (found["read"]["faults"], found["total"]["runs"]) == ({}, 2)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"CREATE VIEW message AS {ENDLESS}; CREATE TABLE part(id, message_id, data)",
+        f"CREATE TABLE message(id, session_id, data); CREATE VIEW part AS {ENDLESS}",
+        f"CREATE VIEW message AS SELECT 1 AS id, 's' AS session_id, '' AS data FROM {MANY}; "
+        "CREATE TABLE part(id, message_id, data)",
+        f"CREATE VIEW n AS {ENDLESS}; CREATE TABLE part(id, message_id, data); "
+        "CREATE VIRTUAL TABLE message USING fts5(id, session_id, data, content='n', content_rowid='id')",
+        # A schema that calls a view a table.
+        f"{TABLES} PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 0, sql = "
+        f"'CREATE VIEW message AS {ENDLESS.replace(chr(39), chr(39) * 2)}' WHERE name = 'message'",
+    ],
+)
+def test_a_view_that_never_ends_is_not_read(tmp_path: Path, script: str) -> None:
+    database(tmp_path, script)
     write_runs(tmp_path / "runs.jsonl", FEW)
     assert faults(tmp_path, tmp_path) == {sources.UNREADABLE: 1}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE TABLE message(id, session_id, x, data AS (x || x)); CREATE TABLE part(id, message_id, data)",
+        "CREATE TABLE message(rowid, id, session_id, data); CREATE TABLE part(id, message_id, data)",
+        "CREATE TABLE message(a); CREATE TABLE part(b)",
+        "CREATE TABLE message(id, session_id, data)",
+    ],
+)
+def test_a_database_with_other_tables_is_no_transcript(tmp_path: Path, script: str) -> None:
+    database(tmp_path, script)
+    write_runs(tmp_path / "runs.jsonl", FEW)
+    assert faults(tmp_path, tmp_path) == {sources.NOT_A_TRANSCRIPT: 1}
+
+
+def test_a_database_without_indexes_is_read_row_by_row(tmp_path: Path) -> None:
+    """A query for each of its messages would read all parts each time, which takes hours."""
+    path = database(tmp_path, TABLES)
+    rows = count(20_000, 200_000)
+    with closing(sqlite3.connect(path)) as written:
+        written.executemany(
+            "INSERT INTO message VALUES (?, ?, '{}')", ((f"m{n}", f"s{n}") for n in range(rows))
+        )
+        written.executemany("INSERT INTO part VALUES (?, ?, '{}')", ((n, f"m{n}") for n in range(rows)))
+        written.commit()
+    steps = 0
+
+    def count_steps() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connect = sqlite3.connect
+
+    def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        connection.set_progress_handler(count_steps, 1000)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sources.sqlite3, "connect", connected)
+        assert list(sources.runs_of(path, Notes())) == []
+    assert steps < rows
+
+
+def test_values_and_sessions_of_a_database_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_DOCUMENT_BYTES", 100_000)
+    parts = "".join(f"INSERT INTO part VALUES ({n}, 'l', printf('%10000s', ''));" for n in range(11))
+    path = database(tmp_path, TABLES + row() + row("'l'", "'t'") + parts)
+    found = report(tmp_path, path)
+    assert (found["read"]["faults"][sources.TOO_LARGE], found["total"]["runs"]) == (1, 1)
+    path.unlink()
+    database(tmp_path, TABLES + row() + row("'l'", "'t'", part="printf('%100001s', '')"))
+    found = report(tmp_path, path)
+    assert (found["read"]["faults"], found["total"]["runs"]) == ({sources.TOO_LARGE: 1}, 1)
+
+
+SPECIAL: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "socket": lambda path: closed_socket(path),
+    "zero": lambda path: path.symlink_to("/dev/zero"),
+    "random": lambda path: path.symlink_to("/dev/urandom"),
+    "full": lambda path: path.symlink_to("/dev/full"),
+    "terminal": lambda path: path.symlink_to("/dev/tty"),
+    "loop": lambda path: path.symlink_to(path),
+    "gone": lambda path: path.symlink_to(path.with_name("nowhere")),
+}
+
+
+def closed_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound, chdir(path.parent):
+        bound.bind(path.name)
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("name", ["special.jsonl", "opencode.db"])
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, kind: str, name: str) -> None:
+    SPECIAL[kind](tmp_path / name)
+    write_runs(tmp_path / "runs.jsonl", FEW)
+    found = report(tmp_path, tmp_path)
+    assert (found["read"]["faults"], found["total"]["runs"]) == ({sources.UNREADABLE: 1}, FEW)
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("place", ["message", "part"])
+def test_what_is_no_file_in_a_stored_session_is_named_and_the_rest_is_read(
+    tmp_path: Path, kind: str, place: str
+) -> None:
+    transcripts.opencode_storage(tmp_path / "sessions")
+    folder = next((tmp_path / "sessions").rglob(f"storage/{place}")).rglob("*.json")
+    SPECIAL[kind](next(folder).with_name("special.json"))
+    found = report(tmp_path, tmp_path / "sessions")
+    assert (found["read"]["faults"], found["total"]["runs"]) == ({sources.UNREADABLE: 1}, 1)
+
+
+def test_a_file_whose_size_is_not_known_is_empty(tmp_path: Path) -> None:
+    """Those of /proc may be endless, or wait."""
+    (tmp_path / "log.jsonl").symlink_to("/proc/self/status")
+    write_runs(tmp_path / "runs.jsonl", FEW)
+    assert faults(tmp_path, tmp_path) == {sources.EMPTY: 1}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_file_that_grows_is_read_up_to_its_size(tmp_path: Path, compressed: bool) -> None:
+    """Each run that is read adds a longer one to the file."""
+    opened = gzip.open if compressed else open
+    line = f"{json.dumps(SMALL)}\n".encode() * 2
+    path = tmp_path / ("runs.jsonl.gz" if compressed else "runs.jsonl")
+    path.write_bytes(gzip.compress(line * 100) if compressed else line * 100)
+    runs = 0
+    for _ in sources.runs_of(path, Notes()):
+        with opened(path, "ab") as file:
+            file.write(line * 10)
+        runs += 1
+        assert runs <= 200
+    assert runs == 200
+
+
+def test_a_small_compressed_file_of_very_many_lines_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_LINES_WITHOUT_RECORD", 1000)
+    good = f"{json.dumps(SMALL)}\n".encode()
+    (tmp_path / "blank.jsonl.gz").write_bytes(gzip.compress(b"\n" * 1001 + good))
+    (tmp_path / "text.jsonl.gz").write_bytes(gzip.compress(good + b"x\n" * 1001 + good))
+    (tmp_path / "gaps.jsonl.gz").write_bytes(gzip.compress((good + b"\n" * 999) * 3))
+    found = report(tmp_path, tmp_path)
+    assert found["read"]["faults"] == {sources.EMPTY: 1, sources.NO_RECORD: 1, sources.NOT_JSON: 1000}
+    assert found["total"]["runs"] == 1 + 3
+
+
+def _nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize("levels", [150, 300, 600, 985, 995, 2000])
+@pytest.mark.parametrize("large", [False, True])
+def test_deep_values_are_left_out_before_they_overflow_a_stack(
+    tmp_path: Path, levels: int, large: bool
+) -> None:
+    """Alone, and on several processes, to which runs are sent."""
+    call = {"id": "a", "function": {"name": "t", "arguments": "ARGUMENTS"}}
+    result = {"role": "tool", "tool_call_id": "a", "content": "y" * (700_000 if large else 7)}
+    asked = {"role": "assistant", "content": "", "tool_calls": [call]}
+    line = json.dumps({"messages": [SMALL["messages"][0], asked, result]}) + "\n"
+    deep = _nested(levels)
+    path = tmp_path / "runs.jsonl"
+    path.write_text(line.replace('"ARGUMENTS"', json.dumps(deep)) + line.replace('"ARGUMENTS"', deep))
+    found = report(tmp_path, path)
+    is_deep = levels > MOST_DEPTH
+    assert found["read"]["faults"] == ({sources.TOO_DEEP: 1} if is_deep else {})
+    assert found["total"]["runs"] == (1 if is_deep else 2)
+
+
+TOKENS = re.compile(r'("\w*(?:[tT]okens|input|output|cached?)\w*": ?)\d+')
+
+
+@pytest.mark.parametrize("tokens", ["9" * 400, "-7", "1e400", "NaN", "true", '"7"', "[]", "9" * 30])
+def test_a_number_of_tokens_that_no_request_can_have_counts_as_none(tmp_path: Path, tokens: str) -> None:
+    """Of every format that has them."""
+    for name, writers in transcripts.ALL.items():
+        for number, write in enumerate(writers):
+            folder = tmp_path / f"{name}-{number}"
+            folder.mkdir()
+            path = write(folder)
+            if path.is_file() and path.suffix in (".json", ".jsonl"):
+                text = re.sub(
+                    r'("[\w]*(?:[tT]okens|input|output|cached?)[\w]*": ?)\d+',
+                    rf"\g<1>{tokens}",
+                    path.read_text(),
+                )
+                path.write_text(text)
+            found = report(tmp_path, folder)
+            assert found["read"]["faults"] == {}
+            assert found["total"]["bill_as_recorded"]["tokens"] >= 0
+
+
+def test_a_folder_that_may_be_listed_and_not_entered_is_left_out() -> None:
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        transcripts.openai_lines(folder)
+        assert main(["replay", name]) == 0
+        for inner in ("storage/part", "storage/message", "message/ses_1"):
+            (folder / inner).mkdir(parents=True)
+        folder.chmod(0o755)
+        for closed in ("storage", "message"):
+            (folder / closed).chmod(0o744)
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            assert main(["replay", name]) == 0
+        finally:
+            os.seteuid(user)
+        for closed in ("storage", "message"):
+            (folder / closed).chmod(0o755)
 
 
 def test_runs_without_results_and_with_two_models_are_counted(tmp_path: Path) -> None:
