@@ -43,6 +43,8 @@ _TRIES, _REDIRECTS = 2, 3
 _SESSION, _LAST_EVENT = "Mcp-Session-Id", "Last-Event-ID"
 _INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 _HEADER = re.compile(r"[\x20-\x7e\xa0-\xff]+")
+_ROUTE = re.compile(r"/[!-~]*")
+"""What a request can hold as its target."""
 _LISTENS = "subscriptions/listen"
 
 
@@ -69,6 +71,11 @@ class HttpServer:
         except (ConfigError, ValueError):
             raise ConfigError("--url must be http://host:port/path or https://host/path.") from None
         self._route = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if not _ROUTE.fullmatch(self._route):
+            raise ConfigError(
+                "--url must be of ASCII characters: write others, and spaces, as %C3%A9 and %20."
+            )
+        self._reached = self._route
         self._connections = Connections(self._address)
         self._headers = dict(_header(line) for line in headers)
         self._session: dict[str, str] = {}
@@ -271,8 +278,9 @@ class HttpServer:
     def _request(
         self, method: str, body: bytes | None, headers: Mapping[str, str], post: Post | None = None
     ) -> tuple[Connection, HTTPResponse]:
-        """The response to one request; redirects of the same origin are followed. A request that the client
-        awaits, and a stream, have no time limit: the client can cancel them. Raises FAILURES."""
+        """The response to one request; redirects of the same origin are followed, and remembered while what
+        they lead to answers. A request that the client awaits, and a stream, have no time limit: the client
+        can cancel them. Raises FAILURES."""
         accepted = "text/event-stream" if body is None else "application/json, text/event-stream"
         session = {} if body is self._initialize else self._session
         sent = {"Accept": accepted, **session, **self._headers, **headers}
@@ -280,27 +288,33 @@ class HttpServer:
             sent["Content-Type"] = "application/json"
         is_awaited = body is None or (post is not None and post.request is not None)
         ends = None if is_awaited else time.monotonic() + ANSWER_SECONDS
+        route, self._reached = self._reached, self._route
         for _ in range(1 + _REDIRECTS):
             connection = self._connections.take() or Connection(self._address, CONNECT_SECONDS)
             if post is not None and post.request is not None:
                 self._running[post.request] = connection
-            response = connection.send(HttpRequest(method, self._route, sent, body or b""), ends)
-            route = self._redirected(response)
-            if route is None:
+            response = connection.send(HttpRequest(method, route, sent, body or b""), ends)
+            redirected = self._redirected(response, route)
+            if redirected is None:
+                if response.status < 300:
+                    self._reached = route
                 return connection, response
             read_body(response)
             self._connections.keep(connection, response)
-            self._route = route
+            route = redirected
         raise HTTPException("too many redirects")
 
-    def _redirected(self, response: HTTPResponse) -> str | None:
-        """The path on the same origin that a redirect names."""
+    def _redirected(self, response: HTTPResponse, route: str) -> str | None:
+        """The path on the same origin that a redirect names; None for one that no request can hold."""
         if response.status not in (307, 308):
             return None
-        parts = urlsplit(urljoin(f"{self._address}{self._route}", response.getheader("Location") or ""))
-        if (parts.hostname, parts.port or self._address.port) != (self._address.host, self._address.port):
+        try:
+            parts = urlsplit(urljoin(f"{self._address}{route}", response.getheader("Location") or ""))
+            origin = parts.hostname, parts.port or self._address.port
+        except ValueError:
             return None
-        return parts.path + (f"?{parts.query}" if parts.query else "")
+        to = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return to if origin == (self._address.host, self._address.port) and _ROUTE.fullmatch(to) else None
 
     def _delete(self) -> None:
         """Ends the session at the server, if it gave one."""
@@ -309,7 +323,7 @@ class HttpServer:
                 connection = Connection(self._address, _DELETE_SECONDS)
                 ends = time.monotonic() + _DELETE_SECONDS
                 connection.send(
-                    HttpRequest("DELETE", self._route, {**self._session, **self._headers}), ends
+                    HttpRequest("DELETE", self._reached, {**self._session, **self._headers}), ends
                 ).read()
 
 

@@ -453,6 +453,66 @@ def test_a_redirect_within_the_origin_is_followed(relay: RelayClient, server: Sc
     assert "status 307" in relay.read()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/a b",
+        "/caf\u00e9",
+        "/tab\there",
+        "/del\x7f",
+        "//[::1/mcp",
+        "http://127.0.0.1:abc/",
+        "http://127.0.0.1:99999/",
+        "http://[v1.a]/",
+        "mailto:a@example.com",
+        "http:///mcp",
+        "",
+    ],
+)
+@pytest.mark.parametrize("method", ["ping", "notifications/x"])
+def test_a_redirect_that_cannot_be_sent_concerns_its_request_alone(
+    relay: RelayClient, server: Scripted, location: str, method: str
+) -> None:
+    server.answers |= {
+        method: lambda handler, message: handler.answer(308, b"", Location=location),
+        "prompts/list": lambda handler, message: handler.result(message, {}),
+    }
+    if method == "ping":
+        relay.send(method)
+        assert "error" in relay.read()
+    else:
+        relay.write(json.dumps({"jsonrpc": "2.0", "method": method}).encode() + b"\n")
+    assert relay.ask("prompts/list") == {}
+    assert server.asked[-1][1] == "/mcp?team=a"
+
+
+@pytest.mark.parametrize("status", [404, 405, 410, 503, 307, 0])
+def test_a_redirect_is_forgotten_when_what_it_leads_to_fails(
+    relay: RelayClient, server: Scripted, status: int
+) -> None:
+    """0: the server closes the connection."""
+
+    def moved(handler: Handler, message: Any) -> None:
+        if handler.path == "/old":
+            handler.result(message, {"moved": True})
+        else:
+            handler.answer(308, b"", Location="/old")
+
+    def failing(handler: Handler, message: Any) -> None:
+        if status:
+            handler.answer(status, b"", Location="/a b")
+        else:
+            handler.close_connection = True
+
+    server.answers |= {"ping": moved, "prompts/list": failing}
+    assert [relay.ask("ping") for _ in range(2)] == [{"moved": True}] * 2
+    assert [path for _, path, _, _ in server.asked] == ["/mcp?team=a", "/old", "/old"]
+    relay.send("prompts/list")
+    assert "error" in relay.read()
+    server.answers["ping"] = lambda handler, message: handler.result(message, {"path": handler.path})
+    assert relay.ask("ping") == {"path": "/mcp?team=a"}
+
+
 def test_what_no_url_and_no_header_can_hold_ends_nothing(relay: RelayClient, server: Scripted) -> None:
     def moved(handler: Handler, message: Any) -> None:
         handler.answer(307, b"", Location="http://127.0.0.1:abc/")
@@ -463,7 +523,7 @@ def test_what_no_url_and_no_header_can_hold_ends_nothing(relay: RelayClient, ser
     server.answers |= {"prompts/list": moved, "notifications/x": moved, "initialize": initialized}
     server.answers["ping"] = lambda handler, message: handler.result(message, {})
     relay.send("prompts/list")
-    assert "ValueError" in relay.read()["error"]["message"]
+    assert "status 307" in relay.read()["error"]["message"]
     relay.write(b'{"jsonrpc":"2.0","method":"notifications/x"}\n')
     assert relay.ask("initialize")["protocolVersion"] == "\u20ac\n"
     assert relay.ask("ping") == {}
@@ -478,6 +538,8 @@ def test_what_no_url_and_no_header_can_hold_ends_nothing(relay: RelayClient, ser
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     for arguments, said in [
         (("--url", "ftp://x"), b"--url must be"),
+        (("--url", "http://x/a b"), b"--url must be of ASCII"),
+        (("--url", "http://x/caf\u00e9"), b"--url must be of ASCII"),
         (("--url", "http://x", "--header", "no colon"), b"--header must be"),
         (("--url", "http://x", "--", "cat"), b"takes one of a command"),
     ]:
