@@ -369,6 +369,8 @@ def load_settings(**options: Any) -> Settings:
     for name, text in os.environ.items():
         if not name.upper().startswith(PREFIX):
             continue
+        if (why := REMOVED.get(name.upper().removeprefix(PREFIX))) is not None:
+            raise ConfigError(f"{name} was removed: {why} Take it out of the environment.")
         if name.upper() not in known:
             raise ConfigError(f"Unknown setting {name}. Did you mean {_nearest(name)}? See docs/settings.md.")
         if not text.strip() and name.upper().removeprefix(PREFIX) not in _MAY_BE_EMPTY:
@@ -390,6 +392,12 @@ def load_settings(**options: Any) -> Settings:
     _check_backend(settings)
     return settings
 
+
+REMOVED = {
+    "STORE_FALLBACK": "nothing replaces it. While Redis is away answers are 503 with `stored: false`, and "
+    "clients show what they can.",
+}
+"""Settings of earlier versions, and what to do without them. The changelog names them under Removed."""
 
 _SYNONYMS = {"SIZE_CAP": "MAX_BYTES", "BUDGET": "REQUIRE_BUDGET", "WINDOW": "CONTEXT_WINDOW"}
 """What users call settings whose names are other words."""

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.check_config import mask_url
 from app.operations.sweeper import sweep
-from app.settings import CENTURY_SECONDS, Settings, load_settings
+from app.settings import CENTURY_SECONDS, REMOVED, Settings, load_settings
 from command.main import main
 from domain.errors import ConfigError
 from tests.conftest import served
@@ -81,6 +81,25 @@ def test_an_empty_setting_is_refused_by_name_unless_it_means_none(monkeypatch: p
             with pytest.raises(ConfigError, match=f"^SPILLGATE_{name} is empty. Give it a value"):
                 load_settings()
         monkeypatch.delenv(f"SPILLGATE_{name}")
+
+
+@pytest.mark.parametrize("value", ["disk", ""])
+@pytest.mark.parametrize("name", [*REMOVED, *map(str.lower, REMOVED)])
+def test_a_removed_setting_is_told_as_removed(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"SPILLGATE_{name}", value)
+    with pytest.raises(ConfigError, match=f"^SPILLGATE_{name} was removed: .*Take it out of the environment"):
+        load_settings()
+
+
+def test_the_removed_settings_are_those_of_the_changelog() -> None:
+    removed = re.findall(
+        r"^### Removed\n(.*?)^##", (ROOT / "CHANGELOG.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    named = re.findall(r"^- `SPILLGATE_([A-Z_]+)`", "".join(removed), re.MULTILINE)
+    assert sorted(named) == sorted(REMOVED)
+    assert REMOVED.keys().isdisjoint(name.upper() for name in Settings.model_fields)
+    upgrading = (ROOT / "docs/upgrading.md").read_text()
+    assert [name for name in REMOVED if f"`SPILLGATE_{name}`" not in upgrading] == []
 
 
 def test_an_unknown_encoding_is_named_by_its_setting(
