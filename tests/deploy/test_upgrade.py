@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from app import __version__
-from tests.deploy.kept import CONTENTS, PLACE, SESSION, call, restore, restore_disk, seen, serving
+from tests.deploy.kept import CONTENTS, NOW, PLACE, SESSION, call, restore, restore_disk, seen, serving
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service_process import PATIENT, SERVE, Service, Services
@@ -46,6 +46,7 @@ async def check_reads(client: httpx.AsyncClient, kept: dict[str, Any]) -> None:
     """All is seen as it was, calls that are sent again get their first answer, and the session goes on."""
     now = await seen(client, kept["handles"])
     assert missing({name: value for name, value in kept.items() if name != "handles"}, now) == []
+    await check_stored(client, len(kept["handles"]))
     for name, handle in kept["handles"].items():
         again = await client.post("/results", json=call(name, CONTENTS[name]))
         assert (again.status_code, again.json()["handle"]) == (201, handle)
@@ -56,6 +57,14 @@ async def check_reads(client: httpx.AsyncClient, kept: dict[str, Any]) -> None:
     assert after["reserved_tokens"] == before["reserved_tokens"] + charged > charged
     for name, handle in kept["handles"].items():
         assert (await client.get(f"/results/{handle}/content")).text == CONTENTS[name]
+
+
+async def check_stored(client: httpx.AsyncClient, stored: int) -> None:
+    """Older versions did not count stored results: their entries say it. Sums of days and of entries."""
+    since = NOW - 1000
+    for group_by in ("tool_name", "day", "type", "session_id", "key", f"hour&since={since}"):
+        summary = (await client.get(f"/accounting/summary?group_by={group_by}")).json()
+        assert (group_by, summary["total"]["stored"]) == (group_by, stored)
 
 
 def test_this_version_has_written_what_later_ones_must_read() -> None:
