@@ -90,7 +90,9 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
     actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key, and print it once")
     new.add_argument("tenant")
-    new.add_argument("--role", choices=("agent", "metrics", "admin"), default="agent", help="(agent)")
+    new.add_argument(
+        "--role", choices=("agent", "reveal", "metrics", "admin"), default="agent", help="(agent)"
+    )
     new.add_argument("--name", default="", help="stands for the key in logs")
     new.add_argument("--expires", default="", metavar="DATE", help="such as 2027-01-31, in UTC")
     new.add_argument(

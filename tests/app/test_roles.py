@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
+from app.edge.api_keys import KeyRole, load_keys
 from app.operations.readiness import Readiness
 from command.files import replace_text
 from domain.errors import StoreUnavailable
@@ -376,6 +377,13 @@ def test_what_cannot_be_done_says_why_and_changes_nothing(
         assert main(["keys", arguments[0], "--file", str(path), *arguments[1:]]) == 2
         assert reason in capsys.readouterr().err
         assert path.read_text() == before
+
+
+@pytest.mark.parametrize("role", KeyRole)
+def test_a_key_is_made_with_any_role(role: KeyRole, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    assert main(["keys", "new", "team-a", "--role", role, "--file", str(path)]) == 0
+    assert [key.role for key in load_keys(path).keys.values()] == [role]
 
 
 def test_a_changed_key_file_keeps_its_link_its_owner_and_its_mode(
