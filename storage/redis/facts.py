@@ -162,7 +162,9 @@ def _fact(error: BaseException) -> str:
             return below.reason or "TLS failed"
         if isinstance(below, RedisTimeout | TimeoutError):
             names.append("timed out")
-        names += [code for code in _CODE.findall(str(below)) if code in _CODES]
+        # The driver takes the code off the text of an error that it has a class for.
+        codes = [getattr(below, "status_code", None), *_CODE.findall(str(below))]
+        names += [code for code in codes if code in _CODES]
         below = below.__cause__ or below.__context__
     return names[0] if names else type(error).__name__
 

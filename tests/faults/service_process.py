@@ -43,7 +43,9 @@ class Service:
         self._address = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
-        given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
+        given = {"PYTHONPATH": str(ROOT)} | given
+        if "SPILLGATE_STORAGE_URL_FILE" not in given:
+            given = {"SPILLGATE_STORAGE_URL": f"disk://{state}"} | given
         self._process = (
             start_process(command, kept | given, log)
             if clock is None
