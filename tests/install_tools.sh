@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs named by the arguments, with the system's package manager, where they are missing and that is
-# allowed: redis-server, promtool, nginx, haproxy, aws.
+# allowed: redis-server, promtool, nginx, haproxy, aws, sqlite3.
 set -u
 missing() {
     for tool in "$@"; do PATH="$PATH:/usr/sbin" command -v "$tool" >/dev/null || printf '%s ' "$tool"; done

@@ -2,8 +2,11 @@
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.deploy.manifests import ROOT
 
@@ -16,6 +19,10 @@ def blocks(page: str, heading: str) -> list[str]:
 
 
 def run(commands: str, folder: Path, port: int = 6379, **environment: str) -> None:
+    """Skips the test where a program that the page uses is not installed."""
+    for program in ("redis-cli", "sqlite3"):
+        if program in commands and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
     given = {"PATH": os.environ["PATH"], "REDISCLI_HISTFILE": "/dev/null", **environment}
     asked = commands.replace("6379", str(port))
     done = subprocess.run(["sh", "-eux", "-c", asked], cwd=folder, env=given, capture_output=True, text=True)
