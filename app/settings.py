@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.files import read_text
 from app.proxies import proxies
-from domain import DEFAULT_URL, LOOPBACK_NAMES
+from domain import LOOPBACK_NAMES
 from domain.errors import ConfigError
 from domain.handles import DEFAULT_TENANT, is_tenant
 from domain.library_errors import pydantic_rule
@@ -55,7 +55,11 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8377, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    uds: Path | None = Field(None, description="Unix socket to listen on instead of host and port.")
+    uds: Path | None = Field(
+        None,
+        description="Unix socket to listen on instead of host and port. The commands without `SPILLGATE_URL` "
+        "ask a service of this user there.",
+    )
     storage_url: str = Field(
         "disk:",
         validate_default=True,
@@ -263,17 +267,19 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
     )
-    url: str = Field(
-        DEFAULT_URL,
-        description="Commands that speak to a running service: its URL, or `unix:/path`. `serve` ignores it.",
+    url: str | None = Field(
+        None,
+        description="Commands, hooks, relays and clients: the URL of the service, or `unix:/path`, on trust. "
+        "Without it, the user's own service ([how it is known](../mcp.md#which-service-which-session)). "
+        "`serve` ignores it.",
     )
     key: SecretStr | None = Field(None, description="The same commands: the API key that they send.")
     key_file: Path | None = Field(None, description="The same commands: file that holds the key.")
     session: str | None = Field(None, description="The same commands: the session of what they send.")
     auto_start: bool = Field(
         True,
-        description="The same commands, hooks and relays: start a service where none runs and "
-        "`SPILLGATE_URL` is on loopback. It ends when no request came for half an hour.",
+        description="The same commands, hooks and relays: start the user's own service where none runs and "
+        "`SPILLGATE_URL` is not set. It ends when no request came for half an hour.",
     )
     hook_timeout_ms: int = Field(
         1000,

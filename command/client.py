@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,17 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from command import user_service
-from command.http1 import (
-    Address,
-    Buffer,
-    Connection,
-    Connections,
-    HttpAnswer,
-    HttpRequest,
-    address_of,
-    read_body,
-)
-from domain import DEFAULT_URL
+from command.addresses import OWN, Address, configured_address
+from command.http1 import Buffer, Connections, HttpAnswer, HttpRequest, read_body
 from domain.doors import project_of
 from domain.errors import ConfigError
 from domain.references import TOO_DEEP, references_in, replaced
@@ -42,6 +34,12 @@ LARGE_BYTES = 1 << 20
 
 _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
+
+_WHAT_TO_DO = {
+    True: "Start one with `spillgate service start`, or set SPILLGATE_URL.",
+    False: "Start it, or correct SPILLGATE_URL.",
+}
+"""By whether it is the user's own service."""
 
 _CUT_CHARS = 12_288
 _PIECE_BYTES = 1 << 18
@@ -234,17 +232,23 @@ def shown_unstored(text: str) -> str | None:
 
 
 def service_address() -> Address:
-    """That of SPILLGATE_URL or SPILLGATE_UDS, else the default. Raises ConfigError, which does not repeat the
-    URL: it may hold a password."""
-    url, path = os.environ.get("SPILLGATE_URL"), os.environ.get("SPILLGATE_UDS")
-    if not url:
-        url = f"unix:{os.path.abspath(path)}" if path else DEFAULT_URL
+    """That of SPILLGATE_URL or SPILLGATE_UDS, else the user's own. Raises ConfigError, which does not repeat
+    the URL: it may hold a password."""
     try:
-        return address_of(url)
+        return configured_address()
     except ValueError:
         raise ConfigError(
             "SPILLGATE_URL must be http://host:port, https://host:port or unix:/path."
         ) from None
+
+
+def reaching(environment: Mapping[str, str]) -> str:
+    """What stands before a command in a shell without this environment, so that it asks the same service."""
+    for name in ("SPILLGATE_URL", "SPILLGATE_UDS"):
+        if value := environment.get(name):
+            path = os.path.abspath(value) if name == "SPILLGATE_UDS" else value
+            return f"env {name}={shlex.quote(path)} "
+    return ""
 
 
 def api_key() -> str | None:
@@ -281,20 +285,13 @@ class ServiceClient:
     """Requests to one service over kept connections. Safe to use from several threads."""
 
     def __init__(
-        self,
-        address: Address,
-        key: str | None = None,
-        *,
-        fallback: Address | None = None,
-        start: Callable[[], None] | None = None,
+        self, address: Address, key: str | None = None, *, start: Callable[[], None] | None = None
     ) -> None:
-        """`fallback` is where the service may be if nothing listens at `address`. `start` starts one there if
-        none runs; it may raise StartFailed."""
+        """`start` starts the service if it does not run; it may raise StartFailed."""
         self.address = address
         self.identity = f"{address} {key}"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._connections = Connections(address)
-        self._fallback = None if fallback is None else Connections(fallback)
         self._start = start
 
     @classmethod
@@ -304,23 +301,22 @@ class ServiceClient:
         seconds: float | None = None,
         retry_seconds: float = 0.0,
     ) -> "ServiceClient":
-        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the default one. If nothing listens there and
-        it is on this machine, the user's own (`command.user_service`), which is started where none runs,
-        unless `may_start` is False, or None and SPILLGATE_AUTO_START says no. If `may_start` is True, the
-        user's own in any case. Raises ConfigError."""
-        own = user_service.socket_address()
-        if may_start:
-            return cls(own, api_key(), start=partial(user_service.start, own, seconds, retry_seconds))
-        address = service_address()
-        if not address.is_loopback:
-            return cls(address, api_key())
-        may_start = may_start is None and user_service.may_start()
-        start = partial(user_service.start, address, seconds, retry_seconds) if may_start else None
-        return cls(address, api_key(), fallback=own, start=start)
+        """The service of SPILLGATE_URL or SPILLGATE_UDS, else the user's own (`command.user_service`). That
+        is started where none runs, unless `may_start` is False, or None and SPILLGATE_AUTO_START says no. If
+        `may_start` is True, it is the user's own in any case. Raises ConfigError."""
+        address = OWN if may_start else service_address()
+        starts = address == OWN and (user_service.may_start() if may_start is None else may_start)
+        start = partial(user_service.start, seconds, retry_seconds) if starts else None
+        return cls(address, api_key(), start=start)
 
     @property
     def may_start(self) -> bool:
         return self._start is not None
+
+    @property
+    def reached(self) -> Address:
+        """Where the service answered last."""
+        return self._connections.reached
 
     def request(self, request: ServiceRequest) -> ServiceAnswer:
         """The answer, if its status is below 400. A service is started where none runs, also in place of one
@@ -357,14 +353,14 @@ class ServiceClient:
         sent = self._http(request)
         seconds = request.seconds + sent.length / _BYTES_A_SECOND
         with self._translating():
-            return _accepted(self._exchange(sent, seconds))
+            return _accepted(self._connections.exchange(sent, seconds))
 
     def stream(self, request: ServiceRequest) -> Iterator[bytes]:
         """The body of the answer in pieces as they arrive, without a time limit. Raises ServiceError, also
         after some of the pieces."""
         if self._start is not None:
             self.request(ServiceRequest("GET", "/livez"))
-        with self._translating(), closing(self._connected()) as connection:
+        with self._translating(), closing(self._connections.connect(ANSWER_SECONDS)) as connection:
             response = connection.send(self._http(request))
             if response.status >= 400:
                 _accepted(HttpAnswer(response.status, read_body(response)))
@@ -377,15 +373,6 @@ class ServiceClient:
         headers = {"Content-Type": "application/json", **self._headers, **request.headers}
         target = self.address.prefix + request.route
         return HttpRequest(request.method, target, headers, request.body, request.size)
-
-    def _connected(self) -> Connection:
-        """Raises OSError."""
-        try:
-            return Connection(self.address, ANSWER_SECONDS)
-        except ConnectionRefusedError:
-            if self._fallback is None:
-                raise
-            return Connection(self._fallback.address, ANSWER_SECONDS)
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -400,26 +387,11 @@ class ServiceClient:
             raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
         except OSError as error:
             raise Unreachable(
-                f"No service answers at {self.address}: {why(error)}. Start one with `spillgate serve`, or "
-                "set SPILLGATE_URL."
+                f"No service answers at {self.address}: {why(error)}. {_WHAT_TO_DO[self.address.is_own]}"
             ) from None
-
-    def _exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
-        """Raises OSError."""
-        try:
-            return self._connections.exchange(request, seconds)
-        except ConnectionRefusedError as error:
-            if self._fallback is None:
-                raise
-            try:
-                return self._fallback.exchange(request, seconds)
-            except (ConnectionRefusedError, FileNotFoundError):
-                raise error from None
 
     def close(self) -> None:
         self._connections.close()
-        if self._fallback is not None:
-            self._fallback.close()
 
 
 def _accepted(answer: HttpAnswer) -> ServiceAnswer:

@@ -39,5 +39,6 @@ COMMANDS = {
     "storage-keys": Command("show which keys of encryption are in use", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
     "service": Command("let systemd or launchd run the service for this user", "command.service"),
+    "ui": Command("open the dashboard in a browser", "command.ui"),
     "mcp": Command("govern the results of an MCP server's tools", "relay.main"),
 }

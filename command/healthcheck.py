@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 
+from command.addresses import Address
 from command.client import Refused, ServiceClient, ServiceError, ServiceRequest
-from command.http1 import Address
 from domain.errors import ConfigError
 
 _SECONDS = 5

@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
+from command.addresses import state_folder
 from command.client import (
     LARGE_BYTES,
     Refused,
@@ -27,13 +28,12 @@ from command.client import (
     TextBody,
     encoded,
     govern,
+    reaching,
     resolved,
     shown_unstored,
 )
 from command.commands import SETTING_UP
 from command.descriptors import write_all
-from command.user_service import state_folder
-from domain import DEFAULT_URL
 from domain.errors import ConfigError
 from domain.hooks import CLIENTS
 from domain.hooks.call import HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
@@ -127,7 +127,7 @@ def log(event: str) -> None:
     folder = state_folder()
     path = os.path.join(folder, "hook.log")
     with suppress(OSError):
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.path.exists(path) and os.path.getsize(path) > MAX_LOG_BYTES:
             os.replace(path, f"{path}.1")
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -194,10 +194,7 @@ def _in_shell_of_agent(text: str) -> str:
     program, beside = "spillgate", os.path.join(os.path.dirname(sys.executable), "spillgate")
     if shutil.which(program) is None and os.access(beside, os.X_OK):
         program = shlex.quote(beside)
-    url = os.environ.get("SPILLGATE_URL") or DEFAULT_URL
-    if url.rstrip("/") != DEFAULT_URL:
-        program = f"env SPILLGATE_URL={shlex.quote(url)} {program}"
-    return in_shell(text, program)
+    return in_shell(text, f"{reaching(os.environ)}{program}")
 
 
 def _masked(client: str, payload: Any) -> HookAnswer:

@@ -14,6 +14,9 @@ SERVER = "spillgate"
 TIMEOUT_SECONDS = 10
 """How long an agent waits for a hook, whose own timeout is shorter."""
 
+TOOLS = ("mcp", "--tools")
+"""The arguments of the MCP server that a client starts."""
+
 PLUGINS = Path(__file__).parents[1] / "integrations"
 
 
@@ -36,10 +39,11 @@ class SettingsFile(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """Where a client is set up, and for which service. `url` is None for a service on a Unix socket, which
-    neither an HTTP hook nor an MCP client reaches. With `has_key`, requests carry SPILLGATE_KEY. `shell`
-    is how the agent's shell calls the command, "" where that is in its PATH. `tools` is the command that the
-    client starts as its MCP server, and which starts the service; () for the server at `url`."""
+    """Where a client is set up, and for which service. `url` is that of SPILLGATE_URL, which is trusted; None
+    for the user's own service, and for one on a Unix socket, which neither an HTTP hook nor an MCP client
+    reaches: then `program` is what the client starts as its MCP server, with the variables `given`. With
+    `has_key`, requests carry SPILLGATE_KEY. `shell` is how the agent's shell calls the command, "" where that
+    is in its PATH."""
 
     home: Path
     project: Path | None
@@ -47,8 +51,9 @@ class Setup(NamedTuple):
     command: str
     url: str | None
     has_key: bool
+    program: str = SERVER
+    given: Mapping[str, str] = {}
     shell: str = ""
-    tools: tuple[str, ...] = ()
 
     def folder(self, in_project: str, in_home: str, variable: str = "") -> Path:
         """The client's folder. `variable` names it for a user who has moved it."""
@@ -65,43 +70,39 @@ class Setup(NamedTuple):
         itself takes a tenth of a second."""
         return f'{_REFERS} printf %s "$i" | {self.run(client)}'
 
-    @property
-    def started(self) -> dict[str, Any]:
-        """The command of the MCP server, as most clients write it."""
-        return {"command": self.tools[0], "args": list(self.tools[1:])} if self.tools else {}
+    def variables(self, key: str) -> dict[str, str]:
+        """Those of the MCP server that the client starts, which may not get those of the client."""
+        return {**self.given, **({"SPILLGATE_KEY": key} if self.has_key and key else {})}
+
+    def started(self, key: str) -> dict[str, Any]:
+        """The MCP server that the client starts, as most clients write it. `key` is how the client writes the
+        value of SPILLGATE_KEY, "" if it does so by other means."""
+        given = self.variables(key)
+        return {"command": self.program, "args": [*TOOLS], **({"env": given} if given else {})}
 
     def mcp(
-        self, keys: Keys, field: str, bearer: str, started: Mapping[str, Any], **fields: Any
+        self, keys: Keys, field: str, key: str, started: Mapping[str, Any], **fields: Any
     ) -> tuple[tuple[Keys, Any], ...]:
-        """The MCP server of the service, in the words of the client, which are `started` for one that the
-        client starts. `bearer` is how the client writes the value of SPILLGATE_KEY."""
+        """The MCP server in the words of the client: `started`, or at the URL, with `fields`."""
         if self.url is None:
-            return ()
-        if self.tools:
             return (((*keys, SERVER), dict(started)),)
-        headers = {"headers": {"Authorization": f"Bearer {bearer}"}} if self.has_key else {}
+        headers = {"headers": {"Authorization": f"Bearer {key}"}} if self.has_key else {}
         return (((*keys, SERVER), {**fields, field: f"{self.url}/mcp", **headers}),)
 
 
+_READING = "Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool"
+
+
 def _claude_code(setup: Setup) -> list[SettingsFile]:
-    """A command for the tools whose large output Claude Code leaves in a file, HTTP for the others."""
+    """A command; with SPILLGATE_URL it is HTTP for the tools whose output Claude Code leaves in no file."""
     run = {"type": "command", "command": setup.run("claude-code"), "timeout": TIMEOUT_SECONDS}
-    post: dict[str, Any] = run
+    groups = [{"matcher": f"^(Bash|{_READING}|mcp__(?!spillgate__).*)$", "hooks": [run]}]
     if setup.url is not None:
-        url = f"{setup.url}/hooks/claude-code" + (
-            f"?{urlencode({'shell': setup.shell})}" if setup.shell else ""
-        )
-        post = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS}
-        if setup.has_key:
-            post |= {
-                "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
-                "allowedEnvVars": ["SPILLGATE_KEY"],
-            }
-    groups = [
-        {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
-        {"matcher": "^(Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool)$", "hooks": [post]},
-    ]
-    started = {"type": "stdio", **setup.started} if setup.tools else {}
+        groups = [
+            {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
+            {"matcher": f"^({_READING})$", "hooks": [_claude_code_http(setup, setup.url)]},
+        ]
+    started = {"type": "stdio", **setup.started("${SPILLGATE_KEY}")}
     mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http")
     before = {**run, "command": setup.run_before("claude-code")}
     pre = [{"matcher": "^(Bash|Write|Edit|NotebookEdit|Agent|mcp__(?!spillgate__).*)$", "hooks": [before]}]
@@ -126,15 +127,29 @@ def _claude_code(setup: Setup) -> list[SettingsFile]:
     ]
 
 
+def _claude_code_http(setup: Setup, url: str) -> dict[str, Any]:
+    shell = f"?{urlencode({'shell': setup.shell})}" if setup.shell else ""
+    post = {"type": "http", "url": f"{url}/hooks/claude-code{shell}", "timeout": TIMEOUT_SECONDS}
+    if not setup.has_key:
+        return post
+    return post | {
+        "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
+        "allowedEnvVars": ["SPILLGATE_KEY"],
+    }
+
+
 def _codex(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
     groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
     before = [{"matcher": "^mcp__.*$", "hooks": [{**run, "command": setup.run_before("codex")}]}]
-    server: dict[str, Any] = {} if setup.url is None else {"url": f"{setup.url}/mcp"}
-    if setup.tools:
-        server = setup.started
-    elif setup.url is not None and setup.has_key:
-        server["bearer_token_env_var"] = "SPILLGATE_KEY"
+    server: dict[str, Any] = setup.started("") if setup.url is None else {"url": f"{setup.url}/mcp"}
+    if setup.has_key:
+        by_key = (
+            {"env_vars": ["SPILLGATE_KEY"]}
+            if setup.url is None
+            else {"bearer_token_env_var": "SPILLGATE_KEY"}
+        )
+        server |= by_key
     folder = setup.folder(".codex", ".codex", "CODEX_HOME")
     return [
         SettingsFile(
@@ -142,7 +157,7 @@ def _codex(setup: Setup) -> list[SettingsFile]:
             "json",
             ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), before)),
         ),
-        SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),) if server else ()),
+        SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),)),
     ]
 
 
@@ -150,7 +165,7 @@ def _copilot(setup: Setup) -> list[SettingsFile]:
     run = {"type": "command", "bash": setup.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
     folder = setup.folder(".github", ".copilot", "COPILOT_HOME")
     servers = "mcp.json" if setup.project is not None else "mcp-config.json"
-    started = {"type": "local", **setup.started, "tools": ["*"]} if setup.tools else {}
+    started = {"type": "local", **setup.started("${SPILLGATE_KEY}"), "tools": ["*"]}
     mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http", tools=["*"])
     hooks = ((("hooks", "postToolUse"), [run]),)
     return [
@@ -165,7 +180,7 @@ def _cursor(setup: Setup) -> list[SettingsFile]:
     run = {"command": command, "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
     folder = setup.folder(".cursor", ".cursor")
     hooks = ((("hooks", "postToolUse"), [run]),)
-    mcp = setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}", setup.started)
+    mcp = setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}", setup.started("${env:SPILLGATE_KEY}"))
     return [
         SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
         SettingsFile(folder / "mcp.json", "jsonc", mcp),
@@ -181,7 +196,7 @@ def _gemini(setup: Setup) -> list[SettingsFile]:
     }
     groups = [{"matcher": ".*", "hooks": [run]}]
     before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
-    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY", setup.started)
+    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY", setup.started("$SPILLGATE_KEY"))
     folder = setup.folder(".gemini", ".gemini")
     hooks = (
         (("hooks", "AfterTool"), groups),
@@ -195,7 +210,12 @@ def _opencode(setup: Setup) -> list[SettingsFile]:
     config = setup.environment.get("XDG_CONFIG_HOME")
     folder = Path(config) / "opencode" if config and setup.project is None else None
     folder = folder or setup.folder("", ".config/opencode")
-    started = {"type": "local", "command": list(setup.tools)}
+    given = setup.variables("{env:SPILLGATE_KEY}")
+    started = {
+        "type": "local",
+        "command": [setup.program, *TOOLS],
+        **({"environment": given} if given else {}),
+    }
     mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", started, type="remote")
     # OpenCode reads both names: the one that is there.
     name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
@@ -228,8 +248,8 @@ PLANS = {
     "copilot": Plan(_copilot),
     "cursor": Plan(_cursor, "Cursor lets a hook replace results of MCP tools only."),
     "gemini": Plan(_gemini, "Gemini CLI shows the model a replacement as the tool's error text."),
-    "opencode": Plan(_opencode, "The plugin finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
-    "pi": Plan(_pi, "The extension finds the service by SPILLGATE_URL and SPILLGATE_KEY."),
+    "opencode": Plan(_opencode),
+    "pi": Plan(_pi),
 }
 
 PROJECT_NOTE = (

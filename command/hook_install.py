@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from command import user_service
-from command.client import service_address
+from command.addresses import OWN
+from command.client import reaching, service_address
 from command.commands import SETTING_UP
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
-from command.http1 import address_of
 from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
 from command.service import governing
 from command.uv_tool import install_tool, tool_path
-from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
 _KEY_LINES = r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*"
@@ -51,12 +50,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
     if options.action == "install" and not options.dry_run:
         install_tool()
-    setup = _setup(options.project, options.action)
+    setup = _setup(options.project)
     files = PLANS[client].files(setup)
-    if options.action == "install" and setup.url is None and any(file.whole for file in files):
-        raise ConfigError(
-            f"What {client} runs cannot use a Unix socket. Set SPILLGATE_URL to http://host:port."
-        )
     if options.action == "status":
         return _status(client, files)
     edit = _installed if options.action == "install" else _uninstalled
@@ -138,13 +133,9 @@ def _items(value: Any) -> list[Any]:
 
 
 def _after_install(client: str, setup: Setup) -> str:
-    asking = (
-        "The model asks about a stored result with `spillgate ask`: an MCP client cannot use a Unix socket."
-    )
+    asking = "The model asks about a stored result with the MCP server `spillgate mcp --tools`."
     if client == "pi":
         asking = "The model asks about a stored result with tools that the extension adds."
-    elif setup.tools:
-        asking = "The model asks about a stored result with the MCP server `spillgate mcp --tools`."
     elif setup.url is not None:
         asking = f"The model asks about a stored result with the MCP server `spillgate` at {setup.url}/mcp."
     lines = [
@@ -152,41 +143,50 @@ def _after_install(client: str, setup: Setup) -> str:
         PLANS[client].note,
         PROJECT_NOTE if setup.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if setup.has_key else None,
-        f"Start {client} again. {_starting()}",
+        f"Start {client} again. {_starting(client)}",
     ]
     return "\n".join(line for line in lines if line)
 
 
-def _starting() -> str:
-    if service_address().is_loopback and user_service.may_start():
-        return "The service starts by itself; `spillgate service install` starts it with your session."
-    return "Have the service running."
+def _starting(client: str) -> str:
+    if not _starts_by_itself():
+        return "Have the service running."
+    if client == "pi":
+        return "pi starts no service: run `spillgate service install`, or `spillgate service start`."
+    return "The service starts by itself; `spillgate service install` starts it with your session."
 
 
-def _setup(in_project: bool, action: str) -> Setup:
+def _starts_by_itself() -> bool:
+    """Raises ConfigError."""
+    return service_address() == OWN and user_service.may_start()
+
+
+def _setup(in_project: bool) -> Setup:
     """Raises ConfigError for a wrong SPILLGATE_URL or key."""
-    address = service_address()
+    is_at_url = not (service_address().is_own or service_address().path)
+    url = os.environ["SPILLGATE_URL"].rstrip("/") if is_at_url else None
     has_key = bool(os.environ.get("SPILLGATE_KEY") or os.environ.get("SPILLGATE_KEY_FILE"))
-    # To be taken away, a server is known by its name alone.
-    is_socket = bool(address.path) and action != "uninstall"
-    url = None if is_socket else (os.environ.get("SPILLGATE_URL") or DEFAULT_URL).rstrip("/")
     if in_project:
-        # Others who use the project have the command elsewhere.
+        # Others who use the project have the command, and their service, elsewhere.
         return Setup(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
     is_named = os.path.basename(sys.argv[0]) == "spillgate"
     beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
     path = tool_path() or shutil.which(sys.argv[0] if is_named else "spillgate") or beside
     path = os.path.abspath(path)
-    command = shlex.quote(path)
-    shell = "spillgate" if _is_on_path() else command
-    service_url = f"unix:{address.path}" if address.path else os.environ.get("SPILLGATE_URL")
-    if service_url and url != DEFAULT_URL:
-        reaching = f"env SPILLGATE_URL={shlex.quote(service_url)}"
-        command, shell = f"{reaching} {command}", f"{reaching} {shell}"
+    prefix = reaching(os.environ)
+    command = prefix + shlex.quote(path)
+    shell = prefix + ("spillgate" if _is_on_path() else shlex.quote(path))
     shell = "" if shell == "spillgate" else shell
-    is_own = address == address_of(DEFAULT_URL) and user_service.may_start() and not has_key
-    tools = (path, "mcp", "--tools") if is_own else ()
-    return Setup(Path.home(), None, os.environ, command, url, has_key, shell, tools)
+    return Setup(Path.home(), None, os.environ, command, url, has_key, path, _given(), shell)
+
+
+def _given() -> dict[str, str]:
+    """The variables that say which service an MCP server asks, if a client passes none of its own on."""
+    given = {name: os.environ.get(name, "") for name in ("SPILLGATE_URL", "SPILLGATE_UDS", "XDG_STATE_HOME")}
+    store = os.environ.get("SPILLGATE_STORAGE_URL", "")
+    if store.startswith("disk:"):  # Another one may hold a password.
+        given["SPILLGATE_STORAGE_URL"] = store
+    return {name: value for name, value in given.items() if value}
 
 
 def _is_on_path() -> bool:
@@ -209,9 +209,8 @@ def _status(client: str, files: Sequence[SettingsFile]) -> int:
         return 1
     is_running, line = governing()
     # Where one starts by itself, nothing is missing.
-    may_start = service_address().is_loopback and user_service.may_start()
     print(line)
-    return int(not (is_running or may_start))
+    return int(not (is_running or _starts_by_itself()))
 
 
 Edit = Callable[[str, SettingsFile, str | None], str | None]
@@ -341,7 +340,7 @@ def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
     """TOML with the entry as a table at its end. Raises TOMLDecodeError, Misfit."""
     rest = None if text is None else _without_table(text, keys)
     newline = "\r\n" if rest and "\r\n" in rest else "\n"
-    lines = [f"[{'.'.join(keys)}]", *(f"{name} = {json.dumps(value)}" for name, value in entry.items())]
+    lines = [f"[{'.'.join(keys)}]", *(f"{name} = {_toml(value)}" for name, value in entry.items())]
     table = newline.join(lines) + newline
     if text is None or rest is None:
         return table
@@ -354,6 +353,12 @@ def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
     if not fits:
         raise Misfit(".".join(keys))
     return text if tomllib.loads(text) == wanted else after
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(inner)}' for name, inner in value.items())} }}"
+    return json.dumps(value)
 
 
 def _without_table(text: str, keys: Keys) -> str | None:

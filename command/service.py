@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from command import user_service
-from command.client import ServiceClient, ServiceError, ServiceRequest, service_address
+from command.addresses import OWN, state_folder
+from command.client import ServiceClient, ServiceError, ServiceRequest
 from command.files import replace_text
 from command.uv_tool import install_tool, tool_path
 from domain.errors import ConfigError
@@ -55,7 +56,11 @@ def main(arguments: Sequence[str]) -> int:
         description="Let the session manager of the user (systemd or launchd) run the service.",
         epilog="Without it, hooks and relays start a service themselves, which ends when it is idle.",
     )
-    parser.add_argument("action", choices=tuple(_ACTIONS), help="start and stop: the one that hooks start")
+    parser.add_argument(
+        "action",
+        choices=tuple(_ACTIONS),
+        help="start and stop: the one that hooks start; `start` has it listen at a port, too",
+    )
     options = parser.parse_args(arguments)
     try:
         return _ACTIONS[options.action]()
@@ -94,14 +99,22 @@ def _status() -> int:
 
 
 def _start() -> int:
-    """Starts the service that a hook would start, if none runs."""
-    with closing(ServiceClient.from_environment()) as service:
-        try:
-            service.request(ServiceRequest("GET", "/readyz", seconds=_SECONDS))
-        except ServiceError as error:
-            print(f"spillgate service: {error}", file=sys.stderr)
-            return 1
+    url = started_url()
+    print(f"The service listens at {url}.")
     return 0
+
+
+def started_url() -> str:
+    """Where the user's own service listens at a port. If none does, the service that hooks start is started
+    with one, in place of one that listens on its socket alone. Raises StartFailed."""
+    address = user_service.port_address()
+    if address is None:
+        user_service.stop()
+        user_service.start(at_port=True)
+        address = user_service.port_address()
+    if address is None:
+        raise user_service.StartFailed("Another program has started the service without a port. Try again.")
+    return str(address)
 
 
 def _stop() -> int:
@@ -120,19 +133,14 @@ _ACTIONS: dict[str, Callable[[], int]] = {
 
 def governing() -> tuple[bool, str]:
     """Whether a service answers now, and a line that says so. Starts none. Raises ConfigError."""
-    address = service_address()
     with closing(ServiceClient.from_environment(False)) as service:
         try:
             service.request(ServiceRequest("GET", "/readyz", seconds=_SECONDS))
         except ServiceError as error:
-            if address.is_loopback and user_service.may_start():
-                return (
-                    False,
-                    f"No service runs at {address}: the next result that a hook or relay gets starts one.",
-                )
+            if service.address == OWN and user_service.may_start():
+                return False, "No service runs: the next result that a hook or relay gets starts one."
             return False, f"Results are not governed now. {error}"
-    own = user_service.socket_address() if user_service.is_running() else address
-    return True, f"Results are governed now, by the service at {own if address.is_loopback else address}."
+        return True, f"Results are governed now, by the service at {service.reached}."
 
 
 def _program() -> list[str]:
@@ -189,7 +197,7 @@ def _quoted(text: str) -> str:
 
 def plist(program: Sequence[str]) -> str:
     """A property list for launchd."""
-    log = os.path.join(user_service.state_folder(), "service.log")
+    log = os.path.join(state_folder(), "service.log")
     content = {
         "Label": LABEL,
         "ProgramArguments": [*program, "serve"],

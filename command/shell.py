@@ -24,7 +24,6 @@ from command.client import (
 )
 from command.commands import COMMANDS
 from command.listing import LAST, handle_of
-from domain import DEFAULT_URL
 from domain.errors import ConfigError
 
 _PIECE_BYTES = 1 << 18
@@ -37,8 +36,8 @@ _LINE = re.compile(r"\d+[:-]")
 
 _HANDLE = f"as the message that replaced the result gave it, or {LAST}"
 _WHERE = (
-    f"Asks the service at SPILLGATE_URL ({DEFAULT_URL}), with the key SPILLGATE_KEY if that is set. "
-    "`spillgate serve` starts one."
+    "Asks the service at SPILLGATE_URL, else the user's own, which is started where none runs; with the key "
+    "SPILLGATE_KEY if that is set."
 )
 
 

@@ -1,8 +1,8 @@
 """The service that a command starts for its user where none runs: one process for all agents of the user.
 
-It listens on a Unix socket beside its store and, if it can, where its first client looked for a service. It
-holds a lock as long as it runs, and ends when no request came for half an hour. A newer version of Spillgate
-takes the place of an older one; an older one uses the newer one.
+It listens on a Unix socket beside its store alone, unless a person has it listen on a port too. It holds a
+lock as long as it runs, and ends when no request came for half an hour. A newer version of Spillgate takes
+the place of an older one; an older one uses the newer one.
 """
 
 import errno
@@ -14,9 +14,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from command.addresses import OWN, Address, announced, directory, socket_path
 from command.descriptors import try_lock
-from command.http1 import FAILURES, Address, Connections, HttpRequest
-from domain import LOOPBACK_NAMES, __version__
+from command.http1 import FAILURES, Connection, Connections, HttpRequest
+from domain import __version__
 from domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,13 +31,16 @@ STOP_SECONDS = 30.0
 
 IDLE_SECONDS = 1800
 
+ANSWER_SECONDS = 2.0
+"""The longest wait for a proof."""
+
 MAX_LOG_BYTES = 1 << 20
 
 _POLL_SECONDS = 0.02
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC
-_OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS")
-"""Settings of an operator's service. This one exports nothing."""
+_OPERATORS_OWN = ("SPILLGATE_ACCOUNTING_EXPORT", "SPILLGATE_METRICS_ADDRESS", "SPILLGATE_UDS")
+"""Settings of an operator's service. This one exports nothing, and has a socket of its own."""
 
 _started: "list[Popen[bytes]]" = []
 """The services that this process has started: it has to read their exit status."""
@@ -44,22 +48,6 @@ _started: "list[Popen[bytes]]" = []
 
 class StartFailed(Exception):
     """The service does not run. The message says why, in a sentence."""
-
-
-def state_folder() -> str:
-    """A path that cannot exist if the home directory is not known: `~` would be a folder of the project."""
-    base = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
-    return os.path.join(base if os.path.isabs(base) else os.devnull, "spillgate")
-
-
-def directory() -> str:
-    """Where the service has its socket, its lock and its log: in the directory of its store."""
-    store = os.environ.get("SPILLGATE_STORAGE_URL", "").partition("disk:")[2].removeprefix("//")
-    return os.path.join(store or state_folder(), "embedded")
-
-
-def socket_address() -> Address:
-    return Address(path=os.path.join(directory(), "socket"))
 
 
 def may_start() -> bool:
@@ -70,10 +58,10 @@ def may_start() -> bool:
     return text in ("true", "1", "yes", "on")
 
 
-def start(wanted: Address, seconds: float | None = None, retry_seconds: float = 0.0) -> None:
-    """Returns once a service of this version or a newer one listens on the socket. `wanted` is where the
-    client looked for it; `seconds` is START_SECONDS by default. After a start that failed, none is tried for
-    `retry_seconds`. Raises StartFailed."""
+def start(seconds: float | None = None, retry_seconds: float = 0.0, *, at_port: bool = False) -> None:
+    """Returns once a service of this version or a newer one answers. One that is started listens at the port
+    of its settings, too, if `at_port`. `seconds` is START_SECONDS by default. After a start that failed, none
+    is tried for `retry_seconds`. Raises StartFailed."""
     deadline = time.monotonic() + (START_SECONDS if seconds is None else seconds)
     process = None
     if is_outdated():
@@ -81,12 +69,13 @@ def start(wanted: Address, seconds: float | None = None, retry_seconds: float = 
     while not is_listening():
         if process is not None and (status := process.poll()) is not None:
             _started.remove(process)
-            raise _failed(f"No service runs, and the one that was started ended with status {status}")
+            ended = f"No service runs, and the one that was started ended with status {status}"
+            raise _failed(ended, is_noted=not at_port)
         if time.monotonic() > deadline:
             raise StartFailed("The service takes too long to start.")
         if process is None:
             _check_failure(retry_seconds)
-            process = _spawned(wanted)
+            process = _spawned(at_port)
         time.sleep(_POLL_SECONDS)
     with suppress(OSError):
         os.unlink(_path("failed"))
@@ -131,8 +120,8 @@ def is_outdated() -> bool:
 
 
 def is_listening() -> bool:
-    """Whether it answers: it listens already while it opens its store, which may fail."""
-    connections = Connections(socket_address())
+    """Whether the user's own service answers: it listens already while it opens its store, which may fail."""
+    connections = Connections(OWN)
     try:
         connections.exchange(HttpRequest("GET", "/livez"), seconds=1.0)
     except FAILURES:
@@ -140,6 +129,18 @@ def is_listening() -> bool:
     finally:
         connections.close()
     return True
+
+
+def port_address() -> Address | None:
+    """Where the user's own service listens at a port, which it has proved; None if it does not."""
+    for address in announced():
+        if address.secret:
+            try:
+                Connection(address, ANSWER_SECONDS).close()
+            except OSError:
+                continue
+            return address
+    return None
 
 
 def _path(name: str) -> str:
@@ -172,7 +173,7 @@ def _opened_lock(flags: int) -> int | None:
         return None
 
 
-def _spawned(wanted: Address) -> "Popen[bytes] | None":
+def _spawned(at_port: bool) -> "Popen[bytes] | None":
     """A service that runs on when this process ends. None if another process has the lock, and so serves the
     store. Raises StartFailed."""
     folder = directory()
@@ -186,7 +187,7 @@ def _spawned(wanted: Address) -> "Popen[bytes] | None":
             return None
         os.truncate(lock, 0)
         log = _opened_log()
-        process = _popen(wanted, lock, log)
+        process = _popen(at_port, lock, log)
         os.pwrite(lock, f"{process.pid} {__version__}\n".encode(), 0)
         return process
     except OSError as error:
@@ -207,23 +208,16 @@ def _opened_log() -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE, 0o600)
 
 
-def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
+def _popen(at_port: bool, lock: int, log: int) -> "Popen[bytes]":
     """Raises OSError."""
     import subprocess  # Takes 5 ms, which no hook waits for where a service runs.
 
     inherited = {name: value for name, value in os.environ.items() if name not in _OPERATORS_OWN}
+    listening = {} if at_port else {"SPILLGATE_UDS": socket_path()}
     command = [sys.executable, "-P", "-m", "app.cli.main", "serve", "--until-idle", str(IDLE_SECONDS)]
-    if wanted.is_loopback and not wanted.is_tls:
-        command += ["--also-on", f"{wanted.host}:{wanted.port}"]
     process = subprocess.Popen(  # noqa: S603
         command,
-        env={
-            "SPILLGATE_LOG_LEVEL": "warning",
-            # As without a socket: a web page must not reach the service by a name of its own.
-            "SPILLGATE_ALLOWED_HOSTS": ",".join(LOOPBACK_NAMES),
-            **inherited,
-            "SPILLGATE_UDS": socket_address().path,
-        },
+        env={"SPILLGATE_LOG_LEVEL": "warning", **inherited, **listening},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,
@@ -234,18 +228,18 @@ def _popen(wanted: Address, lock: int, log: int) -> "Popen[bytes]":
     return process
 
 
-def _failed(what: str) -> StartFailed:
-    """With the last line of the log, which is also kept for the next attempts."""
+def _failed(what: str, is_noted: bool) -> StartFailed:
+    """With the last line of the log, which is also kept for the next attempts if it `is_noted`."""
     line = ""
     with suppress(OSError):
         with open(_path("service.log"), "rb") as log:
             log.seek(max(0, os.path.getsize(log.name) - 1000))
             last = log.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
         line = last.removeprefix("spillgate: ")
-        with open(
-            os.open(_path("failed"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FILE, 0o600), "w"
-        ) as file:
-            file.write(line)
+        if is_noted:
+            noted = os.open(_path("failed"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FILE, 0o600)
+            with open(noted, "w") as file:
+                file.write(line)
     return StartFailed(f"{what}: {line}" if line else f"{what}.")
 
 

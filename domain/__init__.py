@@ -6,6 +6,3 @@ Every room imports it, and commands that must start fast import parts of it: no 
 __version__ = "0.2.0"
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-
-DEFAULT_URL = "http://127.0.0.1:8377"
-"""Where a running service is looked for if SPILLGATE_URL does not say."""

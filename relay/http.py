@@ -13,8 +13,9 @@ from types import FrameType
 from typing import NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from command.addresses import address_of
 from command.client import why
-from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, address_of, read_body
+from command.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, read_body
 from domain.errors import ConfigError
 from relay.messages import (
     INTERNAL_ERROR,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from command.user_service import directory
+from command.addresses import directory
 from domain.errors import ConfigError
 from relay import tools
 from relay.http import HttpServer

@@ -4,8 +4,8 @@ import threading
 import time
 from contextlib import suppress
 
+from command.addresses import OWN
 from command.client import Refused, ServiceAnswer, ServiceClient, ServiceError, ServiceRequest, Unreachable
-from command.user_service import socket_address
 from domain.errors import ConfigError
 
 PAUSE_SECONDS = 30.0
@@ -21,7 +21,7 @@ class GoverningService:
         try:
             self._service = ServiceClient.from_environment(may_start)
         except ConfigError as error:
-            self._service = ServiceClient(socket_address())
+            self._service = ServiceClient(OWN)
             self._config_error = str(error)
         self._paused_until = 0.0
         self._failed = ""

@@ -1,10 +1,12 @@
 """What the tests share: a clock that stands still until told, the service in this process over HTTP."""
 
+import atexit
 import functools
 import gc
 import io
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
@@ -51,6 +53,10 @@ httpx.create_ssl_context = functools.cache(httpx.create_ssl_context)
 
 # Tests of what finds no service start none, but those of that start.
 os.environ["SPILLGATE_AUTO_START"] = "false"
+
+# A service that a test starts is not to be found by the hooks of the person who runs the tests.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sg-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # In memory where there is room for it: a disk takes milliseconds for each fsync, and most tests write.
 _MEMORY = Path("/dev/shm")

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.house_tree import tree, tree_of_the_docs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,8 +47,9 @@ def test_the_tree_in_the_docs_is_that_of_the_modules() -> None:
     assert tree_of_the_docs() == tree(), "docs/house.md is out of date: run `make tree`"
 
 
-def test_the_http_core_of_the_commands_is_that_of_the_client() -> None:
+@pytest.mark.parametrize("name", ["http1.py", "addresses.py"])
+def test_the_http_core_of_the_commands_is_that_of_the_client(name: str) -> None:
     """One file, by a link: tools that edit in place turn a link into a copy."""
-    core = ROOT / "command" / "http1.py"
+    core = ROOT / "command" / name
     assert core.is_symlink()
-    assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / "http1.py"
+    assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / name

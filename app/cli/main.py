@@ -46,7 +46,7 @@ def _serve(options: argparse.Namespace) -> int:
     idle = None if options.until_idle is None else IdleWatch(options.until_idle)
     if idle is None and settings.store.startswith("disk:"):
         _replace_user_service()
-    return serve(app, settings, app.refused, idle, options.also_on)
+    return serve(app, settings, app.refused, idle)
 
 
 def _replace_user_service() -> None:

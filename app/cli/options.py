@@ -54,9 +54,8 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
-    # Those of a service that a command starts: `command.user_service`.
+    # For a service that a command starts: `command.user_service`.
     command.add_argument("--until-idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
-    command.add_argument("--also-on", metavar="HOST:PORT", help=argparse.SUPPRESS)
 
 
 def _add_check(check: argparse.ArgumentParser) -> None:

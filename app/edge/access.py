@@ -42,7 +42,7 @@ _ONCE = frozenset(
     b"transfer-encoding idempotency-key".split()
 )
 MET_HOSTS = 64
-PROBES = frozenset({"/livez", "/readyz"})
+PROBES = frozenset({"/livez", "/readyz", "/proof"})
 """Open, also where pages need a key."""
 METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."

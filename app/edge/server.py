@@ -1,9 +1,8 @@
-"""Serving: listening sockets, a clean stop, and one sweep a second over the open connections."""
+"""Serving: a clean stop, and one sweep a second over the open connections."""
 
 import asyncio
 import contextlib
 import ctypes
-import errno
 import faulthandler
 import gc
 import logging
@@ -13,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from types import FrameType
 from typing import cast
@@ -25,19 +23,19 @@ from fastapi import FastAPI
 from app import __version__
 from app.api.problems import Refused
 from app.cli.check_config import mask_url
+from app.edge.address_file import announced
 from app.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
-from app.edge.unix_socket import unix_socket
+from app.edge.sockets import BACKLOG, Sockets, open_sockets
 from app.operations.idle import IdleWatch
 from app.operations.logs import configure_logging, flush_log
 from app.operations.policy_reload import reload_policies
 from app.operations.tracing import trace_target
-from app.settings import PREFIX, Settings
-from domain.errors import ConfigError
+from app.settings import Settings
+from command.addresses import address_path, socket_path
 
 log = logging.getLogger(__name__)
 uvicorn_log = logging.getLogger("uvicorn.error")
 
-BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 65
 GRACEFUL_SECONDS = 25
 _NO_MODEL = "none, unless the policy file names a backend: questions are answered by retrieval"
@@ -55,9 +53,6 @@ YOUNG_OBJECTS = 10_000
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 
-UNSENT_BYTES = 16 << 10
-"""Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
-
 SPARE_FILES = 128
 """File descriptors that connections must leave for the stores."""
 
@@ -71,14 +66,14 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         app: FastAPI,
         settings: Settings,
-        address: str,
+        sockets: Sockets,
         idle: IdleWatch | None = None,
     ) -> None:
         """With `idle`, it stops when that is over."""
         super().__init__(config)
         self._app = app
         self._settings = settings
-        self._address = address
+        self._sockets = sockets
         self._idle = idle
         self._owns_process = False
         """True if it serves in the main thread. In another thread it takes no signals of the process, and its
@@ -99,20 +94,29 @@ class Server(uvicorn.Server):
 
     def _say_where(self) -> None:
         """Logs the address, where results are kept, and which model answers questions."""
-        settings = self._settings
+        settings, address = self._settings, self._sockets.address
         fields = {
-            "address": self._address,
+            "address": address,
+            "hooks": self._found_by(),
             "storage": mask_url(settings.store),
             "ledger": mask_url(settings.ledger),
             "model": ", ".join(settings.llm_models) or _NO_MODEL,
             "policy": settings.policy_file or "built in",
-            "dashboard": None if settings.uds else f"{self._address}/ui",
-            "docs": None if settings.uds else f"{self._address}/docs",
+            "dashboard": None if settings.uds else f"{address}/ui",
+            "docs": None if settings.uds else f"{address}/docs",
             "metrics": self._metrics_url(),
             "traces": self._traces_url(),
             "version": __version__,
         }
         log.info("listening", extra={"fields": fields, "block": True})
+
+    def _found_by(self) -> str:
+        """How the hooks and clients of this user find the service."""
+        if self._sockets.path == socket_path():
+            return f"find it by {socket_path()}"
+        if fault := self._app.state.announcement.fault:
+            return f"need SPILLGATE_URL={self._sockets.address}: {address_path()}: {fault}"
+        return f"find it by {address_path()}"
 
     def _metrics_url(self) -> str | None:
         if self._settings.metrics_listener is None:
@@ -174,30 +178,24 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, loop.time())
 
 
-def serve(
-    app: FastAPI,
-    settings: Settings,
-    refused: Refused,
-    idle: IdleWatch | None = None,
-    also_on: str | None = None,
-) -> int:
+def serve(app: FastAPI, settings: Settings, refused: Refused, idle: IdleWatch | None = None) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from, or until `idle` is over.
-    Returns the exit code. `also_on` is host:port of a further socket, if that is free. Raises ConfigError for
-    what cannot be bound."""
+    Returns the exit code. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
     tune_memory()
     files = raise_open_files()
-    with listener(settings) as (sock, address), contextlib.ExitStack() as opened:
-        metrics = _metrics_sockets(settings)
-        further = [*metrics, *_further_sockets(also_on)]
-        for one in further:
-            opened.enter_context(contextlib.closing(one))
-        app.state.metrics_port = metrics[0].getsockname()[1] if metrics else None
-        server = Server(_config(app, files, refused), app, settings, address, idle)
+    # One that a client has started is found by its socket.
+    is_announced = idle is None or settings.uds is None
+    with (
+        open_sockets(settings) as sockets,
+        announced(sockets.url, sockets.path, is_announced) as announcement,
+    ):
+        app.state.metrics_port, app.state.announcement = sockets.metrics_port, announcement
+        server = Server(_config(app, files, refused), app, settings, sockets, idle)
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: app.state.config_error is None)
         try:
-            server.run(sockets=[sock, *further])
+            server.run(sockets=sockets.listening)
         except SystemExit as stop:
             if app.state.config_error is not None:
                 raise app.state.config_error from None
@@ -265,68 +263,3 @@ def raise_open_files() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-@contextlib.contextmanager
-def listener(settings: Settings) -> Iterator[tuple[socket.socket, str]]:
-    """A listening socket and its address. Listening from the start, it is seen as live by another process."""
-    if settings.uds is None:
-        with contextlib.closing(_tcp_socket(settings.host, settings.port)) as sock:
-            host, port = sock.getsockname()[:2]
-            yield sock, f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        return
-    path = settings.uds.absolute()
-    with contextlib.closing(unix_socket(path, BACKLOG)) as sock:
-        inode = path.stat().st_ino
-        try:
-            yield sock, f"unix:{path}"
-        finally:
-            with contextlib.suppress(OSError):
-                if path.stat().st_ino == inode:
-                    path.unlink()
-
-
-def _metrics_sockets(settings: Settings) -> list[socket.socket]:
-    """The socket for metrics alone, if there is to be one."""
-    if settings.metrics_listener is None:
-        return []
-    host, port = settings.metrics_listener
-    return [_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)]
-
-
-def _further_sockets(address: str | None) -> list[socket.socket]:
-    """None where another program listens."""
-    host, _, port = (address or "").rpartition(":")
-    try:
-        return [_tcp_socket(host, int(port))] if host else []
-    except ConfigError:
-        return []
-
-
-def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:
-    """`settings` are those that named host and port. Raises ConfigError."""
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (socket.gaierror, UnicodeError):
-        raise ConfigError(f"{PREFIX}{settings[0]} is not a name or address of this machine.") from None
-    family, kind, number, _, address = min(addresses, key=lambda one: one[0] != socket.AF_INET)
-    sock = socket.socket(family, kind, number)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise ConfigError(_why_unbound(error, port, settings)) from None
-    return sock
-
-
-def _why_unbound(error: OSError, port: int, settings: tuple[str, str]) -> str:
-    host_setting, port_setting = (f"{PREFIX}{name}" for name in settings)
-    if error.errno == errno.EADDRINUSE:
-        return f"Port {port} is in use. Stop what listens there, or set {port_setting} to another one."
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"Port {port} may not be bound by this user. Set {port_setting} to one above 1023."
-    return f"{host_setting} cannot be bound: {os.strerror(error.errno or 0)}."

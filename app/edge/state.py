@@ -2,6 +2,7 @@
 
 import asyncio
 
+from app.edge.address_file import Announcement
 from app.edge.credentials import open_credentials
 from app.edge.rates import RequestRates
 from app.edge.read_ahead import ReadAhead
@@ -14,7 +15,8 @@ from domain.errors import ConfigError
 
 class ServiceState:
     """What lives as long as the service. `runtime` is set at its start. `metrics_port` is that of a listener
-    for metrics alone. `stopping` is set when requests that are still under way must end."""
+    for metrics alone. `announcement` is what the address file says of the service. `stopping` is set when
+    requests that are still under way must end."""
 
     runtime: Runtime
 
@@ -22,6 +24,7 @@ class ServiceState:
         """Raises ConfigError."""
         self.draining = False
         self.metrics_port: int | None = None
+        self.announcement = Announcement("")
         self.stopping = asyncio.Event()
         self.config_error: ConfigError | None = None
         self.supervisor = Supervisor(lambda name: self.runtime.metrics.task_failed(name))

@@ -1,19 +1,28 @@
-"""Liveness, readiness, figures and metrics."""
+"""Liveness, readiness, figures and metrics; and the proof that this is the user's own service."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Traits
 from app.edge.access import token_of
+from app.edge.address_file import Announcement
 from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
 from app.edge.credentials import Credentials
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime
-from domain.errors import Draining, Forbidden, IssuerUnavailable, StorageError, StoreUnavailable, Unauthorized
+from domain.errors import (
+    Draining,
+    Forbidden,
+    IssuerUnavailable,
+    NotFound,
+    StorageError,
+    StoreUnavailable,
+    Unauthorized,
+)
 
 router = Router(tags=["health"])
 
@@ -29,6 +38,13 @@ class Ready(BodyOut):
 
     status: str
     warnings: list[str]
+
+
+class Proof(BodyOut):
+    """`proof` is the HMAC-SHA256 of `spillgate`, the URL in the address file and the challenge, with a space
+    between them, under the secret in that file, in hexadecimal digits."""
+
+    proof: str
 
 
 class Health(Ready):
@@ -90,6 +106,15 @@ async def livez() -> Status:
 @Traits(is_open=True, raises=_NOT_READY)
 async def readyz(request: Request, rt: InReady) -> Ready:
     return Ready(status="ok", warnings=_warnings(request, rt))
+
+
+@router.get("/proof", summary="That this is the user's own service")
+@Traits(is_open=True, raises=(NotFound,))
+async def proof(request: Request, challenge: Annotated[str, Query(pattern="^[0-9a-f]{32,128}$")]) -> Proof:
+    announcement: Announcement = request.app.state.announcement
+    if not announcement.secret:
+        raise NotFound("This service holds no address file.")
+    return Proof(proof=announcement.proof(challenge))
 
 
 @router.get("/healthz", summary="Readiness, with figures")

@@ -21,7 +21,7 @@ OWN_TOOL = re.compile(
     r"|(?:mcp__(?:plugin_spillgate_)?spillgate__|mcp_spillgate_|spillgate[_-]).*"
 )
 _OWN_COMMAND = re.compile(
-    r"\s*(?:env\s+SPILLGATE_URL=\S+\s+)?(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*"
+    r"\s*(?:env\s+SPILLGATE_(?:URL|UDS)=\S+\s+)?(?:\S*/)?spillgate\s+(?:ask|grep|lines|query)\s[^;&|\n]*"
 )
 _ASKS_BY_SHELL = re.compile(r"(?<![\w/.-])spillgate(?= (?:ask|grep|lines|query|cat) (?:session-|HANDLE ))")
 

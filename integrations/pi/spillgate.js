@@ -2,16 +2,19 @@
 // Whatever fails, the result stays as it is. `spillgate hook install pi` puts this file into the folder of
 // extensions. The tools with which the model asks about what was stored appear once something is.
 import { appendFile, lstat, mkdir, readFile, realpath, rename, stat } from "node:fs/promises"
+import { request } from "node:http"
 import { homedir } from "node:os"
-import { join } from "node:path"
+import { dirname, isAbsolute, join } from "node:path"
 
-const base = (process.env.SPILLGATE_URL || "http://127.0.0.1:8377").replace(/\/+$/, "")
+const url = process.env.SPILLGATE_URL?.replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
 const shell = "" // how a shell calls `spillgate`, where that is not in its PATH: `spillgate hook install` writes it
 const hook = `/hooks/pi${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 130_000 // milliseconds
 const longestResolving = 45_000 // milliseconds: a query may wait 10 s and run 30 s
+const base = process.env.XDG_STATE_HOME || join(homedir(), ".local", "state")
+const state = join(isAbsolute(base) ? base : "/dev/null", "spillgate")
 const mostBytes = 256 * 1024 * 1024
 const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
 const messageBytes = 1000
@@ -24,16 +27,68 @@ function pays(shown) {
 
 // Why a result stayed as it is; no part of the result.
 async function log(error) {
-  const folder = join(process.env.XDG_STATE_HOME || join(homedir(), ".local", "state"), "spillgate")
-  const file = join(folder, "hook.log")
-  await mkdir(folder, { recursive: true })
+  const file = join(state, "hook.log")
+  await mkdir(state, { recursive: true, mode: 0o700 })
   if ((await stat(file).catch(() => null))?.size > 1 << 20) await rename(file, `${file}.1`)
   await appendFile(file, `${new Date().toISOString()} 'pi' passed: ${error.message}\n`)
 }
 
-async function ask(path, sent, milliseconds) {
-  const body = sent && JSON.stringify(sent)
-  const answer = await fetch(base + path, {
+// The user's own service, without SPILLGATE_URL: at a Unix socket that this user has bound, in a directory to which no
+// other user may write. Whoever has a port may be another user.
+const isOurs = (found, forbidden) => found.uid === process.geteuid?.() && !(found.mode & forbidden)
+
+async function ownSockets() {
+  const { SPILLGATE_UDS, SPILLGATE_STORAGE_URL } = process.env
+  if (SPILLGATE_UDS) return [SPILLGATE_UDS]
+  const store = /^disk:(?:\/\/)?(.+)/.exec(SPILLGATE_STORAGE_URL ?? "")?.[1] ?? state
+  const announced = await announcedSocket(join(state, "embedded", "address")).catch(() => "")
+  return [join(store, "embedded", "socket"), announced].filter((path) => path)
+}
+
+// A service that listens elsewhere says so in this file, which is for this user alone.
+async function announcedSocket(file) {
+  const found = await lstat(file)
+  return found.isFile() && isOurs(found, 0o077) ? JSON.parse(await readFile(file, "utf8")).socket : ""
+}
+
+async function checkSocket(path) {
+  const [folder, socket] = [await lstat(dirname(path)), await lstat(path)]
+  if (!folder.isDirectory() || !isOurs(folder, 0o022) || !socket.isSocket() || !isOurs(socket, 0))
+    throw new Error(`What listens at ${path} is not known to be this user's.`)
+}
+
+function sentAt(socketPath, path, { body, ...options }) {
+  return new Promise((done, fail) => {
+    const sent = request({ socketPath, path, ...options }, (answer) => {
+      const pieces = []
+      const whole = () => Buffer.concat(pieces).toString()
+      answer.on("error", fail).on("data", (piece) => pieces.push(piece))
+      answer.on("end", () => done({ status: answer.statusCode, ok: answer.statusCode < 300, json: () => JSON.parse(whole()) }))
+    })
+    sent.on("error", fail).end(body)
+  })
+}
+
+// Only where nothing was sent, another socket is tried. ("FailedToOpenSocket" is Bun's.)
+async function sent(path, options) {
+  if (url?.startsWith("unix:")) return sentAt(url.replace(/^unix:\/*/, "/"), path, options)
+  if (url) return fetch(url + path, options)
+  let failed = new Error("No service answers. Start one with `spillgate service start`, or set SPILLGATE_URL.")
+  for (const socketPath of await ownSockets()) {
+    try {
+      await checkSocket(socketPath)
+      return await sentAt(socketPath, path, options)
+    } catch (error) {
+      if (!error.code) failed = error
+      else if (!["ENOENT", "ECONNREFUSED", "FailedToOpenSocket"].includes(error.code)) throw error
+    }
+  }
+  throw failed
+}
+
+async function ask(path, given, milliseconds) {
+  const body = given && JSON.stringify(given)
+  const answer = await sent(path, {
     method: body ? "POST" : "GET",
     headers: { "content-type": "application/json", ...(key && { authorization: `Bearer ${key}` }) },
     body,

@@ -24,6 +24,7 @@ from app.edge.access import Access
 from app.edge.api_keys import ApiKeys
 from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, cancel_on_disconnect
+from app.edge.sockets import open_sockets
 from app.edge.state import ServiceState
 from app.operations.logs import log_refused
 from app.operations.once_a_minute import OnceAMinute
@@ -205,13 +206,13 @@ class Served:
 def served(app: FastAPI, settings: Settings | None = None) -> Iterator[Served]:
     """In a thread of its own; signals are tested with processes."""
     settings = settings or settings_of()
-    with serving.listener(settings) as (sock, address):
-        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, address)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+    with open_sockets(settings) as sockets:
+        server = serving.Server(serving._config(app, 4096, app.refused), app, settings, sockets)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": sockets.listening})
         thread.start()
         try:
             wait_for(lambda: server.started)
-            yield Served(app, server, *sock.getsockname()[:2])
+            yield Served(app, server, *sockets.listening[0].getsockname()[:2])
         finally:
             server.should_exit = True
             thread.join(serving.GRACEFUL_SECONDS + 10)

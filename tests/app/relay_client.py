@@ -30,6 +30,8 @@ class RelayClient:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in environment.items()}
         given = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "PYTHONPATH": str(ROOT)} | given
+        # As `Services` does for the services of a test.
+        kept["XDG_STATE_HOME"] = str(state.parent / "user")
         number = next(_NUMBERS)
         self._said, given_to, answered = (
             state.with_name(f"{state.name}-{number}-{name}") for name in ("stderr", "stdin", "stdout")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from command.http1 import address_of
+from command.addresses import address_of
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file
@@ -177,9 +177,9 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
             (LOG.encode(), {"url": url, "key": "sk-wrong"}, b"take it from SPILLGATE_KEY"),
             (LOG.encode(), {"url": url, "key_file": str(tmp_path / "missing")}, b"KEY_FILE cannot be read"),
             (LOG.encode(), {"url": "ftp://x"}, b"SPILLGATE_URL must be"),
-            (LOG.encode(), {"url": "http://127.0.0.1:1"}, b"spillgate serve"),
+            (LOG.encode(), {"url": "http://127.0.0.1:1"}, b"correct SPILLGATE_URL"),
             (LOG.encode(), {"url": "http://a..b"}, b"no valid name"),
-            (LOG.encode(), {"url": f"unix:{tmp_path}/none"}, b"spillgate serve"),
+            (LOG.encode(), {"uds": f"{tmp_path}/none"}, b"spillgate service start"),
             (LOG.encode(), {"url": _url(closed)}, b"closed the connection"),
         ):
             piped = spillgate("pipe", stdin=stdin, **given)

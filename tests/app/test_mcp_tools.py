@@ -14,9 +14,7 @@ from tests.faults.forking import ROOT
 def answers(user: User, *messages: Any, **settings: str) -> tuple[dict[Any, Any], str]:  # noqa: F811
     """By their ids; and what was written to stderr."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT)}
-    environment |= {"SPILLGATE_URL": user.url} | {
-        f"SPILLGATE_{key.upper()}": one for key, one in settings.items()
-    }
+    environment |= {f"SPILLGATE_{key.upper()}": one for key, one in settings.items()}
     done = subprocess.run(
         [sys.executable, "-m", "command.main", "mcp", "--tools"],
         env=environment,

@@ -161,7 +161,7 @@ def test_a_route_answers_what_follows_from_its_traits(document: dict[str, Any]) 
         for one in methods.values()
         if one.get("security") == []
     }
-    assert open_routes == {"/livez", "/readyz"}
+    assert open_routes == {"/livez", "/readyz", "/proof"}
     assert document["paths"]["/healthz"]["get"]["security"] == [{"bearer": []}, {"basic": []}, {}]
 
 

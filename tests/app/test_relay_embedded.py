@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from tests.app.relay_client import HANDLE, ROOT, SCRIPTED, RelayClient
 from tests.faults.service_process import Services
+from tests.redis_server import free_port
 
 
 @pytest.fixture
@@ -30,14 +30,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def kill(lock: Path) -> None:
     with suppress(ProcessLookupError):
         os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
-
-
-@pytest.fixture
-def nowhere() -> Iterator[str]:
-    """The URL of a port on loopback where nothing listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def opened(place: Path, *options: str, **environment: Any) -> RelayClient:
@@ -60,12 +52,12 @@ def lines(relay: RelayClient, handle: str) -> str:
     return text
 
 
-def test_relays_share_a_service_which_outlives_them(place: Path, nowhere: str) -> None:
+def test_relays_share_a_service_which_outlives_them(place: Path) -> None:
     """Its settings of ports and streams are not an operator's. A kill of it is seen by the next result."""
-    settings = {"accounting_export": "-", "metrics_address": nowhere.removeprefix("http://")}
+    settings = {"accounting_export": "-", "metrics_address": f"127.0.0.1:{free_port()}"}
     lock = place / "state" / "embedded" / "lock"
     with ExitStack() as stack:
-        first, second, third = (stack.enter_context(opened(place, url=nowhere, **settings)) for _ in range(3))
+        first, second, third = (stack.enter_context(opened(place, **settings)) for _ in range(3))
         handle = stored(first)
         service = lock.read_text()
         assert "line é of text" in lines(second, handle)
@@ -79,9 +71,9 @@ def test_relays_share_a_service_which_outlives_them(place: Path, nowhere: str) -
         assert third.said() == first.said() == b""
 
 
-def test_relays_that_start_at_once_find_one_service(place: Path, nowhere: str) -> None:
+def test_relays_that_start_at_once_find_one_service(place: Path) -> None:
     with ExitStack() as stack:
-        relays = [stack.enter_context(opened(place, url=nowhere)) for _ in range(3)]
+        relays = [stack.enter_context(opened(place)) for _ in range(3)]
         for relay in relays:
             relay.send("tools/call", {"name": "do", "arguments": {"what": "text", "size": 50_000}})
         handles = [HANDLE.search(relay.read()["result"]["content"][0]["text"]) for relay in relays]
@@ -90,7 +82,7 @@ def test_relays_that_start_at_once_find_one_service(place: Path, nowhere: str) -
             assert "line é of text" in lines(relays[0], handle[0])
 
 
-def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowhere: str) -> None:
+def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path) -> None:
     with opened(place, "--embedded", url="http://192.0.2.1:9") as relay:
         rows = [{"id": number, "name": f"name {number}"} for number in range(2000)]
         said = relay.call("result", result={"content": [], "structuredContent": rows})["content"][0]["text"]
@@ -103,7 +95,7 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         ):
             answer = relay.tool(tool, handle=handle[0], **arguments)
             assert found in answer["content"][0]["text"]
-        environment = {**os.environ, "SPILLGATE_URL": nowhere, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         environment["SPILLGATE_STORAGE_URL"] = f"disk://{place / 'state'}"
         asked = subprocess.run(
             [sys.executable, "-m", "command.main", "grep", handle[0], "name 1234"],
@@ -115,27 +107,29 @@ def test_every_tool_and_the_shell_reach_the_embedded_service(place: Path, nowher
         assert b"name 1234" in asked.stdout
 
 
-def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Path, nowhere: str) -> None:
-    with Services(place) as services:
-        asyncio.run(services.start(place / "state"))
-        with opened(place, url=nowhere) as relay:
+def test_with_a_store_in_use_or_a_wrong_setting_the_model_gets_a_part(place: Path) -> None:
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    with Services(elsewhere) as services:
+        asyncio.run(services.start(place / "state", uds=str(elsewhere / "private" / "s")))
+        with opened(place) as relay:
             for _ in range(2):
                 said = relay.call("text", size=50_000)["content"][0]["text"]
                 assert said.startswith("line é of text\n")
             assert b"is in use by another Spillgate process" in relay.said()
     long = place / ("x" * 100)
     long.mkdir()
-    with opened(long, url=nowhere) as relay:
+    with opened(long) as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"SPILLGATE_UDS is longer than 107 bytes" in relay.said()
         assert b"the one that was started ended with status 2: SPILLGATE_UDS is longer" in relay.said()
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(place: Path, nowhere: str) -> None:
+def test_a_link_in_place_of_the_lock_is_not_followed(place: Path) -> None:
     lock, target = place / "state" / "embedded" / "lock", place / "target"
     lock.parent.mkdir(parents=True)
     lock.symlink_to(target)
-    with opened(place, url=nowhere) as relay:
+    with opened(place) as relay:
         assert relay.call("text", size=50_000)["content"][0]["text"].startswith("line é of text\n")
         assert b"`lock` is a link. Remove it." in relay.said()
     assert not target.exists()
@@ -161,14 +155,12 @@ relay.service.PAUSE_SECONDS = 0
     ],
     ids=["no locks", "slow"],
 )
-def test_without_a_service_that_starts_results_are_cut(
-    place: Path, nowhere: str, code: str, reason: bytes
-) -> None:
+def test_without_a_service_that_starts_results_are_cut(place: Path, code: str, reason: bytes) -> None:
     program = (
         "-c",
         f"import command.main as main, relay.service, command.user_service\n{code}main.sys.exit(main.main())",
     )
-    with opened(place, program=program, url=nowhere) as relay:
+    with opened(place, program=program) as relay:
         said = relay.call("text", size=50_000)["content"][0]["text"]
         assert said.startswith("line é of text\n")
         assert reason in relay.said()

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from app.edge import server as serving
+from app.edge.sockets import open_sockets
 from domain.errors import ConfigError
 from tests.app.edge_support import head, problem_of, read_all, settings_of, wait_for
 from tests.faults.forking import start_process
@@ -154,7 +155,7 @@ def test_a_killed_servers_socket_is_replaced(spawn: Any, tmp_path: Path) -> None
 
 
 def refusal_of(**settings: Any) -> str:
-    with pytest.raises(ConfigError) as caught, serving.listener(settings_of(**settings)):
+    with pytest.raises(ConfigError) as caught, open_sockets(settings_of(**settings)):
         pass
     return str(caught.value)
 
@@ -191,16 +192,16 @@ def test_a_path_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
 def test_a_socket_that_is_not_ours_any_more_is_not_removed(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     path = tmp_path / "gate.sock"
-    with serving.listener(settings_of(uds=path)):
+    with open_sockets(settings_of(uds=path)):
         path.unlink()
         path.write_text("another's")
     assert path.exists()
 
 
 def test_a_port_in_use_is_refused_with_what_to_do() -> None:
-    with serving.listener(settings_of()) as (sock, address):
-        port = sock.getsockname()[1]
-        assert address == f"http://127.0.0.1:{port}"
+    with open_sockets(settings_of()) as sockets:
+        port = sockets.listening[0].getsockname()[1]
+        assert sockets.address == f"http://127.0.0.1:{port}"
         assert refusal_of(port=port).endswith("or set SPILLGATE_PORT to another one.")
 
 
@@ -213,8 +214,8 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
-        with serving.listener(settings_of(host="::1")) as (_, address):
-            assert address.startswith("http://[::1]:")
+        with open_sockets(settings_of(host="::1")) as sockets:
+            assert sockets.address.startswith("http://[::1]:")
     except ConfigError:
         pytest.skip("no IPv6 here")
 

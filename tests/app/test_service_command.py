@@ -2,16 +2,20 @@
 
 import os
 import plistlib
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from command import service
 from domain.errors import ConfigError
-from tests.app.test_user_service import User, user  # noqa: F401
+from tests.app.test_user_service import User, handle_in, user  # noqa: F401
+from tests.redis_server import free_port
 
 SPILLGATE = str(Path(sys.executable).with_name("spillgate"))
 
@@ -22,7 +26,7 @@ def managed(user: User, script: str) -> dict[str, str]:  # noqa: F811
     tools.mkdir(exist_ok=True)
     (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {user.home}/called\n{script}\n')
     (tools / "systemctl").chmod(0o755)
-    return {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(user.home), "SPILLGATE_URL": user.url}
+    return {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(user.home)}
 
 
 def ran(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -105,9 +109,61 @@ def test_the_status_says_whether_results_are_governed_now(user: User) -> None:  
     status = user.run("hook", "status", "codex", auto_start="false")
     assert (status.returncode, "Results are not governed now." in status.stdout) == (1, True)
     assert not (user.state / "embedded").exists()
-    assert user.run("service", "start").returncode == 0
+    started = user.run("service", "start", port=str(free_port()))
+    assert started.returncode == 0, started.stderr
     assert "Results are governed now, by the service at unix:" in user.run("hook", "status", "codex").stdout
     assert user.run("service", "status").returncode == 0
     assert user.run("service", "stop").stdout == "Stopped.\n"
     assert user.run("service", "status").returncode == 1
     assert user.run("hook", "status", "claude-code").returncode == 1
+
+
+def test_a_person_has_the_service_of_the_hooks_listen_at_a_port_too(user: User) -> None:  # noqa: F811
+    """One that listens on its socket alone gives way, and what it has stored is found again."""
+    handle = handle_in(user.hook())
+    first, _ = user.service()
+    port = str(free_port())
+    for _ in range(2):
+        started = user.run("service", "start", port=port, auto_start="false")
+        assert (started.stdout, started.stderr) == (f"The service listens at http://127.0.0.1:{port}.\n", "")
+    second, _ = user.service()
+    assert second != first
+    assert user.services() == [second]
+    answer = httpx.get(
+        f"http://127.0.0.1:{port}/readyz", trust_env=False, headers={"Host": "rebound.example"}
+    )
+    assert (answer.status_code, "Host" in answer.text) == (400, True)
+    assert "session-" in user.hook(2)
+    assert user.run("lines", handle, "1").returncode == 0
+    assert user.service()[0] == second
+
+
+def test_a_port_that_another_program_has_is_told(user: User) -> None:  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        started = user.run("service", "start", port=port)
+    assert started.returncode == 1
+    assert f"Port {port} is in use. Stop what listens there, or set SPILLGATE_PORT" in started.stderr
+    # Hooks need no port, and need not wait.
+    assert "session-" in user.hook()
+
+
+def test_the_dashboard_is_opened_where_the_users_service_listens(user: User) -> None:  # noqa: F811
+    browser = user.home / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {user.home}/opened\n')
+    browser.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(user.home), "SPILLGATE_PORT": str(free_port())}
+    page = f"http://127.0.0.1:{environment['SPILLGATE_PORT']}/ui\n"
+    shown = ran(environment, "ui")
+    assert (shown.stdout, shown.stderr, shown.returncode) == (page, "", 0)
+    assert re.search("<title>.*Spillgate", httpx.get(page.strip(), trust_env=False).text)
+    # What a page is opened with, if there is a screen.
+    environment["BROWSER"] = str(browser)
+    assert ran(environment, "ui", "--no-browser").stdout == page
+    assert not (user.home / "opened").exists()
+    assert ran(environment, "ui").stdout == page
+    assert (user.home / "opened").read_text() == page
+    elsewhere = ran({**environment, "SPILLGATE_URL": "https://spillgate.example/a/"}, "ui", "--no-browser")
+    assert elsewhere.stdout == "https://spillgate.example:443/a/ui\n"
+    refused = ran({**environment, "SPILLGATE_URL": "unix:/run/s"}, "ui")
+    assert (refused.returncode, "A browser cannot use a Unix socket." in refused.stderr) == (2, True)

@@ -222,7 +222,10 @@ def test_a_url_file_that_cannot_be_read_refuses_to_start(
         (["serve"], ["Serve until stopped.", "as SPILLGATE_PORT"]),
         (
             ["ask"],
-            ["Ask a question about a stored result.", "Asks the service at SPILLGATE_URL (http://127."],
+            [
+                "Ask a question about a stored result.",
+                "at SPILLGATE_URL, else the user's own",
+            ],
         ),
         (["hook"], ["usage: spillgate hook CLIENT", "spillgate hook install|uninstall|status CLIENT"]),
     ],

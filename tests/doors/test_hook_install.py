@@ -327,16 +327,63 @@ def test_the_service_and_its_key_are_named_as_each_client_names_them(
     monkeypatch.setenv("SPILLGATE_URL", "unix:/run/spillgate.sock")
     assert main(["hook", "install", "claude-code"]) == 0
     groups = json.loads((home / ".claude/settings.json").read_text())["hooks"]["PostToolUse"]
-    assert [group["hooks"][0]["type"] for group in groups] == ["command", "command"]
+    assert [group["hooks"][0]["type"] for group in groups] == ["command"]
     assert " SPILLGATE_URL=unix:/run/spillgate.sock " in groups[0]["hooks"][0]["command"]
     # The agent does not run with the variable that names the socket at the time of `install`.
     monkeypatch.delenv("SPILLGATE_URL")
     monkeypatch.setenv("SPILLGATE_UDS", "/run/other.sock")
     assert main(["hook", "install", "claude-code"]) == 0
-    assert (home / ".claude/settings.json").read_text().count(" SPILLGATE_URL=unix:/run/other.sock ") == 4
-    # The `fetch` of a plugin reaches no socket.
-    assert [main(["hook", "install", client]) for client in ("opencode", "pi")] == [2, 2]
+    assert (home / ".claude/settings.json").read_text().count(" SPILLGATE_UDS=/run/other.sock ") == 3
     for client in PLANS:
+        assert main(["hook", "uninstall", client]) == 0
+    assert files_below(home) == {}
+
+
+@pytest.mark.parametrize("in_project", [False, True], ids=["user", "project"])
+@pytest.mark.parametrize("client", PLANS)
+def test_no_setting_names_a_port_unless_the_user_has_named_it(
+    client: str, in_project: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever listens at a port that is written into the settings gets the results and the key."""
+    monkeypatch.setenv("SPILLGATE_KEY", "secret")
+    project = home.parent / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    assert main(["hook", "install", client, *["--project"] * in_project]) == 0
+    settings = {
+        name: text.decode() for name, text in files_below(home.parent).items() if not name.endswith(".js")
+    }
+    assert [name for name, text in settings.items() if re.search("https?:|127.0.0.1|localhost", text)] == []
+
+
+def test_a_server_that_a_client_starts_gets_the_variables_that_name_its_service(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some clients pass none of their own on. The password of a store is not written."""
+    monkeypatch.setenv("SPILLGATE_URL", "unix:/run/s")
+    monkeypatch.setenv("SPILLGATE_KEY", "secret")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / 'a "b"'))
+    monkeypatch.setenv("SPILLGATE_STORAGE_URL", "redis://:password@host/0")
+    for client in PLANS:
+        assert main(["hook", "install", client]) == 0
+    written = {name: text.decode() for name, text in files_below(home).items()}
+    assert not [name for name, text in written.items() if "password" in text or '"secret"' in text]
+    given = {"SPILLGATE_URL": "unix:/run/s", "XDG_STATE_HOME": str(home / 'a "b"')}
+    codex = tomllib.loads(written[".codex/config.toml"])["mcp_servers"]["spillgate"]
+    assert (codex["env"], codex["env_vars"]) == (given, ["SPILLGATE_KEY"])
+    keys = {
+        ".claude.json": "${SPILLGATE_KEY}",
+        ".copilot/mcp-config.json": "${SPILLGATE_KEY}",
+        ".cursor/mcp.json": "${env:SPILLGATE_KEY}",
+        ".gemini/settings.json": "$SPILLGATE_KEY",
+    }
+    for name, key in keys.items():
+        server = json.loads(written[name])["mcpServers"]["spillgate"]
+        assert server["env"] == {**given, "SPILLGATE_KEY": key}
+    opencode = json.loads(written[".config/opencode/opencode.json"])["mcp"]["spillgate"]
+    assert opencode["environment"] == {**given, "SPILLGATE_KEY": "{env:SPILLGATE_KEY}"}
+    for client in PLANS:
+        assert main(["hook", "status", client]) == 1  # All is set up, and no service answers there.
         assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
 

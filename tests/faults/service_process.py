@@ -43,6 +43,8 @@ class Service:
         self._address = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SPILLGATE_")}
         given = {f"SPILLGATE_{name.upper()}": value for name, value in settings.items()}
+        # Those of one test are of one user.
+        kept["XDG_STATE_HOME"] = str(log.parent / "user")
         given = {"PYTHONPATH": str(ROOT)} | given
         if "SPILLGATE_STORAGE_URL_FILE" not in given:
             given = {"SPILLGATE_STORAGE_URL": f"disk://{state}"} | given

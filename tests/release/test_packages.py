@@ -37,9 +37,10 @@ def test_the_wheel_has_real_files_of_the_product_alone(dist: Path) -> None:
     report("wheel", path.stat().st_size / (1 << 20), 1, "MiB")
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
-        http1 = wheel.getinfo("command/http1.py")
-        assert (http1.external_attr >> 16) & 0o170000 == 0o100000
-        assert wheel.read(http1) == (ROOT / "clients/python/spillgate/http1.py").read_bytes()
+        for name in ("http1.py", "addresses.py"):
+            linked = wheel.getinfo(f"command/{name}")
+            assert (linked.external_attr >> 16) & 0o170000 == 0o100000
+            assert wheel.read(linked) == (ROOT / "clients/python/spillgate" / name).read_bytes()
         assert "integrations/opencode/spillgate.js" in names
         folders = {name.split("/")[0] for name in names if ".dist-info" not in name}
         metadata = wheel.read(f"spillgate-{__version__}.dist-info/METADATA").decode()

@@ -5,11 +5,23 @@ bench/README.md).
 """
 
 import asyncio
+import json
+import os
+import socket
 from typing import cast
 
 import h11
 
-from spillgate.http1 import CONNECT_SECONDS, MOST_BYTES, MOST_IDLE, Address, HttpAnswer, HttpRequest
+from spillgate.addresses import Address, NotOwn, check_directory, check_listener, is_proven, places
+from spillgate.http1 import (
+    ABSENT,
+    CONNECT_SECONDS,
+    MOST_BYTES,
+    MOST_IDLE,
+    PROOF_ROUTE,
+    HttpAnswer,
+    HttpRequest,
+)
 
 _HEAD_BYTES = 1 << 16
 
@@ -50,17 +62,69 @@ class AsyncConnections:
         return None
 
     async def _connected(self) -> "_Connection":
-        loop, address = asyncio.get_running_loop(), self._address
-        async with asyncio.timeout(CONNECT_SECONDS):
-            if address.path:
-                made = await loop.create_unix_connection(lambda: _Connection(address), address.path)
-            else:
-                made = await loop.create_connection(lambda: _Connection(address), address.host, address.port)
-        return made[1]
+        """To the first of the service's places that answers. Raises OSError, h11's errors."""
+        failed: OSError | None = None
+        for address in places(self._address):
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    return await _connection(address)
+            except OSError as error:
+                failed = error if isinstance(failed, ABSENT | None) else failed
+        assert failed is not None
+        raise failed
 
     async def aclose(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+
+async def _connection(address: Address) -> "_Connection":
+    """Raises OSError, and NotOwn if the listener is not the user's and must be."""
+    loop = asyncio.get_running_loop()
+    if not address.path:
+        made = await loop.create_connection(lambda: _Connection(address), address.host, address.port)
+    else:
+        made = await loop.create_unix_connection(
+            lambda: _Connection(address), sock=await _socket_at_path(address)
+        )
+    connection = made[1]
+    if address.secret:
+        try:
+            await _prove(connection, address)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+async def _socket_at_path(address: Address) -> socket.socket:
+    """Raises OSError."""
+    if address.is_own:
+        check_directory(os.path.dirname(address.path))
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, address.path)
+        if address.is_own:
+            check_listener(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _prove(connection: "_Connection", address: Address) -> None:
+    """Raises NotOwn. Until it returns, nothing but the challenge is sent."""
+    challenge = os.urandom(32).hex()
+    told: object = None
+    try:
+        answer = await connection.exchange(HttpRequest("GET", f"{PROOF_ROUTE}?challenge={challenge}"))
+        told = json.loads(answer.body)
+    except (h11.RemoteProtocolError, ConnectionError, ValueError, RecursionError):
+        pass
+    proof = told.get("proof") if isinstance(told, dict) else None
+    if not connection.is_reusable or not is_proven(address, challenge, proof):
+        raise NotOwn(f"what listens at {address} has not proved that it is this user's service")
 
 
 class _Connection(asyncio.Protocol):

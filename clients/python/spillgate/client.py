@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import anyio
 import httpx
 
+from spillgate.addresses import OWN, Address, NotOwn, address_of, configured_address
 from spillgate.async_http1 import AsyncConnections
 from spillgate.exchange import (
     Check,
@@ -27,11 +28,11 @@ from spillgate.exchange import (
     SessionFields,
     Tools,
     UsageFields,
-    address,
     current_session,
+    given_url,
     safe_session_id,
 )
-from spillgate.http1 import CONNECT_SECONDS, Address, Connections, HttpAnswer, HttpRequest
+from spillgate.http1 import ABSENT, CONNECT_SECONDS, Connections, HttpAnswer, HttpRequest
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -45,11 +46,7 @@ class _Client(Generic[Transport]):
         self._exchange: Exchange = Exchange(options, time.monotonic)
         self._session: str | None = None
         self._transport: Transport | None = transport
-        self._base, path = address(options)
-        url = httpx.URL(self._base)  # Raises InvalidURL now rather than with the first result.
-        is_tls = url.scheme == "https"
-        port = url.port or (443 if is_tls else 80)
-        self._address = Address(url.host, port, is_tls, path or "", url.raw_path.decode().rstrip("/"))
+        self._base, self._address = _place(given_url(options))
 
     @property
     def session_id(self) -> str:
@@ -84,6 +81,26 @@ class _Client(Generic[Transport]):
             content=request.body or b"",
             extensions={"timeout": times},
         )
+
+
+def _place(url: str) -> tuple[str, Address]:
+    """The URL for httpx, and the address. Raises InvalidURL and ValueError now rather than with the first
+    result."""
+    if not url.startswith("http"):
+        return "http://localhost", address_of(url) if url else configured_address()
+    parsed = httpx.URL(url)
+    is_tls = parsed.scheme == "https"
+    port = parsed.port or (443 if is_tls else 80)
+    return url, Address(parsed.host, port, is_tls, prefix=parsed.raw_path.decode().rstrip("/"))
+
+
+def _why(error: Exception, address: Address) -> str:
+    """What a person can do about it, in a sentence; "" if that is not known."""
+    if isinstance(error, NotOwn):
+        return f"Nothing was sent: {error}."
+    if address == OWN and isinstance(error, ABSENT):
+        return "No service of this user runs. Start one with `spillgate service start`, or set SPILLGATE_URL."
+    return ""
 
 
 def _received(answer: HttpAnswer) -> Response:
@@ -205,7 +222,8 @@ class Spillgate(_Client[httpx.BaseTransport]):
                 return _response(answer, b"".join(answer.stream))
             finally:
                 answer.close()
-        except (httpx.TransportError, OSError):
+        except (httpx.TransportError, OSError) as error:
+            self._exchange.unreached = _why(error, self._address)
             return None
 
 
@@ -304,7 +322,8 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
                 return _response(answer, b"".join([chunk async for chunk in answer.stream]))
             finally:
                 await answer.aclose()
-        except (httpx.TransportError, OSError):
+        except (httpx.TransportError, OSError) as error:
+            self._exchange.unreached = _why(error, self._address)
             return None
 
     def _of_loop(self) -> AsyncConnections | httpx.AsyncBaseTransport:

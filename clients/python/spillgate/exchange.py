@@ -30,7 +30,6 @@ TOOL_NAMES = ("tool_output", "tool_output_grep", "tool_output_lines", "tool_outp
 UNREACHED = "unreached"
 """The outcome of a result that the service did not decide: it passed, or was cut, here."""
 
-DEFAULT_URL = "http://127.0.0.1:8377"
 WAITS_SECONDS = (0.5, 1.0, 2.0)
 CALL_TIMEOUT_SECONDS = 130.0
 """The longest deadline of an extraction is 120 s."""
@@ -133,11 +132,11 @@ class Tools:
 class ClientOptions(TypedDict, total=False):
     """What a client, and every adapter, is given by name.
 
-    `base_url`, `api_key` and `session_id` default to SPILLGATE_URL (http://127.0.0.1:8377, or
-    `unix:/a/socket`), SPILLGATE_KEY and SPILLGATE_SESSION. `timeout` (10) bounds one try and `patience`
-    (4) the retries of a call, in seconds. A result that the service did not take passes if it has at most
-    `cut_chars` (12,288) characters; else it is cut there, and says so. `headers` go with every request: a
-    mapping, or a function that is asked each time."""
+    `base_url` (`http://host:port`, or `unix:/a/socket`), `api_key` and `session_id` default to
+    SPILLGATE_URL, SPILLGATE_KEY and SPILLGATE_SESSION; without a URL the user's own service is asked.
+    `timeout` (10) bounds one try and `patience` (4) the retries of a call, in seconds. A result that the
+    service did not take passes if it has at most `cut_chars` (12,288) characters; else it is cut there, and
+    says so. `headers` go with every request: a mapping, or a function that is asked each time."""
 
     base_url: str | None
     api_key: str | None
@@ -237,12 +236,10 @@ def safe_session_id(name: str) -> str:
     return (safe if safe[:1].isalnum() or safe.startswith("_") else f"_{safe}")[:128]
 
 
-def address(options: ClientOptions) -> tuple[str, str | None]:
-    """The base URL, and the path of the Unix socket if it is `unix:/a/socket`."""
-    url = options.get("base_url") or os.environ.get("SPILLGATE_URL") or DEFAULT_URL
-    if url.startswith("unix:"):
-        return "http://localhost", "/" + url.removeprefix("unix:").lstrip("/")
-    return (url if "://" in url else f"http://{url}").rstrip("/"), None
+def given_url(options: ClientOptions) -> str:
+    """The base URL, `unix:/a/socket`, or "" for the user's own service."""
+    url = (options.get("base_url") or os.environ.get("SPILLGATE_URL") or "").rstrip("/")
+    return url if not url or "://" in url or url.startswith("unix:") else f"http://{url}"
 
 
 class Exchange:
@@ -251,6 +248,8 @@ class Exchange:
     def __init__(self, options: ClientOptions, monotonic: Callable[[], float]) -> None:
         refuse_unknown(options, ClientOptions)
         self.away = False
+        self.unreached = ""
+        """Why the service was not reached, in a sentence; "" if there is nothing to say but that."""
         self._monotonic = monotonic
         self._timeout = options.get("timeout", 10.0)
         self._patience = options.get("patience", 4.0)
@@ -420,7 +419,9 @@ class Exchange:
             log.warning("Spillgate refused: %s", _text(answer, "detail") or 429)
             return answer
         if not self.away:
-            detail = _text(answer, "detail") or "Spillgate cannot be reached, or cannot store."
+            detail = (
+                _text(answer, "detail") or self.unreached or "Spillgate cannot be reached, or cannot store."
+            )
             log.warning("%s Results are passed or cut here.", detail)
         self.away = True
         return None

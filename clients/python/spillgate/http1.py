@@ -5,6 +5,7 @@ must start fast and without a package beside Python; the client must install wit
 """
 
 import io
+import json
 import os
 import re
 import select
@@ -15,7 +16,8 @@ from contextlib import suppress
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from time import monotonic
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+
+from .addresses import Address, NotOwn, check_directory, check_listener, is_proven, places
 
 CONNECT_SECONDS = 2.0
 MOST_IDLE = 20
@@ -29,46 +31,15 @@ MOST_BYTES = 256 << 20
 
 _PIECE_BYTES = 1 << 20
 
+PROOF_ROUTE = "/proof"
+_MOST_PROOF_BYTES = 1000
+
 Buffer = bytes | bytearray | memoryview
+ABSENT = FileNotFoundError | ConnectionRefusedError
+"""What a connection to a service raises that does not run."""
+
 FAILURES = (OSError, HTTPException, ValueError)
 """What a request may raise: no answer in time, no HTTP, and a header or target that HTTP forbids."""
-
-
-class Address(NamedTuple):
-    """`path` is that of a Unix socket; without one, host and port are used. `prefix` goes before a route."""
-
-    host: str = "localhost"
-    port: int = 80
-    is_tls: bool = False
-    path: str = ""
-    prefix: str = ""
-
-    @property
-    def is_loopback(self) -> bool:
-        return not self.path and self.host in ("localhost", "127.0.0.1", "::1")
-
-    @property
-    def name(self) -> str:
-        """The value of the header Host."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.path or self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"unix:{self.path}" if self.path else f"http{'s' * self.is_tls}://{host}:{self.port}"
-
-
-def address_of(url: str) -> Address:
-    """That of `http://host:port/prefix`, `https://...` or `unix:/path`. Raises ValueError."""
-    if url.startswith("unix:"):
-        return Address(path="/" + url.removeprefix("unix:").lstrip("/"))
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("The URL must be http://host:port, https://host:port or unix:/path.")
-    is_tls = parts.scheme == "https"
-    return Address(
-        parts.hostname, parts.port or (443 if is_tls else 80), is_tls, prefix=parts.path.rstrip("/")
-    )
 
 
 class HttpRequest(NamedTuple):
@@ -98,10 +69,34 @@ class Connection:
     """A connection. One request at a time uses it."""
 
     def __init__(self, address: Address, seconds: float) -> None:
-        """Connects in at most so many seconds. Raises OSError."""
+        """Connects in at most so many seconds. Raises OSError, and NotOwn if the listener is not the user's
+        and must be."""
         self.address = address
+        ends = monotonic() + seconds
         self.socket = _connected(address, seconds)
         self._process = os.getpid()
+        if address.secret:
+            try:
+                self._prove(ends)
+            except BaseException:
+                self.close()
+                raise
+
+    def _prove(self, ends: float) -> None:
+        """Raises OSError. Until it returns, nothing but the challenge is sent."""
+        challenge = os.urandom(32).hex()
+        try:
+            response = self.send(HttpRequest("GET", f"{PROOF_ROUTE}?challenge={challenge}"), ends)
+            told = json.loads(response.read(_MOST_PROOF_BYTES))
+            is_whole = response.isclosed() and not response.will_close
+        except (HTTPException, ValueError, RecursionError, ConnectionError):
+            told, is_whole = None, False
+        if (
+            not is_whole
+            or not isinstance(told, dict)
+            or not is_proven(self.address, challenge, told.get("proof"))
+        ):
+            raise NotOwn(f"what listens at {self.address} has not proved that it is this user's service")
 
     def send(self, request: HttpRequest, ends: float | None = None) -> HTTPResponse:
         """The head of the answer, whose body can be read from it. `ends` is the moment on the monotonic clock
@@ -136,10 +131,11 @@ class Connection:
 
 
 class Connections:
-    """Connections to one address that are kept for further requests. Threads may share them."""
+    """Connections to one service that are kept for further requests. Threads may share them. `reached` is
+    where the latest was opened."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
+        self.address = self.reached = address
         self._idle: list[Connection] = []
 
     def exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
@@ -149,7 +145,7 @@ class Connections:
         ends = monotonic() + seconds
         while True:
             idle = self.take()
-            connection = idle or Connection(self.address, min(seconds, CONNECT_SECONDS))
+            connection = idle or self.connect(min(seconds, CONNECT_SECONDS))
             try:
                 response = connection.send(request, ends)
                 body = read_body(response)
@@ -167,6 +163,21 @@ class Connections:
             else:
                 self.keep(connection, response)
                 return HttpAnswer(response.status, body, response.getheader("Retry-After") or "")
+
+    def connect(self, seconds: float) -> Connection:
+        """A new one, to the first of the service's places that answers. Raises OSError: what an absent
+        service raises only if no place has another error."""
+        failed: OSError | None = None
+        for address in places(self.address):
+            try:
+                connection = Connection(address, seconds)
+            except OSError as error:
+                failed = error if isinstance(failed, ABSENT | None) else failed
+            else:
+                self.reached = address
+                return connection
+        assert failed is not None
+        raise failed
 
     def take(self) -> Connection | None:
         """One that can be used; None if there is none."""
@@ -225,14 +236,7 @@ def _pieces(address: Address, request: HttpRequest) -> Iterator[Buffer]:
 def _connected(address: Address, seconds: float) -> socket.socket:
     """Raises OSError."""
     if address.path:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(seconds)
-        try:
-            connection.connect(address.path)
-        except OSError:
-            connection.close()
-            raise
-        return connection
+        return _connected_at_path(address, seconds)
     try:
         connection = socket.create_connection((address.host, address.port), seconds)
     except UnicodeError:
@@ -247,6 +251,22 @@ def _connected(address: Address, seconds: float) -> socket.socket:
     except OSError:
         connection.close()
         raise
+
+
+def _connected_at_path(address: Address, seconds: float) -> socket.socket:
+    """Raises OSError."""
+    if address.is_own:
+        check_directory(os.path.dirname(address.path))
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(seconds)
+    try:
+        connection.connect(address.path)
+        if address.is_own:
+            check_listener(connection)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 def _wait_until(connection: socket.socket, ends: float | None) -> None:

@@ -1,6 +1,7 @@
 /** The client of Spillgate, the sidecar that bounds what the tools of agents return. */
 
 import { inspect } from "node:util";
+import { NoOwnService, fetchAt, fetchOwn } from "./own-service.js";
 
 /** @import { components } from "../types/openapi.js" */
 
@@ -13,7 +14,7 @@ import { inspect } from "node:util";
 
 /**
  * @typedef {object} Options
- * @property {string} [baseUrl] Default: SPILLGATE_URL, or http://127.0.0.1:8377.
+ * @property {string} [baseUrl] Default: SPILLGATE_URL, or the user's own service. `unix:/path` is a Unix socket.
  * @property {string} [apiKey] Default: SPILLGATE_KEY.
  * @property {string | (() => string)} [sessionId] Default: SPILLGATE_SESSION. A function is asked for each call.
  * @property {number} [timeout] Bounds one try, in milliseconds (10,000).
@@ -21,7 +22,7 @@ import { inspect } from "node:util";
  * @property {number} [cutChars] A result that the service did not take passes if it has at most that many
  *   characters (12,288); else it is cut there, and says so.
  * @property {Record<string, string> | (() => Record<string, string>)} [headers] Go with every request: tracing.
- * @property {typeof fetch} [fetch] In place of the global one, for a Unix socket or a proxy say.
+ * @property {typeof fetch} [fetch] In place of the global one, for a proxy say. It needs `baseUrl`.
  * @property {(milliseconds: number) => Promise<void>} [sleep]
  */
 
@@ -246,18 +247,34 @@ const governedOf = (answer, sent) => {
   return isWhole ? { content, outcome, complete, handle, exhausted: budget.exhausted, answer } : undefined;
 };
 
+/** The URL before a route; at a Unix socket it names no place. @param {string} [baseUrl] */
+const rootOf = (baseUrl) => {
+  if (!baseUrl || baseUrl.startsWith("unix:")) return "http://localhost";
+  return (baseUrl.includes("://") ? baseUrl : `http://${baseUrl}`).replace(/\/+$/, "");
+};
+
+/** What sends a request to the service. @param {string} [baseUrl] @returns {(url: string, init: RequestInit) => Promise<Response>} */
+const fetchFor = (baseUrl) => {
+  if (!baseUrl) return fetchOwn;
+  if (!baseUrl.startsWith("unix:")) return (url, init) => fetch(url, init);
+  const path = baseUrl.replace(/^unix:\/*/, "/");
+  return (url, init) => fetchAt(path, url, init);
+};
+
 /** Speaks to a running service. No method rejects because of the service: what it does not take fails open. */
 export class Spillgate {
   #options;
+  #fetch;
   #away = false;
+  #unreached = "";
 
   /** @param {Options} [options] */
   constructor(options = {}) {
     refuseUnknown(options, OPTIONS);
-    const url = options.baseUrl || process.env.SPILLGATE_URL || "http://127.0.0.1:8377";
-    if (url.startsWith("unix:") && !options.fetch) throw new TypeError("Give a `fetch` that speaks to the Unix socket.");
-    const baseUrl = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "");
-    new URL(baseUrl); // Throws now rather than with the first result.
+    const baseUrl = options.baseUrl || process.env.SPILLGATE_URL;
+    if (options.fetch && !baseUrl) throw new TypeError("A `fetch` of your own needs `baseUrl`, or SPILLGATE_URL.");
+    this.#fetch = options.fetch ?? fetchFor(baseUrl);
+    new URL(rootOf(baseUrl)); // Throws now rather than with the first result.
     const { timeout = 10_000, patience = 4_000, cutChars = 12_288, apiKey } = options;
     this.#options = { ...options, timeout, patience, cutChars, baseUrl, apiKey: apiKey || process.env.SPILLGATE_KEY };
   }
@@ -463,7 +480,7 @@ export class Spillgate {
       console.warn(`Spillgate refused: ${textIn(response.answer, "detail") || 429}`);
       return response.answer;
     }
-    const detail = textIn(response?.answer, "detail") || "Spillgate cannot be reached, or cannot store.";
+    const detail = textIn(response?.answer, "detail") || this.#unreached || "Spillgate cannot be reached, or cannot store.";
     if (!this.#away) console.warn(`${detail} Results are passed or cut here.`);
     this.#away = true;
     return undefined;
@@ -474,10 +491,10 @@ export class Spillgate {
    * @param {Record<string, string>} [headers] @param {number} [timeout]
    */
   async #send(method, path, body, headers, timeout) {
-    const { baseUrl, apiKey, fetch: own, headers: more } = this.#options;
+    const { baseUrl, apiKey, headers: more } = this.#options;
     const longest = timeout ?? this.#options.timeout;
     try {
-      const response = await (own ?? fetch)(baseUrl + path, {
+      const response = await this.#fetch(rootOf(baseUrl) + path, {
         method,
         headers: {
           "Content-Type": "application/json",
@@ -494,8 +511,10 @@ export class Spillgate {
       if (response.ok) this.#away = false;
       const after = response.headers.get("retry-after") ?? "";
       return { status: response.status, retryAfter: /^\d+$/.test(after) ? Number(after) : 0, answer };
-    } catch {
-      return undefined; // Not reached, or the answer was lost or is no JSON.
+    } catch (error) {
+      // Not reached, or the answer was lost or is no JSON.
+      if (error instanceof NoOwnService) this.#unreached = error.message;
+      return undefined;
     }
   }
 

@@ -100,7 +100,7 @@ test("AI SDK: the model middleware governs what is text or data in a result of a
     const stored = { outcome: "store", complete: false, content: `stored, ${is_error}: ${content}` };
     return Response.json({ ...stored, handle: "session-a/file-b", budget: { exhausted: false } });
   };
-  const { transformParams } = new SpillgateTools({ fetch: answer }).middleware;
+  const { transformParams } = new SpillgateTools({ baseUrl: "http://spillgate", fetch: answer }).middleware;
   const picture = { type: "file-data", data: "AA==", mediaType: "image/png" };
   const outputs = [
     { type: "text", value: "a" },

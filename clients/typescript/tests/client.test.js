@@ -265,5 +265,5 @@ test("names", () => {
   const names = ["thread/7 ü", "+49 30", "_x", "7".repeat(200)];
   assert.deepEqual(names.map(safeSessionId), ["thread-7--", "_+49-30", "_x", "7".repeat(128)]);
   assert.throws(() => new Spillgate({ baseUrl: "http://sidecar:port" }), TypeError);
-  assert.throws(() => new Spillgate({ baseUrl: "unix:/run/spillgate" }), /Give a `fetch`/);
+  assert.throws(() => new Spillgate({ fetch }), /needs `baseUrl`/);
 });

@@ -44,7 +44,7 @@ test("runs at the same time are each offered the tools of their own session", as
     const tools = asked.at(-1) === "stores" ? [{ name: "tool_output", description: "Answers.", inputSchema: {} }] : [];
     return Response.json({ tools, instructions: "" });
   };
-  const gate = new SpillgateTools({ sessionId: () => sessionId, fetch: answer });
+  const gate = new SpillgateTools({ baseUrl: "http://spillgate", sessionId: () => sessionId, fetch: answer });
   const enabled = () => Promise.all(gate.tools.map((one) => one.isEnabled()));
   const first = enabled();
   sessionId = "stores";

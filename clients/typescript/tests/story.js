@@ -14,7 +14,8 @@ export const LOG = lines.join("");
 
 /** Starts a service; `stop` ends it. */
 export async function service() {
-  const settings = { SPILLGATE_PORT: "0", SPILLGATE_STORAGE_URL: "memory:", SPILLGATE_LOG_FORMAT: "json" };
+  // It is not to be found by the hooks of the person who runs the tests.
+  const settings = { SPILLGATE_PORT: "0", SPILLGATE_STORAGE_URL: "memory:", SPILLGATE_LOG_FORMAT: "json", XDG_STATE_HOME: "/dev/null" };
   const child = spawn(SPILLGATE, ["serve"], { env: { ...process.env, ...settings }, stdio: ["ignore", "ignore", "pipe"] });
   const ended = new Promise((done) => child.once("exit", done));
   const stop = async () => {
