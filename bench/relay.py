@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -102,16 +103,26 @@ def _start_ms(run: Callable[[], None]) -> tuple[float, float]:
     return wall, used / ROUNDS * 1000
 
 
+@contextmanager
+def _own_user() -> Iterator[dict[str, str]]:
+    """The environment of a user without a service. One that a relay has started is ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"SPILLGATE_STORAGE_URL": f"disk://{folder}", "XDG_STATE_HOME": folder}
+        yield own
+        stop = [sys.executable, "-m", "command.main", "service", "stop"]
+        subprocess.run(stop, env={**os.environ, **own}, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+
+
 def _start() -> None:
-    away = {"SPILLGATE_URL": "http://127.0.0.1:1"}
     print("| start, ms | wall | processor |\n|---|---|---|")
-    for name, run in (
-        ("an empty Python", _bare),
-        ("the relay and `cat`, until a message is through", partial(_started, relayed(_ECHO), **away)),
-        ("the same with --no-embedded", partial(_started, relayed(_ECHO, "--no-embedded"), **away)),
-    ):
-        wall, used = _start_ms(run)
-        print(f"| {name} | {wall:.0f} | {used:.0f} |")
+    with _own_user() as own:
+        for name, run in (
+            ("an empty Python", _bare),
+            ("the relay and `cat`, until a message is through", partial(_started, relayed(_ECHO), **own)),
+            ("the same with --no-embedded", partial(_started, relayed(_ECHO, "--no-embedded"), **own)),
+        ):
+            wall, used = _start_ms(run)
+            print(f"| {name} | {wall:.0f} | {used:.0f} |")
 
 
 def _latencies(url: str) -> None:
@@ -169,10 +180,9 @@ def _unresolved() -> None:
 
 
 def _embedded() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        given = {"SPILLGATE_STORAGE_URL": f"disk://{folder}", "SPILLGATE_URL": "http://127.0.0.1:1"}
+    with _own_user() as own:
         began = time.perf_counter()
-        with Peer(relayed(_TOOLS), **given) as through:
+        with Peer(relayed(_TOOLS), **own) as through:
             through.call(20 << 10)
             first = time.perf_counter() - began
             idle = through.peak

@@ -95,6 +95,8 @@ def running(
     environ = {
         **os.environ,
         "TWIN_FOLDER": str(folder),
+        # The hooks of the person who measures do not find it.
+        "XDG_STATE_HOME": str(folder),
         "SPILLGATE_STORAGE_URL": f"disk://{folder}",
         "SPILLGATE_STORAGE_MAX_BYTES": "0",
         "SPILLGATE_LOG_LEVEL": "error",

@@ -16,8 +16,8 @@ from relay.service import GoverningService
 from relay.streams import Output, lines, read_from, to_stderr
 
 KEEP_SECONDS = 600.0
-"""The interval at which the service is asked while a client runs, so that it does not end: hooks over HTTP
-cannot start one."""
+"""The interval at which the service is asked while a client runs, so that it does not end: a plugin cannot
+start one."""
 
 THREADS = 4
 

@@ -115,7 +115,8 @@ class Server(uvicorn.Server):
         if self._sockets.path == socket_path():
             return f"find it by {socket_path()}"
         if fault := self._app.state.announcement.fault:
-            return f"need SPILLGATE_URL={self._sockets.address}: {address_path()}: {fault}"
+            where = self._sockets.url or self._sockets.address
+            return f"need SPILLGATE_URL={where}: {address_path()}: {fault}"
         return f"find it by {address_path()}"
 
     def _metrics_url(self) -> str | None:

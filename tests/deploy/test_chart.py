@@ -205,6 +205,7 @@ def test_a_packaged_chart_holds_alerts_and_dashboard(tmp_path: Path) -> None:
         "model: { apiKey: secret }",
         "settings: { SPILLGATE_API_KEYS_FILE: /dev/null }",
         "settings: { SPILLGATE_LLM_API_KEY: secret }",
+        "settings: { SPILLGATE_URL: http://elsewhere }",
         "settings: { LD_PRELOAD: /x }",
         "settings: { SPILLGATE_LOG_LEVL: warning }",
         "settings: { SPILLGATE_STORE_FALLBACK: disk }",

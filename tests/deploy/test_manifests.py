@@ -86,6 +86,12 @@ def test_what_is_set_can_be_honoured(monkeypatch: pytest.MonkeyPatch, given: dic
     assert settings.uds or settings.host in LOOPBACK_NAMES or settings.api_keys_file
 
 
+def test_the_commands_in_a_pod_of_the_shared_shape_ask_its_own_replica() -> None:
+    """It has no writable folder in which they would find it. A sidecar is found by its socket."""
+    (port,) = [one["containerPort"] for one in replica["ports"] if one["name"] == "http"]
+    assert environment(replica)["SPILLGATE_URL"] == f"http://127.0.0.1:{port}"
+
+
 def test_what_results_and_sessions_are_kept_in_is_known() -> None:
     given = [services["spillgate"]["environment"]]
     for one in [one for workload in workloads for one in containers(workload)]:

@@ -16,7 +16,6 @@ import pytest
 from tests.app.relay_client import HANDLE
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
-from tests.redis_server import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -72,8 +71,8 @@ def repository(tmp_path: Path) -> str:
 def use(mode: str, what: list[str], target: str | list[str], state: Path) -> Got:
     """What the SDK's client got."""
     home = state.with_name(f"{state.name}-home")
-    env = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "SPILLGATE_URL": f"http://127.0.0.1:{free_port()}"}
-    env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "XDG_STATE_HOME": str(home)}
+    env = {"SPILLGATE_STORAGE_URL": f"disk://{state}", "XDG_STATE_HOME": str(home)}
+    env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     arguments = [json.dumps(one) for one in (what, target, env if target[0] == RELAY[0] else {})]
     ran = subprocess.run(
         [PYTHON, SDK / "sdk_use.py", mode, *arguments], capture_output=True, env=dict(os.environ), timeout=120

@@ -1,5 +1,7 @@
 {{- define "spillgate.environment" -}}
 - { name: SPILLGATE_HOST, value: 0.0.0.0 }
+# For commands in the Pod, `kubectl exec … spillgate stats`: its port is that of this replica alone.
+- { name: SPILLGATE_URL, value: "http://127.0.0.1:8377" }
 - { name: SPILLGATE_API_KEYS_FILE, value: /etc/spillgate/keys/keys }
 # A file, since the URL holds a password: the environment is inherited, and shown by many tools.
 - { name: SPILLGATE_STORAGE_URL_FILE, value: /etc/spillgate/redis/storage-url }
