@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from domain.references import UNRESOLVED
-from tests.faults.service_process import Service
+from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
+from tests.keys import by, key_file
 
 pytestmark = pytest.mark.anyio
 
@@ -119,9 +120,9 @@ def placed(call: Call, project: Path) -> Call:
     return Call(call.name, given)
 
 
-async def spillgate(home: Path, url: str, *arguments: str) -> str:
-    """With "" for the URL, the user's own service is asked."""
-    environ = {"HOME": str(home), "PATH": os.environ["PATH"]} | ({"SPILLGATE_URL": url} if url else {})
+async def spillgate(home: Path, url: str, *arguments: str, **more: str) -> str:
+    """With "" for the URL, the user's own service is asked. `more` are variables."""
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]} | ({"SPILLGATE_URL": url} if url else {}) | more
     program = Path(sys.executable).with_name("spillgate")
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -131,12 +132,12 @@ async def spillgate(home: Path, url: str, *arguments: str) -> str:
     return said.decode()
 
 
-async def set_up(case: Case, agent: Agent, url: str) -> None:
+async def set_up(case: Case, agent: Agent, url: str, **more: str) -> None:
     """Writes the agent's own settings, and has `spillgate hook install` add to them."""
     agent.add_mcp("demo", DEMO)
     (agent.project / "large.txt").write_text(FILE)
     # The plugin reads the first; with the second, no busy machine makes a hook give up.
-    agent.environ |= {"SPILLGATE_URL": url} if url else {}
+    agent.environ |= ({"SPILLGATE_URL": url} if url else {}) | more
     agent.environ |= {"SPILLGATE_HOOK_TIMEOUT_MS": "20000"}
     # What the model is and asks is known before the run, which then writes no settings.
     arguments = [one for one in agent._command("Count.") if one != "--strict-mcp-config"]
@@ -144,8 +145,8 @@ async def set_up(case: Case, agent: Agent, url: str) -> None:
     if case.client == "claude-code-plugin":
         agent.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     else:
-        await spillgate(agent.home, url, "hook", "install", case.client)
-        await spillgate(agent.home, url, "hook", "status", case.client)
+        await spillgate(agent.home, url, "hook", "install", case.client, **more)
+        await spillgate(agent.home, url, "hook", "status", case.client, **more)
 
 
 @asynccontextmanager
@@ -420,3 +421,22 @@ async def test_without_a_url_each_agent_has_the_users_own_service(case: Case, tm
     replaced, answer = model.asked[-1].results
     assert LARGE in replaced[:100]
     assert "ABSTRACT FROM TOOL OUTPUT" in answer, answer[:300]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.client)
+async def test_without_a_url_the_key_reaches_the_service_of_the_user(case: Case, tmp_path: Path) -> None:
+    """Hook, plugin and MCP server find the service in a state directory that has another name, and send the
+    key, which stands in no settings. Codex gives MCP servers only the variables that its settings name."""
+    keys = key_file(tmp_path / "keys", "team-a:sk-a")
+    with Services(tmp_path) as services, ScriptedModel() as model:
+        service = await services.start(tmp_path / "state", api_keys_file=str(keys))
+        agent = case.agent(tmp_path / "agent", model)
+        await set_up(case, agent, "", SPILLGATE_KEY="sk-a", XDG_STATE_HOME=str(tmp_path / "user"))
+        model.script(*case.first, placed(case.calls[-1], agent.project), asking(case), "All done.")
+        await run(agent, case)
+        async with service.client(headers=by("sk-a")) as client:
+            entries = (await client.get("/accounting/entries")).json()["entries"]
+    assert {"tool", "extract"} <= {entry["type"] for entry in entries if entry["tenant"] == "team-a"}
+    assert "ABSTRACT FROM TOOL OUTPUT" in model.asked[-1].results[-1]
+    settings = [path for path in agent.home.rglob("*") if path.suffix in (".json", ".toml", ".jsonc")]
+    assert not [path for path in settings if path.is_file() and "sk-a" in path.read_text()]
