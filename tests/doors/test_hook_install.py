@@ -356,6 +356,22 @@ def test_no_setting_names_a_port_unless_the_user_has_named_it(
     assert [name for name, text in settings.items() if re.search("https?:|127.0.0.1|localhost", text)] == []
 
 
+@pytest.mark.parametrize("client", PLANS)
+def test_settings_that_name_a_port_are_told_and_replaced(
+    client: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier versions wrote them by default."""
+    monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:8377")
+    assert main(["hook", "install", client]) == 0
+    monkeypatch.delenv("SPILLGATE_URL")
+    assert main(["hook", "status", client]) == 1
+    assert main(["hook", "install", client]) == 0
+    assert main(["hook", "status", client]) == 0
+    assert "8377" not in b"".join(files_below(home).values()).decode()
+    assert main(["hook", "uninstall", client]) == 0
+    assert files_below(home) == {}
+
+
 def test_a_server_that_a_client_starts_gets_the_variables_that_name_its_service(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,8 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
         settings = {"SPILLGATE_PORT": "0", "SPILLGATE_STORAGE_URL": "memory:", "SPILLGATE_LOG_FORMAT": "json"}
+        # The hooks of the person who runs the tests do not find it.
+        settings["XDG_STATE_HOME"] = str(folder)
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [SPILLGATE, "serve"], env={**os.environ, **settings}, stdout=log, stderr=log
