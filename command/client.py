@@ -35,12 +35,6 @@ LARGE_BYTES = 1 << 20
 _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
 
-_WHAT_TO_DO = {
-    True: "Start one with `spillgate service start`, or set SPILLGATE_URL.",
-    False: "Start it, or correct SPILLGATE_URL.",
-}
-"""By whether it is the user's own service."""
-
 _CUT_CHARS = 12_288
 _PIECE_BYTES = 1 << 18
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -386,9 +380,10 @@ class ServiceClient:
         except (ConnectionResetError, BrokenPipeError) as error:
             raise Unreachable(f"{self.address} closed the connection: {why(error)}.") from None
         except OSError as error:
-            raise Unreachable(
-                f"No service answers at {self.address}: {why(error)}. {_WHAT_TO_DO[self.address.is_own]}"
-            ) from None
+            advice = "Start it, or correct SPILLGATE_URL or SPILLGATE_UDS."
+            if self.address == OWN:
+                advice = "Start one with `spillgate service start`, or set SPILLGATE_URL."
+            raise Unreachable(f"No service answers at {self.address}: {why(error)}. {advice}") from None
 
     def close(self) -> None:
         self._connections.close()

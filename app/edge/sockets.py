@@ -42,22 +42,23 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
         metrics_port = metrics[0].getsockname()[1] if metrics else None
         if settings.uds is not None:
             path = settings.uds.absolute()
-            main = opened.enter_context(_at_path(path))
-            yield Sockets([main, *metrics], f"unix:{path}", "", str(path), metrics_port)
+            sock = opened.enter_context(_at_path(path))
+            yield Sockets([sock, *metrics], f"unix:{path}", "", str(path), metrics_port)
             return
-        main = opened.enter_context(contextlib.closing(_tcp_socket(settings.host, settings.port)))
-        host, port = main.getsockname()[:2]
-        own = []
-        # The same address by which it announces itself serves where this one cannot be had.
-        with contextlib.suppress(ConfigError):
-            own = [opened.enter_context(_at_path(Path(socket_path())))]
-        yield Sockets(
-            [main, *own, *metrics],
-            str(Address(host, port)),
-            str(Address(_ANY.get(host, host), port)),
-            socket_path() if own else "",
-            metrics_port,
-        )
+        sock = opened.enter_context(contextlib.closing(_tcp_socket(settings.host, settings.port)))
+        host, port = sock.getsockname()[:2]
+        url = str(Address(_ANY.get(host, host), port))
+        own = _own_socket(opened)
+        path_of_own = socket_path() if own else ""
+        yield Sockets([sock, *own, *metrics], str(Address(host, port)), url, path_of_own, metrics_port)
+
+
+def _own_socket(opened: contextlib.ExitStack) -> list[socket.socket]:
+    """The user's own, beside the port. None where it cannot be bound: then clients of the user ask at the
+    port."""
+    with contextlib.suppress(ConfigError):
+        return [opened.enter_context(_at_path(Path(socket_path())))]
+    return []
 
 
 @contextlib.contextmanager

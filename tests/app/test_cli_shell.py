@@ -179,7 +179,7 @@ def test_whatever_fails_the_output_passes(url: str, tmp_path: Path) -> None:
             (LOG.encode(), {"url": "ftp://x"}, b"SPILLGATE_URL must be"),
             (LOG.encode(), {"url": "http://127.0.0.1:1"}, b"correct SPILLGATE_URL"),
             (LOG.encode(), {"url": "http://a..b"}, b"no valid name"),
-            (LOG.encode(), {"uds": f"{tmp_path}/none"}, b"spillgate service start"),
+            (LOG.encode(), {"uds": f"{tmp_path}/none"}, b"or SPILLGATE_UDS"),
             (LOG.encode(), {"url": _url(closed)}, b"closed the connection"),
         ):
             piped = spillgate("pipe", stdin=stdin, **given)

@@ -406,7 +406,7 @@ def test_the_service_stops_and_starts_in_between(tmp_path: Path) -> None:
                 assert_cut(text_of(relay.call("text", size=20_000)), "line é of text\n" * 1250)
             answer = relay.tool("tool_output_lines", handle="session-s/file-x", offset=1)
             assert answer["isError"] is True
-            assert "Start it, or correct SPILLGATE_URL." in text_of(answer)
+            assert "Start it, or correct SPILLGATE_URL" in text_of(answer)
             assert relay.said().count(b"The result is cut. It is not stored.\n") == 1
             port = url.rpartition(":")[2]
             command = ("-m", "command.main", "serve", "--port", port)

@@ -249,6 +249,18 @@ async def test_without_its_socket_it_is_found_by_the_port_once_it_has_proved_its
         assert not is_governed(await asyncio.to_thread(said, user, name))
 
 
+async def test_where_the_path_is_too_long_for_a_socket_the_port_is_enough(user: User) -> None:
+    far = user.home / ("x" * 100)
+    far.mkdir()
+    other = User(far)
+    async with served(other) as service:
+        (line,) = [line for line in service.lines() if line["event"] == "listening"]
+        assert line["hooks"] == f"find it by {other.folder}/address"
+        assert not (other.folder / "socket").exists()
+        for name in ("codex", "python"):
+            assert is_governed(await asyncio.to_thread(said, other, name))
+
+
 @AS_ROOT
 @EACH_DOOR
 def test_a_socket_of_another_user_gets_nothing(user: User, name: str) -> None:

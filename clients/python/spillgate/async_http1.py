@@ -18,6 +18,7 @@ from spillgate.http1 import (
     CONNECT_SECONDS,
     MOST_BYTES,
     MOST_IDLE,
+    MOST_PROOF_BYTES,
     PROOF_ROUTE,
     HttpAnswer,
     HttpRequest,
@@ -117,6 +118,7 @@ async def _prove(connection: "_Connection", address: Address) -> None:
     """Raises NotOwn. Until it returns, nothing but the challenge is sent."""
     challenge = os.urandom(32).hex()
     told: object = None
+    connection.most_bytes = MOST_PROOF_BYTES
     try:
         answer = await connection.exchange(HttpRequest("GET", f"{PROOF_ROUTE}?challenge={challenge}"))
         told = json.loads(answer.body)
@@ -125,6 +127,7 @@ async def _prove(connection: "_Connection", address: Address) -> None:
     proof = told.get("proof") if isinstance(told, dict) else None
     if not connection.is_reusable or not is_proven(address, challenge, proof):
         raise NotOwn(f"what listens at {address} has not proved that it is this user's service")
+    connection.most_bytes = MOST_BYTES
 
 
 class _Connection(asyncio.Protocol):
@@ -136,6 +139,8 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[HttpAnswer] | None = None
         self._head: h11.Response | None = None
         self._body = bytearray()
+        self.most_bytes = MOST_BYTES
+        """The largest body that is read."""
         self.has_answered = False
         """The first byte of the latest answer has come."""
 
@@ -182,7 +187,7 @@ class _Connection(asyncio.Protocol):
                     self._head = event
                 elif isinstance(event, h11.Data):
                     self._body += event.data
-                    if len(self._body) > MOST_BYTES:
+                    if len(self._body) > self.most_bytes:
                         raise h11.RemoteProtocolError("The body is too large.")
                 elif isinstance(event, h11.EndOfMessage):
                     self._answer.set_result(self._whole())

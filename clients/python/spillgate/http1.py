@@ -32,7 +32,7 @@ MOST_BYTES = 256 << 20
 _PIECE_BYTES = 1 << 20
 
 PROOF_ROUTE = "/proof"
-_MOST_PROOF_BYTES = 1000
+MOST_PROOF_BYTES = 1000
 
 Buffer = bytes | bytearray | memoryview
 ABSENT = FileNotFoundError | ConnectionRefusedError
@@ -87,7 +87,7 @@ class Connection:
         challenge = os.urandom(32).hex()
         try:
             response = self.send(HttpRequest("GET", f"{PROOF_ROUTE}?challenge={challenge}"), ends)
-            told = json.loads(response.read(_MOST_PROOF_BYTES))
+            told = json.loads(response.read(MOST_PROOF_BYTES))
             is_whole = response.isclosed() and not response.will_close
         except (HTTPException, ValueError, RecursionError, ConnectionError):
             told, is_whole = None, False
