@@ -17,7 +17,7 @@ from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
-from content.redaction import masks_in
+from content.redaction.masks import masks_in
 from content.text import clip
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Session

@@ -9,10 +9,9 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from anyio.to_thread import run_sync
-
 from content.greppable import needs_view
-from content.redaction import Detector, Masked, Masks, Search, has_many_escapes, masks_of
+from content.redaction.detector import Detector
+from content.redaction.masks import Masked, Masks
 from domain.budget import Session, SessionChange
 from domain.errors import StorageError
 from domain.handles import SessionKey
@@ -23,15 +22,12 @@ from policies.policy import Policy
 if TYPE_CHECKING:
     from app.runtime import Runtime
 
-_INLINE_BYTES = 1 << 15
-"""What is searched on the event loop, in 0.1 ms, or in 0.7 ms with as many escapes as it may have."""
-
 _NAME = "redaction key"
 _KEY_BYTES = 16
 _MOST_KEYS = 10_000
 _MOST_RESULTS = 1_000
 _MOST_MASKS = 200_000
-"""The most masks that a process remembers: 20 MB."""
+"""The most masks that a process remembers: 10 MB. More are kept of the result that was read last alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +54,11 @@ class Redaction:
     session: Session
 
     async def masked(self, rt: "Runtime", data: bytes) -> bytes:
-        if len(data) <= _INLINE_BYTES and not has_many_escapes(data):
-            masks = masks_of(self.detector, data)
-        else:
-            masks = await run_sync(masks_of, self.detector, data, limiter=rt.scanning)
+        masks = await rt.searches.masks_of(self.session.key.tenant, self.detector, data)
         if not len(masks):
             return data
-        return Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger)).apply(data, 0)
+        masked = Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger))
+        return b"".join([piece async for piece in masked.pieces(data, 0)])
 
 
 class Redactions:
@@ -92,10 +86,7 @@ class Redactions:
         if (known := self._masks.get(about)) is not None:
             self._masks.move_to_end(about)
             return known
-        search = Search(detector)
-        async for chunk in rt.store.read(stored):
-            await run_sync(search.feed, chunk, limiter=rt.scanning)
-        masks = await run_sync(search.finish, limiter=rt.scanning)
+        masks = await rt.searches.masks(stored.tenant, detector, rt.store.read(stored))
         self._count += len(masks)
         self._masks[about] = masks
         while len(self._masks) > _MOST_RESULTS or (self._count > _MOST_MASKS and len(self._masks) > 1):

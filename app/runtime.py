@@ -30,8 +30,9 @@ from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
 from app.redacting import Redactions
+from app.search_threads import SearchThreads
 from app.settings import Settings
-from content import redaction
+from content.redaction.known import load as load_rules
 from content.tokens import count_in_slices, load_encoding
 from domain.accounting import AccountingEntry
 from domain.errors import StorageError
@@ -117,6 +118,7 @@ class Runtime:
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     follow_ups: FollowUps = field(default_factory=FollowUps)
     redactions: Redactions = field(default_factory=Redactions)
+    searches: SearchThreads = field(default_factory=SearchThreads)
     unrecorded: Unrecorded = field(default_factory=Unrecorded)
     clock_watch: ClockWatch = field(default_factory=lambda: ClockWatch(SteadyClock()))
     new_entry_id: EntryIds = field(default_factory=EntryIds)
@@ -176,7 +178,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
     policies = load_policies(settings)
     load_encoding(settings.encoding)
     if policies.may_redact_secrets:
-        await anyio.to_thread.run_sync(redaction.load)
+        await anyio.to_thread.run_sync(load_rules)
     metrics = Metrics()
     check_urls(settings.store, ledger_url := settings.ledger)
     async with AsyncExitStack() as stack:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
-from content.redaction import MASK, MASK_BYTES
+from content.redaction.masks import MASK, MASK_BYTES
 from content.text import DOUBLE_QUOTED, IN_DOUBLE_QUOTES, IN_SINGLE_QUOTES, SINGLE_QUOTED, cut_head
 
 _INDENTS = [b"\n" + b" " * depth for depth in range(9)]

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from weakref import WeakValueDictionary
 
 import anyio
 import msgspec
@@ -16,6 +15,7 @@ from msgspec import Raw, Struct
 from content.kind import Kind
 from content.text import cut_head, without_surrogates
 from domain.errors import BadQuery, InvalidField, NotQueryable, Overloaded, QueryTooCostly
+from extraction.tenant_gate import TenantGate
 
 _encode = msgspec.json.Encoder().encode
 
@@ -228,8 +228,7 @@ class Queries:
     """Each tenant has one slot, so that no tenant can hold all of the `AT_A_TIME` children."""
 
     def __init__(self) -> None:
-        self._children = anyio.Semaphore(AT_A_TIME)
-        self._slots: WeakValueDictionary[str, anyio.Semaphore] = WeakValueDictionary()
+        self._gate = TenantGate(AT_A_TIME)
 
     async def run(self, tenant: str, query: Query, size: int, read: Read) -> QueryAnswer:
         """Evaluates `query` over the `size` bytes that `read` yields.
@@ -255,12 +254,10 @@ class Queries:
 
     @contextlib.asynccontextmanager
     async def _turn(self, tenant: str) -> AsyncIterator[None]:
-        slot = self._slots.setdefault(tenant, anyio.Semaphore(1))
         async with contextlib.AsyncExitStack() as held:
             try:
                 with anyio.fail_after(WAIT_SECONDS):
-                    await held.enter_async_context(slot)
-                    await held.enter_async_context(self._children)
+                    await held.enter_async_context(self._gate.turn(tenant))
             except TimeoutError:
                 raise Overloaded("Too many queries are running. Try again in a moment.") from None
             yield

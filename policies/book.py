@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from content.redaction import SECRETS, Detector, is_available
+from content.redaction.detector import SECRETS, Detector
+from content.redaction.known import is_available
 from domain.budget import Window, window_of
 from domain.doors import Door
 from domain.errors import ConfigError, InvalidPolicy

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from content.redaction import SECRETS, checked
+from content.redaction.detector import SECRETS, checked
 from content.tokens import ENCODINGS
 from domain.errors import BadPattern, ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from content.redaction import Detector
+from content.redaction.detector import Detector
 
 _ALNUM = string.ascii_letters + string.digits
 _HEX, _CAPITALS = "0123456789abcdef", string.ascii_uppercase + string.digits

@@ -12,7 +12,10 @@ import anyio
 from msgspec import Struct
 
 from app.extracting.known_models import SessionModel
-from content.redaction import Detector, Masked, Masks, Search, has_many_escapes, masks_of
+from app.search_threads import SearchThreads
+from content.redaction.detector import Detector
+from content.redaction.masks import Masked, Masks
+from content.redaction.search import Search, masks_of
 from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
@@ -57,10 +60,10 @@ class Body(Struct, eq=False):
     _tokenizer: Tokenizer
     _policy: Policy
     _counting: anyio.CapacityLimiter
+    _searches: SearchThreads
     _result: ToolResult
     _budget: Budget
     _detector: Detector | None = None
-    _search: Search | None = None
     _masks: Masks | None = None
     _key: bytes = b""
     _masked: Masked | None = None
@@ -82,8 +85,6 @@ class Body(Struct, eq=False):
     def __post_init__(self) -> None:
         policy = self._policy
         self._is_judged = not policy.bypass and policy.mode is not OBSERVE
-        if self._detector is not None:
-            self._search = Search(self._detector)
         if view.is_set(policy):
             self._view = View(policy, self._result)
 
@@ -94,21 +95,22 @@ class Body(Struct, eq=False):
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
         """Measures a short text in one step. Past the cap in bytes its tokens are estimated, so it may be
-        longer. Returns None if the text is too long, comes in chunks, has a view, or is searched and has many
-        escapes: call `fill` then."""
+        longer. Returns None if the text is too long, comes in chunks, has a view, or its search would take
+        long: call `fill` then."""
         if not isinstance(text, str) or self._view is not None:
             return None
         if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
             return None
         data = text.encode()
-        if self._search is not None and (len(data) > INLINE_BYTES or has_many_escapes(data)):
-            return None
         is_over = self._is_over_bytes(len(data))
         if len(data) > (HELD_BYTES if is_over else INLINE_BYTES):
             return None
-        if self._search is not None:
-            self._search.feed(data)
-            self._masks = self._search.finish()
+        if self._detector is not None:
+            search = Search(self._detector)
+            search.hold(data)
+            self._masks = search.finish_at_once()
+            if self._masks is None:
+                return None
         self._held = [data]
         self._held_bytes = self._bytes = len(data)
         self._last = data[-TAIL_BYTES:]
@@ -119,6 +121,8 @@ class Body(Struct, eq=False):
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
         store."""
+        search = None if self._detector is None else Search(self._detector)
+        tenant = self._result.key.tenant
         async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
@@ -128,8 +132,9 @@ class Body(Struct, eq=False):
                 await self._weigh(self._meter, chunk, text)
             else:
                 self._text = text
-            if self._search is not None:
-                await self._threaded(self._search.feed, chunk)
+            if search is not None:
+                search.hold(chunk)
+                await self._searches.look(tenant, search)
             if self._view is not None:
                 await self._look(self._view, chunk if text is None else text)
             before = self._last if len(chunk) < TAIL_BYTES else b""
@@ -138,8 +143,8 @@ class Body(Struct, eq=False):
             self._held_bytes += len(chunk)
             if self._held_bytes > HELD_BYTES:
                 await self._spill()
-        if self._search is not None:
-            self._masks = await anyio.to_thread.run_sync(self._search.finish, limiter=self._counting)
+        if search is not None:
+            self._masks = await self._searches.finish(tenant, search)
         if self._view is not None:
             self._view.finish()
         if self._meter is None:
@@ -253,7 +258,11 @@ class Body(Struct, eq=False):
     async def _read(self) -> AsyncGenerator[bytes]:
         at = 0
         async for chunk in self._stored():
-            yield chunk if self._masked is None else self._masked.apply(chunk, at)
+            if self._masked is None:
+                yield chunk
+            else:
+                async for piece in self._masked.pieces(chunk, at):
+                    yield piece
             at += len(chunk)
 
     async def _stored(self) -> AsyncGenerator[bytes]:

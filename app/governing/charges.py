@@ -3,7 +3,7 @@
 from app.governing.body import MeasuredResult
 from app.operations.logs import described
 from app.runtime import Runtime
-from content.redaction import masks_in
+from content.redaction.masks import masks_in
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle

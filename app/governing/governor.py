@@ -57,7 +57,8 @@ async def govern(
     model, entered = await _entered(result, rt)
     policy = rt.policies.policy(result.tool_name, entered.session.policy, result.policy, result.door)
     budget = entered.session.budget(model.window, model.enforce)
-    body = Body(rt.store, model.tokenizer, policy, rt.counting, result, budget, detector_of(rt, policy))
+    detector = detector_of(rt, policy)
+    body = Body(rt.store, model.tokenizer, policy, rt.counting, rt.searches, result, budget, detector)
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
         measured = MeasuredResult(result, entered.session, model, policy, body, measure, None, budget)

@@ -11,7 +11,7 @@ from app.extracting.known_models import KnownModels
 from app.files import stamp_of
 from app.operations.policy_file import load_policies
 from app.runtime import Runtime
-from content import redaction
+from content.redaction.known import load as load_rules
 from domain.errors import ConfigError
 
 POLL_SECONDS = 0.5
@@ -59,7 +59,7 @@ def _revised(rt: Runtime) -> Runtime:
     known = KnownModels(rt.settings, policies)
     models = rt.model_pool.revised(known.configs(), known.default_models, known.tokenizer)
     if policies.may_redact_secrets:
-        redaction.load()
+        load_rules()
     # What was seen may have been shown without masks that the policies now want.
     fresh = SeenMessages()
     return replace(rt, policies=policies, known_models=known, model_pool=models, seen_messages=fresh)

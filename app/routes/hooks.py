@@ -17,7 +17,7 @@ from app.operations.tracing import GOVERN
 from app.redacting import masked_text
 from app.runtime import Runtime
 from app.tools.pass_on import pass_on
-from content.redaction import masks_in
+from content.redaction.masks import masks_in
 from domain.budget import Session
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError

@@ -2,14 +2,18 @@
 
 import json
 import random
+import string
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import pytest
 
-from content import redaction
-from content.redaction import Detector, Masked, Search, Span, masks_in, masks_of
+from content.redaction import allowance, search
+from content.redaction.detector import Detector, checked
+from content.redaction.masks import Masked, masks_in
+from content.redaction.search import Search, masks_of
+from content.redaction.spans import Span
 from domain.errors import BadPattern
 from tests.made_secrets import is_found, made
 
@@ -147,7 +151,7 @@ def test_a_pattern_masks_its_group_and_one_without_a_group_all() -> None:
 @pytest.mark.parametrize("pattern", ["(", "a*", "(?=a)b"])
 def test_a_pattern_that_cannot_run_or_matches_nothing_at_all_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
-        redaction.checked(pattern)
+        checked(pattern)
 
 
 def test_a_value_has_one_number_under_a_key_and_another_value_another(detector: Detector) -> None:
@@ -178,24 +182,91 @@ def test_a_secret_that_was_recognised_by_its_name_is_masked_where_it_stands_alon
     assert not any(value in left for value in values)
 
 
-def test_a_value_is_looked_for_once_however_often_the_text_is_escaped(
-    detector: Detector, monkeypatch: pytest.MonkeyPatch
+def passwords(count: int, chance: random.Random | None = None) -> bytes:
+    """A line with a password each."""
+    chance = chance or random.Random(11)
+    letters = string.ascii_letters + string.digits + "!%&*"
+    values = ("".join(chance.choices(letters, k=18)) for _ in range(count))
+    return "".join(f'user{number} password = "{value}"\n' for number, value in enumerate(values)).encode()
+
+
+@pytest.mark.parametrize("count", [400, 24_000])
+def test_many_secrets_are_found_within_the_time_that_the_size_allows(detector: Detector, count: int) -> None:
+    text = passwords(count)
+    counts = masks_of(detector, text).counts
+    assert counts.keys() == {"password"}
+    assert counts["password"] > 0.97 * count
+
+
+def test_secrets_that_begin_alike_are_found_in_that_time(detector: Detector) -> None:
+    chance = random.Random(3)
+    letters = string.ascii_letters + string.digits
+    begins = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0."
+    text = "\n".join(begins + "".join(chance.choices(letters, k=43)) for _ in range(8000)).encode()
+    assert masks_of(detector, text).counts == {"jwt": 8000}
+
+
+HOSTILE = {
+    "a URL in many parts": ({}, b"mongodb://aaa:bbb@ccc.d,"),
+    "many beginnings of a key": ({}, b'{"private_key": "-----BEGIN PRIVATE KEY-----'),
+    "a pattern that looks to the end": ({"end": "a[^b]*b|c"}, b"ac"),
+}
+
+
+@pytest.mark.parametrize(("patterns", "piece"), HOSTILE.values(), ids=HOSTILE)
+def test_what_is_not_searched_in_time_is_masked_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, patterns: dict[str, str], piece: bytes
 ) -> None:
-    looked_for = []
+    monkeypatch.setattr(allowance, "SECONDS", 0.05)
+    monkeypatch.setattr(allowance, "SECONDS_A_MIB", 0)
+    found = Detector(patterns, secrets=not patterns)
+    text = TOKEN + b"\n" + piece * (300_000 // len(piece)) + b"\n" + TOKEN
+    masked = shown(found, text)
+    assert masked.strip() == masked.split(b"\n")[0]
+    assert masks_in(masked.decode()) == {"not_searched": 1}
+    assert masked.count(b"\n") == text.count(b"\n")
 
-    def seen(value: bytes, kind: str, data: bytes) -> Iterator[Span]:
-        looked_for.append(value)
-        return occurrences(value, kind, data)
 
-    occurrences = redaction._occurrences
-    monkeypatch.setattr(redaction, "_occurrences", seen)
-    tokens = [one.secret.encode() for one in made(9) if one.kind == "github_token"]
-    assert len(detector.find(b"\\\\\\\\n".join(b"x " + one for one in tokens))) == len(tokens)
-    assert sorted(looked_for) == sorted(tokens)
+def test_only_the_block_that_took_too_long_is_masked_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, detector: Detector
+) -> None:
+    monkeypatch.setattr(search, "BLOCK", 100_000)
+    monkeypatch.setattr(search, "MARGIN", 1000)
+    monkeypatch.setattr(allowance, "SECONDS", 0.1)
+    monkeypatch.setattr(allowance, "SECONDS_A_MIB", 0)
+    plain, hostile = b"a line of words\n" * 10_000, b"mongodb://aaa:bbb@ccc.d," * 3000
+    text = TOKEN + b"\n" + plain + hostile + plain + b"\n" + TOKEN
+    masks = masks_of(detector, text)
+    assert masks.counts["github_token"] == 2
+    assert masks.counts["not_searched"] >= 1
+    masked = Masked(masks, len(text), KEY).apply(text, 0)
+    assert masked.startswith(shown(detector, TOKEN) + b"\na line of words\n")
+    assert masked.endswith(b"a line of words\n\n" + shown(detector, TOKEN))
+    assert b"mongodb" not in masked
+
+
+def test_a_short_search_that_takes_long_is_left_to_a_thread(detector: Detector) -> None:
+    detector.find(b"")
+    for text, is_done in ((b"a line\n" * 100, True), (passwords(350), False), (b"a" * 20_000, False)):
+        one = Search(detector)
+        one.hold(text)
+        masks = one.finish_at_once()
+        assert is_done or masks is None
+        if masks is None:
+            masks = one.finish()
+        assert len(masks) == len(masks_of(detector, text))
+
+
+def test_ascii_in_utf_16_is_searched(detector: Detector) -> None:
+    """A text that a tool wrote in UTF-16 without a mark is UTF-8 with NULs."""
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = f"see {TOKEN.decode()} there".encode(encoding)
+        masked = shown(detector, text).replace(b"\0", b"")
+        assert masked == b"see %b there" % shown(detector, TOKEN)
 
 
 def test_escapes_take_little_memory(detector: Detector) -> None:
-    text = b"\\" * redaction.BLOCK
+    text = b"\\" * search.BLOCK
     detector.find(b"")
     tracemalloc.start()
     try:
@@ -226,10 +297,10 @@ def test_a_secret_is_found_wherever_chunks_end(detector: Detector) -> None:
     )
     whole = masks_of(detector, text)
     for cut in range(len(text) + 1):
-        search = Search(detector)
-        search.feed(text[:cut])
-        search.feed(text[cut:])
-        masks = search.finish()
+        cut_up = Search(detector)
+        cut_up.hold(text[:cut])
+        cut_up.hold(text[cut:])
+        masks = cut_up.finish()
         assert (masks.starts, masks.ends) == (whole.starts, whole.ends)
         masked = Masked(masks, len(text), KEY)
         assert masked.apply(text[:cut], 0) + masked.apply(text[cut:], cut) == masked.apply(text, 0)
@@ -240,8 +311,8 @@ def test_a_secret_is_found_wherever_a_block_ends(
     detector: Detector, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     written = WRITTEN[name]
-    monkeypatch.setattr(redaction, "BLOCK", 200)
-    monkeypatch.setattr(redaction, "MARGIN", 100)
+    monkeypatch.setattr(search, "BLOCK", 200)
+    monkeypatch.setattr(search, "MARGIN", 100)
     for before in range(420):
         text = b"." * before + b" " + written + b" " + b"." * 300
         masks = masks_of(detector, text)

@@ -1,0 +1,51 @@
+"""Searches for secrets, those that take long in threads."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
+
+from anyio.to_thread import run_sync
+
+from content.redaction.detector import Detector
+from content.redaction.masks import Masks
+from content.redaction.search import Search
+from extraction.tenant_gate import TenantGate
+
+T = TypeVar("T")
+
+AT_A_TIME = 2
+
+
+class SearchThreads:
+    """Each tenant has one thread, and for one block at a time: the results of others wait a second at
+    most."""
+
+    def __init__(self) -> None:
+        self._gate = TenantGate(AT_A_TIME)
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        async with self._gate.turn(tenant):
+            return await run_sync(work)
+
+    async def look(self, tenant: str, search: Search) -> None:
+        """Searches the blocks that are complete."""
+        while search.has_block:
+            await self.run(tenant, search.look)
+
+    async def finish(self, tenant: str, search: Search) -> Masks:
+        masks = search.finish_at_once()
+        return await self.run(tenant, search.finish) if masks is None else masks
+
+    async def masks(self, tenant: str, detector: Detector, chunks: AsyncIterator[bytes]) -> Masks:
+        """The masks of a body."""
+        search = Search(detector)
+        async for chunk in chunks:
+            search.hold(chunk)
+            await self.look(tenant, search)
+        return await self.finish(tenant, search)
+
+    async def masks_of(self, tenant: str, detector: Detector, data: bytes) -> Masks:
+        """The masks of a text that is in memory."""
+        search = Search(detector)
+        search.hold(data)
+        await self.look(tenant, search)
+        return await self.finish(tenant, search)

@@ -1,0 +1,42 @@
+"""How much processor time the search of a text may take."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SECONDS = 0.3
+SECONDS_A_MIB = 3.0
+"""The densest text takes a fifth of this."""
+
+
+class SearchTooLong(Exception):
+    """A search took all of its processor time."""
+
+
+class Allowance:
+    """The processor time of one thread, from now on. It depends neither on other threads nor on other
+    programs."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends = time.thread_time() + seconds
+
+    @classmethod
+    def of(cls, size: int) -> "Allowance":
+        """That of a text of `size` bytes."""
+        return cls(SECONDS + SECONDS_A_MIB * size / (1 << 20))
+
+    def check(self) -> float:
+        """Returns the seconds that are left. Raises SearchTooLong if there are none."""
+        left = self._ends - time.thread_time()
+        if left <= 0:
+            raise SearchTooLong
+        return left
+
+    def spent_on(self, work: Iterable[T]) -> Iterator[T]:
+        """The same items. Raises SearchTooLong."""
+        for number, one in enumerate(work):
+            if number % 64 == 0:
+                self.check()
+            yield one
