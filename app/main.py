@@ -30,6 +30,7 @@ from app.routes import (
     guardrails,
     health,
     hooks,
+    mask,
     mcp,
     results,
     sessions,
@@ -44,6 +45,7 @@ from domain.errors import ConfigError, SpillgateError, StoreFull, StoreUnavailab
 
 ROUTERS = (
     results.router,
+    mask.router,
     health.router,
     extract.router,
     hooks.router,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from content.greppable import needs_view
 from content.redaction.detector import Detector
-from content.redaction.masks import Masked, Masks
+from content.redaction.masks import Masked, Masks, masks_in
 from domain.budget import Session, SessionChange
+from domain.doors import Door
 from domain.errors import StorageError
 from domain.handles import SessionKey
 from domain.ports import BodyReader, Ledger
@@ -59,6 +60,15 @@ class Redaction:
             return data
         masked = Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger))
         return b"".join([piece async for piece in masked.pieces(data, 0)])
+
+    async def masked_json(self, rt: "Runtime", data: bytes, *, keeps_numbers: bool = False) -> bytes:
+        """The JSON of a value with masks; `data` itself if it has none."""
+        tenant = self.session.key.tenant
+        masks = await rt.searches.masks_of(tenant, self.detector, data)
+        if not masks:
+            return data
+        key = await rt.redactions.key_of(self.session, rt.ledger)
+        return await rt.searches.masked_json(tenant, data, masks, key, keeps_numbers=keeps_numbers)
 
 
 class Redactions:
@@ -161,8 +171,27 @@ async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
     return await shown_result(rt, stored, policy, session)
 
 
-async def masked_text(rt: "Runtime", text: str, policy: Policy, session: Session) -> str:
-    detector = detector_of(rt, policy)
-    if detector is None:
-        return text
-    return (await Redaction(detector, session).masked(rt, text.encode())).decode()
+def new_session(key: SessionKey) -> Session:
+    """A session that the ledger does not know yet."""
+    return Session(key, epoch=0, created_at=0, last_used_at=0)
+
+
+def redaction_of(rt: "Runtime", session: Session, tool_name: str, door: Door | None) -> Redaction | None:
+    """What masks that of a tool's results which is not governed; None if nothing is redacted."""
+    detector = detector_of(rt, rt.policies.policy(tool_name, session.policy, None, door))
+    return None if detector is None else Redaction(detector, session)
+
+
+async def masked_json(
+    rt: "Runtime", data: bytes, key: SessionKey, tool_name: str, door: Door | None = None
+) -> bytes:
+    """What a session is shown of a JSON value; `data` itself if nothing of it is masked. Counts the masks.
+    Numbers stay for a coding agent: it would refuse an output of another form."""
+    session = await rt.ledger.session(key) or new_session(key)
+    redaction = redaction_of(rt, session, tool_name, door)
+    if redaction is None:
+        return data
+    shown = await redaction.masked_json(rt, data, keeps_numbers=door is not None)
+    if shown is not data:
+        rt.metrics.redacted(masks_in(shown.decode()))
+    return shown

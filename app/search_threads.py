@@ -1,18 +1,20 @@
 """Searches for secrets, those that take long in threads."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
 from content.redaction.detector import Detector
-from content.redaction.masks import Masks
-from content.redaction.search import Search
+from content.redaction.masked_json import masked_json
+from content.redaction.masks import AT_A_TIME, Masks
+from content.redaction.search import AT_ONCE_BYTES, Search
 from extraction.tenant_gate import TenantGate
 
 T = TypeVar("T")
 
-AT_A_TIME = 2
+_THREADS = 2
 
 
 class SearchThreads:
@@ -20,7 +22,7 @@ class SearchThreads:
     most."""
 
     def __init__(self) -> None:
-        self._gate = TenantGate(AT_A_TIME)
+        self._gate = TenantGate(_THREADS)
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         async with self._gate.turn(tenant):
@@ -49,3 +51,11 @@ class SearchThreads:
         search.hold(data)
         await self.look(tenant, search)
         return await self.finish(tenant, search)
+
+    async def masked_json(
+        self, tenant: str, data: bytes, masks: Masks, key: bytes, *, keeps_numbers: bool = False
+    ) -> bytes:
+        """See `masked_json`."""
+        work = partial(masked_json, data, masks, key, keeps_numbers=keeps_numbers)
+        is_short = len(data) <= AT_ONCE_BYTES and len(masks) <= AT_A_TIME
+        return work() if is_short else await self.run(tenant, work)

@@ -36,6 +36,7 @@ _MOST_QUERY = 7000
 """The service takes a path with its query of 8 KiB."""
 
 _CUT_CHARS = 12_288
+_NO_CONTENT = 204
 _PIECE_BYTES = 1 << 18
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
@@ -102,6 +103,13 @@ class ServiceAnswer(NamedTuple):
         answer = self.json()
         return isinstance(answer, dict) and answer.get("handle") is not None
 
+    @property
+    def redacts(self) -> bool:
+        """Whether an answer of POST /results says that what is shown beside the text has to be masked. Raises
+        ServiceError."""
+        answer = self.json()
+        return isinstance(answer, dict) and answer.get("redacts") is True
+
     def text(self) -> tuple[str, bool]:
         """The text for the model in an answer of POST /tools/call, and whether it says why there is no
         answer. Raises ServiceError."""
@@ -167,6 +175,19 @@ def govern(
         digest.update(piece)
     own_id = f"{str(fields['tool_call_id'])[:128]}-{digest.hexdigest()}"
     return ask(_result_request({**fields, "tool_call_id": own_id}, content, seconds))
+
+
+def masked(
+    ask: Callable[[ServiceRequest], ServiceAnswer],
+    fields: Mapping[str, str | bool],
+    value: str,
+    seconds: float = ANSWER_SECONDS,
+) -> str:
+    """The JSON of a value with masks; `value` itself if it stays as it is. `fields` are the query of POST
+    /mask. Raises ServiceError."""
+    body = encoded(value)
+    answer = ask(ServiceRequest("POST", f"/mask?{_query(fields)}", body, size=len(body), seconds=seconds))
+    return value if answer.status == _NO_CONTENT else answer.body.decode("utf-8", "replace")
 
 
 def _result_request(

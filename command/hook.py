@@ -28,6 +28,7 @@ from command.client import (
     TextBody,
     encoded,
     govern,
+    masked,
     reaching,
     resolved,
     shown_unstored,
@@ -165,13 +166,15 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     if not call.may_pay:
         return _masked(client, sent), ""
     call = call._replace(project=project_in(payload))
-    shown = _governed(client, call, text_in(payload, "transcript_path"))
+    shown, redacts = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
         log(f"{client}: the replacement is larger than a third of what the agent shows")
         return _masked(client, sent), ""
-    if shown is None:
-        return {}, ""
-    return call.answer(_in_shell_of_agent(shown)), f"replaced a result of {call.tool!a}"
+    if redacts:
+        answer = _with_masks(client, call, shown)
+    else:
+        answer = {} if shown is None else call.answer(_in_shell_of_agent(shown))
+    return answer, f"replaced a result of {call.tool!a}" if answer else ""
 
 
 def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
@@ -207,6 +210,25 @@ def _masked(client: str, payload: Any) -> HookAnswer:
     return answer if isinstance(answer, dict) else {}
 
 
+def _with_masks(client: str, call: HookCall, shown: str | None) -> HookAnswer:
+    """The agent's JSON for a replacement, or for what the agent shows itself, with masks in all of it. {} if
+    the agent has nothing to replace. Raises ServiceError."""
+    text = "\n".join(call.texts) if shown is None else _in_shell_of_agent(shown)
+    answer = call.answer(text)
+    fields = {"tool_name": call.tool, "session_id": call.session_id, "door": client}
+    sent = json.dumps([call.shown, answer])
+    try:
+        with closing(ServiceClient.from_environment()) as service:
+            got = masked(service.request, fields, sent, _timeout())
+    except ServiceError as error:
+        if shown is None:
+            raise
+        log(f"{client}: {error} What is shown beside the text is not masked.")
+        return answer
+    seen, answer = json.loads(got)
+    return {} if shown is None and seen == call.shown else answer
+
+
 def _end(session: str) -> str:
     """Lets the session go; its results stay until their retention ends. Raises ServiceError, ConfigError."""
     path = f"/sessions/{quote(session, safe='')}?keep_results=true"
@@ -229,8 +251,9 @@ def _text(call: HookCall) -> str:
     return structured if len(structured) > 2 * len(text) else text
 
 
-def _governed(client: str, call: HookCall, transcript: str | None) -> str | None:
-    """The replacement; None if the result passes. Raises ServiceError, ConfigError, OSError, Passed."""
+def _governed(client: str, call: HookCall, transcript: str | None) -> tuple[str | None, bool]:
+    """The replacement, None if the result passes; and whether the policy redacts what the tool returns.
+    Raises ServiceError, ConfigError, OSError, Passed."""
     text = _text(call)
     with ExitStack() as opened:
         service = opened.enter_context(closing(_service()))
@@ -248,11 +271,11 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> str | None
                     raise
                 content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
                 answer = govern(service.request, fields, content, _timeout())
-            return answer.replacement()
+            return answer.replacement(), answer.redacts
         except ServiceError as error:
             if content.size <= LARGE_BYTES:
                 raise
-            return _cut(client, text, error)
+            return _cut(client, text, error), False
 
 
 def _cut(client: str, text: str, error: ServiceError) -> str | None:

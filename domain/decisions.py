@@ -28,8 +28,9 @@ class Outcome:
     """The outcome of one result. `text` replaces the result; None: it passed unchanged. A result that passed
     with masks has one. `durability` is None if nothing is stored, or the store cannot tell. `is_retry`: the
     call was a retry, and is answered as it was before. `has_no_window`: no budget is enforced, since the
-    window of the session's model is not known, and no answer has warned the caller yet. Not `is_recorded`: it
-    has no accounting entry."""
+    window of the session's model is not known, and no answer has warned the caller yet. `redacts`: the policy
+    redacts what the tool returns, also what is shown beside the text. Not `is_recorded`: it has no accounting
+    entry."""
 
     kind: OutcomeKind
     text: str | None
@@ -45,4 +46,5 @@ class Outcome:
     report_warning: ReportWarning | None = None
     has_no_window: bool = False
     redacted: dict[str, int] | None = None
+    redacts: bool = False
     is_recorded: bool = True

@@ -1,8 +1,9 @@
-"""What passes between a client and a server of MCP. All but four kinds of message pass byte for byte.
+"""What passes between a client and a server of MCP. All but a few kinds of message pass byte for byte.
 
 tools/list gets the tools that answer questions about stored results. Large results of tools/call are
 replaced. Calls of those tools are answered here. Stored results stand where the arguments of a call refer to
-them. Whatever else fails, the client gets what the server said.
+them. What a model is shown otherwise has masks, where the policy redacts. Whatever else fails, the client
+gets what the server said.
 """
 
 import json
@@ -19,6 +20,7 @@ from command.client import (
     ServiceRequest,
     TextBody,
     govern,
+    masked,
     project_here,
     resolved,
     session_in,
@@ -58,6 +60,18 @@ NO_TOOLS = "The model has no tools for stored results."
 
 _PICTURES = ("image", "audio")
 
+_BYTES = re.compile(r'("(?:data|blob)"\s*:\s*")([A-Za-z0-9+/]{1000,}={0,2})(?=")')
+"""Bytes in base64, which are not masked."""
+
+_READ_BY_MODELS = frozenset({"resources/read", "prompts/get"})
+"""Methods of which a model is shown the result."""
+
+_ASKS_A_MODEL = "sampling/createMessage"
+_OF_THE_RELAY = ("tools/list", "initialize", "server/discover")
+"""Methods whose results the relay changes itself."""
+
+_OF_A_RESULT = frozenset({"content", "isError", "resultType"})
+
 _RESULT_CHARS = {"anthropic/maxResultSizeChars": 500_000}
 """Claude Code would put a larger result into a file before the relay's message could say what to do."""
 
@@ -73,6 +87,13 @@ _NOT_IN_A_NAME = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 T = TypeVar("T")
+
+
+class Judged(NamedTuple):
+    """What replaces a text, None if it passes. `redacts`: what is shown beside it has to be masked."""
+
+    replacement: str | None
+    redacts: bool
 
 
 class AwaitedCall(NamedTuple):
@@ -144,6 +165,11 @@ def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
     return any(data is not None and data.is_string and data.text in text for data in pictures)
 
 
+def _holds_more(result: Json) -> bool:
+    """Whether a result has something else than texts."""
+    return bool(result.members.keys() - _OF_A_RESULT or blocks_of(result.members.get("content")).others)
+
+
 def _name_in(info: object) -> str | None:
     """The name of a client or a server, if the accounting takes it."""
     name = info.get("name") if isinstance(info, dict) else None
@@ -168,28 +194,61 @@ class ResultReplacer:
         """That of the client."""
         self._project = project_here()
 
-    def replacement(self, result: Json, call: AwaitedCall) -> str | None:
-        """The JSON of the result with texts replaced; None if it is to stay as it is. Raises NOT_JSON.
+    def shown(self, result: Json, call: AwaitedCall) -> str | None:
+        """The JSON of the result with texts replaced, and masks in all else that it holds; None if it is to
+        stay as it is. Raises NOT_JSON."""
+        if result.inner("resultType") not in (None, "complete"):
+            return None
+        changed, judged = self._replaced(result, call)
+        # If nothing was sent, the policy is not known.
+        redacts = any(one.redacts for one in judged) if judged else _holds_more(result)
+        if redacts:
+            return self.with_masks(changed or result.text, call.tool) or changed
+        return changed
+
+    def with_masks(self, value: str, tool: str) -> str | None:
+        """The JSON of a value with masks; None if it stays as it is."""
+        left: list[str] = []
+        mark = os.urandom(8).hex()
+
+        def leave_out(found: re.Match[str]) -> str:
+            left.append(found[2])
+            return f"{found[1]}{mark}.{len(left) - 1}."
+
+        sent = _BYTES.sub(leave_out, value)
+        try:
+            shown = masked(self._service.request, {"session_id": self.session, "tool_name": tool}, sent)
+        except ServiceError as error:
+            self._say(f"{error} What is shown beside the text is not masked.")
+            return None
+        if shown == sent:
+            return None
+        return re.sub(rf"{mark}\.(\d+)\.", lambda found: left[int(found[1])], shown)
+
+    def _replaced(self, result: Json, call: AwaitedCall) -> tuple[str | None, list[Judged]]:
+        """The JSON of the result with texts replaced, None if it is to stay as it is; and what the service
+        said of its parts. Raises NOT_JSON.
 
         Some clients show the model nothing but `structuredContent`. If it is more than twice as large as the
         text, it holds something else, and is governed separately."""
-        if result.inner("resultType") not in (None, "complete"):
-            return None
         fields = result.members
         blocks = blocks_of(fields.get("content"))
         structured = fields.get("structuredContent")
         is_error = result.inner("isError") is True
         is_other = structured is not None and structured.size > 2 * blocks.size
+        judged = list[Judged]()
         instead = data = None
         if blocks.texts:
-            instead = self._governed(TextBody(blocks.parts), call, is_error)
+            judged.append(self._governed(TextBody(blocks.parts), call, is_error))
+            instead = judged[-1].replacement
         is_copy = structured is not None and _holds_a_picture(structured, blocks)
         if structured is not None and is_other and not is_copy:
             of_data = call._replace(id=f"{call.id[: MOST_NAME - 11]}-structured")
             text = structured.text
-            data = self._governed(TextBody(lambda: [text]), of_data, is_error)
+            judged.append(self._governed(TextBody(lambda: [text]), of_data, is_error))
+            data = judged[-1].replacement
         if instead is None and data is None:
-            return result.replaced({"structuredContent": None}) if is_copy else None
+            return (result.replaced({"structuredContent": None}) if is_copy else None), judged
         content = [block.text for block in blocks.governed] if instead is None else []
         content += [json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None]
         content += [block.text for block in blocks.others]
@@ -197,11 +256,10 @@ class ResultReplacer:
         if is_copy or not (is_other and data is None):
             # Structured content that was governed by itself, and passed, stays: nothing else holds it.
             changes["structuredContent"] = None
-        return result.replaced(changes)
+        return result.replaced(changes), judged
 
-    def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> str | None:
-        """The text that replaces this one; None if it passes. Of a large text that the service does not take,
-        the model gets head and tail."""
+    def _governed(self, content: TextBody, call: AwaitedCall, is_error: bool) -> Judged:
+        """Asks the service. Of a large text that it does not take, the model gets head and tail."""
         fields: dict[str, Any] = {
             "session_id": self.session,
             "tool_name": call.tool,
@@ -219,14 +277,14 @@ class ResultReplacer:
         except ServiceError as error:
             cut = shown_unstored(content.text)
             self._say(f"{error} The result {'is cut' if cut else 'passes unchanged'}. It is not stored.")
-            return cut
+            return Judged(cut, redacts=False)
 
-    def _sent(self, content: TextBody, fields: dict[str, Any]) -> str | None:
+    def _sent(self, content: TextBody, fields: dict[str, Any]) -> Judged:
         if self._offering.is_missing:
             raise ServiceError(NO_TOOLS)
         answer = govern(self._service.request, fields, content)
         self.has_stored |= answer.names_handle
-        return answer.replacement()
+        return Judged(answer.replacement(), answer.redacts)
 
 
 class Relay:
@@ -332,8 +390,10 @@ class Relay:
             )
         if request is None:
             return True
-        if method in ("tools/list", "initialize", "server/discover"):
+        if method in _OF_THE_RELAY:
             self._offering.note_client(message)
+            self._await(request, method)
+        elif method in _READ_BY_MODELS:
             self._await(request, method)
         elif method == "subscriptions/listen" and message.inner("params", "notifications", _LISTENS) is True:
             return self._listens(message, request)
@@ -380,11 +440,18 @@ class Relay:
     def _changed(self, message: Json) -> str | None:
         """The message for the client, if it is another one than the server's."""
         if "method" in message.members:
+            if method_of(message) == _ASKS_A_MODEL:
+                return self._masked(message, "params", _ASKS_A_MODEL)
             return self._acknowledged(message)
         request = id_of(message)
         awaited = None if request is None else self._awaited.get(request)
-        if request is None or awaited is None or "result" not in message.members:
+        if request is None or awaited is None:
             return None
+        if "result" not in message.members:
+            tool = awaited.tool if isinstance(awaited, AwaitedCall) else awaited
+            return self._masked(message, "error", tool) if tool not in _OF_THE_RELAY else None
+        if awaited in _READ_BY_MODELS:
+            return self._masked(message, "result", awaited)
         if isinstance(awaited, AwaitedCall):
             # A server may answer twice. Arguments are too large to be kept for that.
             self._awaited[request] = awaited._replace(arguments=None)
@@ -400,10 +467,16 @@ class Relay:
             changed = self._note_server(message)
         return None if changed is None else message.replaced({"result": changed})
 
+    def _masked(self, message: Json, member: str, tool: str) -> str | None:
+        """The message with masks in a member, if another one."""
+        value = message.members.get(member)
+        shown = None if value is None else self._replacer.with_masks(value.text, tool)
+        return None if shown is None else message.replaced({member: shown})
+
     def _governed(self, message: Json, call: AwaitedCall) -> str | None:
         """The response to a call, if another one; "" if it comes later: once the client, told that the tools
         have changed, has asked for them, or has had the time to."""
-        changed = self._replacer.replacement(message.members["result"], call)
+        changed = self._replacer.shown(message.members["result"], call)
         if changed is None:
             return None
         response = message.replaced({"result": changed})

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from content.redaction.masks import NOT_SEARCHED
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.errors import SpillgateError
@@ -48,6 +49,7 @@ class ResultOut(Struct, frozen=True):
     durability: Durability | None
     entry_id: str
     redacted: dict[str, int] | None
+    redacts: bool
     warnings: tuple[str, ...]
 
 
@@ -82,6 +84,12 @@ _NO_WINDOW = (
 )
 
 
+_NOT_SEARCHED = (
+    "A part of the result could not be searched for secrets in time. It is masked as a whole; a key of the "
+    "role `reveal` reads what is stored."
+)
+
+
 _NOT_RECORDED = (
     "The medium of the ledger is full: this result passed without an accounting entry, and its tokens are "
     "counted in this instance alone. GET /readyz says what is full."
@@ -112,6 +120,7 @@ def result_out(outcome: Outcome, content: str | Raw | UnsetType, repairs: tuple[
         durability=outcome.durability,
         entry_id=outcome.entry_id,
         redacted=outcome.redacted,
+        redacts=outcome.redacts,
         warnings=repairs + _warnings(outcome),
     )
 
@@ -120,6 +129,8 @@ def _warnings(outcome: Outcome) -> tuple[str, ...]:
     warnings = report_warnings(outcome.report_warning)
     if outcome.has_no_window:
         warnings += (_NO_WINDOW,)
+    if NOT_SEARCHED in (outcome.redacted or ()):
+        warnings += (_NOT_SEARCHED,)
     return warnings if outcome.is_recorded else (*warnings, _NOT_RECORDED)
 
 

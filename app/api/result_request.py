@@ -167,6 +167,10 @@ class ResultRequest:
     if the content is kept, or the answer does not include it."""
 
     @property
+    def blocks(self) -> Raw | None:
+        return None if self.content is None else self.content.blocks
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """How the governed content differs from what was sent. Complete once the content was read."""
         return () if self.content is None else self.content.warnings
@@ -273,32 +277,13 @@ class SentContent:
         assert isinstance(self.content, str)
         return self.content
 
-    def masked(self, mask: Callable[[str], str], text: str) -> str | Raw:
-        """`text`, the content with masks; of content blocks each text masked, and images as they came."""
-        if self.literal is None or is_string(self.literal):
-            return text
-        return Raw(msgspec.json.encode(_masked(msgspec.json.decode(self.literal), mask)))
+    @property
+    def blocks(self) -> Raw | None:
+        """The JSON of content blocks; None for a string."""
+        return None if self.literal is None or is_string(self.literal) else self.literal
 
     async def text(self) -> bytes:
         return self.content.encode() if isinstance(self.content, str) else bytes(await self.content.joined())
-
-
-_BINARY = ("data", "blob")
-
-
-def _masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """A JSON value with all strings masked, but for those of bytes in base64."""
-    match value:
-        case str():
-            return mask(value)
-        case list():
-            return [_masked(one, mask) for one in value]
-        case dict():
-            return {
-                name: one if name in _BINARY and isinstance(one, str) else _masked(one, mask)
-                for name, one in value.items()
-            }
-    return value
 
 
 async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:

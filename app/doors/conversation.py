@@ -15,17 +15,32 @@ from typing import Any, NamedTuple
 
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.seen_messages import Seen
 from app.doors.shapes import MessageCall, MessageResult, shape_of
-from app.edge.json_body import INLINE_JSON_BYTES, Edit, Text, Texts, as_json, size_of, utf8_of
+from app.edge.json_body import (
+    INLINE_JSON_BYTES,
+    Edit,
+    Path,
+    Text,
+    Texts,
+    as_json,
+    edited_value,
+    size_of,
+    utf8_of,
+    value_at,
+)
 from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
+from app.redacting import new_session, redaction_of
 from app.runtime import Runtime
+from content.redaction.masks import masks_in
+from domain.budget import Session
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
-from domain.hooks.call import MAX_NAME, HookCall
+from domain.hooks.call import MAX_NAME, OWN_TOOL, HookCall
 
 DIGEST_CHARS = 24
 """Characters of the id of a call that is named by a digest."""
@@ -36,6 +51,11 @@ DoorOf = Callable[[str | None], Door | None]
 _AT_A_TIME = 16
 _STEP_SECONDS = 0.0005
 """The event loop serves others after so long a step through the messages."""
+
+_NAMES = frozenset(
+    {"role", "type", "id", "name", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "status"}
+)
+"""Members of a result that tell which call it answers."""
 
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
@@ -85,7 +105,8 @@ class Conversation:
         yet stay as they are."""
         try:
             results = await self._results()
-            seen, fresh, may_keep = await self._looked_up(results, rt)
+            session = await rt.ledger.session(self._key) if results else None
+            seen, fresh = await self._looked_up(results, session, rt)
         except SpillgateError as error:
             return GovernedMessages([], {}, error)
         errors: list[SpillgateError] = []
@@ -108,7 +129,7 @@ class Conversation:
                     return
                 finally:
                     end_part(part)
-                if may_keep:
+                if session is not None:
                     rt.seen_messages.keep(digest, answer, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update(dict.fromkeys(numbers, answer))
 
@@ -118,12 +139,41 @@ class Conversation:
             for _ in range(min(_AT_A_TIME, len(fresh))):
                 tasks.create_task(govern())
         edits: dict[int, list[Edit]] = {}
-        for number, one in sorted(seen.items()):
-            if one.text is not None:
-                edits.setdefault(results[number].position, []).extend(results[number].result.edits(one.text))
+        until = perf_counter() + _STEP_SECONDS
+        for number, placed in enumerate(results):
+            until = await _yielded(until)
+            one = seen.get(number)
+            changes = await self._changes(placed, one.text if one else None, session, rt)
+            if changes:
+                edits.setdefault(placed.position, []).extend(changes)
         return GovernedMessages(
             [one for _, one in sorted(seen.items())], edits, errors[0] if errors else None
         )
+
+    async def _changes(
+        self, placed: PlacedResult, text: str | None, session: Session | None, rt: Runtime
+    ) -> list[Edit]:
+        """Puts `text` in place of the result, if it is replaced, and masks in what the message holds of it
+        beside its texts."""
+        result = placed.result
+        changes = [] if text is None else list(result.edits(text))
+        if placed.tool == self._own or OWN_TOOL.fullmatch(placed.tool):
+            return changes
+        session = session or new_session(self._key)
+        redaction = redaction_of(rt, session, placed.tool, self._door(result.call_id))
+        if redaction is None:
+            return changes
+        whole = value_at(self._messages[placed.position], result.path)
+        rest = _at([(place.path, "") for place in result.places], result.path)
+        data = as_json(edited_value(whole, rest) if rest else whole)
+        masked = await redaction.masked_json(rt, data, keeps_numbers=True)
+        if masked is data:
+            return changes
+        rt.metrics.redacted(masks_in(masked.decode()))
+        named = {name: whole[name] for name in _NAMES if name in whole}
+        shown = msgspec.json.decode(masked) | named
+        texts = _at(changes, result.path) or [(path, value_at(whole, path)) for path, _ in rest]
+        return [(result.path, edited_value(shown, texts) if texts else shown)]
 
     async def _governed(self, call: HookCall, rt: Runtime) -> Seen:
         arguments = arguments_of(call)
@@ -151,8 +201,7 @@ class Conversation:
             for result in shape.results(message):
                 call = calls.answered_by(result)
                 named = (result.name, None) if call is None else (call.tool, call.arguments)
-                if result.places:
-                    results.append(PlacedResult(position, result, named[0] or _UNNAMED, named[1]))
+                results.append(PlacedResult(position, result, named[0] or _UNNAMED, named[1]))
         return results
 
     def _call(self, one: PlacedResult) -> HookCall:
@@ -162,6 +211,7 @@ class Conversation:
             session=self._key.session_id,
             texts=result.texts,
             answer=lambda text: {},
+            shown=None,
             call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
             arguments=one.arguments,
             is_error=result.is_error,
@@ -169,16 +219,14 @@ class Conversation:
         )
 
     async def _looked_up(
-        self, results: list[PlacedResult], rt: Runtime
-    ) -> tuple[dict[int, Seen], dict[bytes, list[int]], bool]:
+        self, results: list[PlacedResult], session: Session | None, rt: Runtime
+    ) -> tuple[dict[int, Seen], dict[bytes, list[int]]]:
         """Returns the answers to results that were seen before, and the numbers of the others by a digest:
-        results with the same call and content are governed once. True if the session is known: then answers
-        may be kept in memory. Raises StorageError if the session cannot be read."""
+        results with the same call and content are governed once. Answers are kept in memory if the session
+        is known."""
         seen: dict[int, Seen] = {}
         fresh: dict[bytes, list[int]] = {}
-        if not results:
-            return seen, fresh, False
-        life = await self._life(rt)
+        life = "" if session is None else _life(session)
         begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
         now, until = rt.clock(), perf_counter() + _STEP_SECONDS
         for number, (_, result, tool, arguments) in enumerate(results):
@@ -192,15 +240,13 @@ class Conversation:
                 fresh.setdefault(digest, []).append(number)
             else:
                 seen[number] = answer
-        return seen, fresh, bool(life)
+        return seen, fresh
 
-    async def _life(self, rt: Runtime) -> str:
-        """Changes when the session or its tenant is deleted. Empty if the ledger has no such session."""
-        session = await rt.ledger.session(self._key)
-        if session is None:
-            return ""
-        times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
-        return f"{self._key.tenant}\0{self._key.session_id}\0{times}"
+
+def _life(session: Session) -> str:
+    """Changes when the session or its tenant is deleted."""
+    times = f"{session.epoch}\0{session.created_at}\0{session.ended_at}"
+    return f"{session.key.tenant}\0{session.key.session_id}\0{times}"
 
 
 class _Calls:
@@ -242,6 +288,11 @@ def _digest(texts: Sequence[Text]) -> bytes:
         digest.update(utf8_of(text))
         digest.update(b"\n")
     return digest.digest()
+
+
+def _at(edits: Iterable[Edit], path: Path) -> list[Edit]:
+    """The edits of a message as those of the value that `path` leads to."""
+    return [(inner[len(path) :], value) for inner, value in edits]
 
 
 async def _yielded(until: float) -> float:

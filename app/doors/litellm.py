@@ -55,7 +55,7 @@ async def guardrail_answer(
     may_offer = bool(tools) and not own and _parameter(payload, "offer_tools") is not False
     door = Door() if may_offer else door_of(own)
     governed = await Conversation(messages, key, lambda call_id: door).governed(rt)
-    if not governed.seen:
+    if not (governed.seen or governed.edits):
         return NONE, governed.error
     is_storing = any(one.is_kept for one in governed.seen)
     offered = await tools_of_session(key, rt, is_storing=is_storing) if may_offer else []

@@ -42,11 +42,12 @@ class Place(NamedTuple):
 
 class MessageResult(NamedTuple):
     """`call_id` and `name` are "" if the message does not say them. The result is its texts, with a newline
-    between two."""
+    between two. `path` leads to all that the message holds of it."""
 
     call_id: str
     name: str
     places: tuple[Place, ...]
+    path: Path = ()
     is_error: bool = False
 
     @property
@@ -171,10 +172,11 @@ def _block_results(message: Message) -> Iterator[MessageResult]:
         match block:
             case {"type": "tool_result", "tool_use_id": str(id)}:
                 places = _content(("content", number, "content"), block.get("content"))
-                yield MessageResult(id, "", places, block.get("is_error") is True)
+                yield MessageResult(id, "", places, ("content", number), block.get("is_error") is True)
             case {"toolResult": {"toolUseId": str(id)} as result}:
-                places = _content(("content", number, "toolResult", "content"), result.get("content"))
-                yield MessageResult(id, "", places, result.get("status") == "error")
+                path: Path = ("content", number, "toolResult")
+                places = _content((*path, "content"), result.get("content"))
+                yield MessageResult(id, "", places, path, result.get("status") == "error")
 
 
 _GEMINI_CALLS = ("functionCall", "function_call")
@@ -191,7 +193,8 @@ def _gemini_results(message: Message) -> Iterator[MessageResult]:
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
         member = result.get("response")
         response = member if isinstance(member, dict) else {}
-        path: Path = ("parts", number, name, "response")
+        whole: Path = ("parts", number, name)
+        path = (*whole, "response")
         key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
         place = (
             Place((*path, key), value)
@@ -200,7 +203,7 @@ def _gemini_results(message: Message) -> Iterator[MessageResult]:
         )
         places = (place,) if response else ()
         yield MessageResult(
-            text_in(result, "id") or "", text_in(result, "name") or "", places, "error" in response
+            text_in(result, "id") or "", text_in(result, "name") or "", places, whole, "error" in response
         )
 
 

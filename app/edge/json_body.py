@@ -185,6 +185,20 @@ async def read_document(body: bytes | bytearray, parsing: anyio.CapacityLimiter)
     return await anyio.to_thread.run_sync(_document, body, limiter=parsing)
 
 
+async def checked_json(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> bytes:
+    """The JSON of a body as it came, with U+FFFD in place of each lone surrogate. Raises BadRequest,
+    InvalidUtf8."""
+
+    def check() -> bytes:
+        raw, _ = decoded(_decode_raw, body)
+        check_utf8(raw)
+        return bytes(raw)
+
+    if len(body) <= INLINE_JSON_BYTES:
+        return check()
+    return await anyio.to_thread.run_sync(check, limiter=parsing)
+
+
 def _document(body: bytes | bytearray) -> Any:
     raw, _ = decoded(_decode_raw, body)
     if count_values(raw) > MAX_VALUES:
@@ -292,6 +306,28 @@ def _edited(raw: Raw, edits: Sequence[Edit]) -> Raw:
             ]
         )
     )
+
+
+def value_at(document: Any, path: Path) -> Any:
+    for step in path:
+        document = document[step]
+    return document
+
+
+def edited_value(document: Any, edits: Sequence[Edit]) -> Any:
+    """A copy of a value with its edits; what they leave is not copied."""
+    if not edits[0][0]:
+        return edits[0][1]
+    inner: dict[str | int, list[Edit]] = {}
+    for (step, *path), value in edits:
+        inner.setdefault(step, []).append((tuple(path), value))
+    if isinstance(document, dict):
+        return document | {str(step): edited_value(document[step], inner[step]) for step in inner}
+    return [
+        edited_value(item, inner[number]) if number in inner else item
+        for number, item in enumerate(document)
+        if inner.get(number) != [((), DROPPED)]
+    ]
 
 
 def as_json(document: Any) -> bytes:

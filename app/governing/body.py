@@ -9,13 +9,13 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import anyio
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from app.extracting.known_models import SessionModel
 from app.search_threads import SearchThreads
 from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
-from content.redaction.search import Search, masks_of
+from content.redaction.search import Search
 from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
@@ -65,8 +65,11 @@ class Body(Struct, eq=False):
     _budget: Budget
     _detector: Detector | None = None
     _masks: Masks | None = None
-    _key: bytes = b""
     _masked: Masked | None = None
+    _blocks: bytes = b""
+    _block_masks: Masks | None = None
+    masked_blocks: bytes | None = None
+    """The content blocks with masks; None if they have none."""
     _is_judged: bool = True
     _view: View | None = None
     _meter: Meter | None = None
@@ -164,25 +167,42 @@ class Body(Struct, eq=False):
         """True if the view caps leave something out."""
         return self._view is not None and self._view.cuts
 
+    async def search_blocks(self, blocks: Raw) -> None:
+        """The content blocks, as JSON, whose text the content is: their names, links and other members are
+        shown too if it passes."""
+        if self._detector is not None:
+            tenant = self._result.key.tenant
+            self._blocks = bytes(blocks)
+            self._block_masks = await self._searches.masks_of(tenant, self._detector, self._blocks)
+
+    @property
+    def may_have_secrets(self) -> bool:
+        """False if `mask` need not be called."""
+        return bool(self._masks or self._block_masks)
+
+    async def mask(self, key: bytes) -> None:
+        """Masks all later reads; `publish` stores the content as it came. `key` is that of the session."""
+        if self._masks:
+            self._masked = Masked(self._masks, self._bytes, key)
+        if self._block_masks:
+            tenant = self._result.key.tenant
+            shown = await self._searches.masked_json(tenant, self._blocks, self._block_masks, key)
+            self.masked_blocks = None if shown == self._blocks else shown
+
+    @property
+    def has_masked_text(self) -> bool:
+        return self._masked is not None
+
     @property
     def has_secrets(self) -> bool:
-        return self._masks is not None and len(self._masks) > 0
-
-    def mask(self, key: bytes) -> None:
-        """Masks all later reads; `publish` stores the content as it came. `key` is that of the session."""
-        assert self._masks is not None
-        self._key, self._masked = key, Masked(self._masks, self._bytes, key)
+        """Whether something is masked."""
+        return self._masked is not None or self.masked_blocks is not None
 
     @property
     def redacted(self) -> dict[str, int] | None:
         """How many secrets of each kind are masked."""
-        return self._masks.counts if self._masked is not None and self._masks is not None else None
-
-    def masked_text(self, text: str) -> str:
-        """Another text of the same result, with the masks of its own."""
-        assert self._detector is not None
-        data = text.encode()
-        return Masked(masks_of(self._detector, data), len(data), self._key).apply(data, 0).decode()
+        masks = self._masks if self.masked_blocks is None else self._block_masks
+        return masks.counts if masks is not None and self.has_secrets else None
 
     def as_read(self, measure: Measure) -> Measure:
         """The measure with the bytes that are read with masks."""

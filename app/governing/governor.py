@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import perf_counter
 
+from msgspec import Raw
+
 from app.extracting.known_models import SessionModel
 from app.governing import unrecorded
 from app.governing.body import Body, MeasuredResult
@@ -32,12 +34,12 @@ from policies.tool_calls import pages
 
 @frozen_struct
 class GovernedResult:
-    """`content` is the whole result if it passed and the caller did not keep it. `mask`: masks the secrets of
-    another text of a result that passed with masks."""
+    """`content` is the whole result if it passed and the caller did not keep it. `blocks`: the content blocks
+    of a result that passed, as JSON, if they have masks."""
 
     outcome: Outcome
     content: bytes | None
-    mask: Callable[[str], str] | None = None
+    blocks: bytes | None = None
 
 
 async def govern(
@@ -45,8 +47,10 @@ async def govern(
     content: str | AsyncIterator[bytes | str],
     rt: Runtime,
     hold: Callable[[int], None] | None = None,
+    blocks: Raw | None = None,
 ) -> GovernedResult:
-    """Measure, judge, store, charge: each once, in this order. `content` is the whole text, or its chunks.
+    """Measure, judge, store, charge: each once, in this order. `content` is the whole text, or its chunks;
+    `blocks` the JSON of the content blocks that it is the text of.
 
     `hold` is for a caller that does not keep the content, and needs it again if it passes. It is called with
     the number of bytes that come back into memory, before anything is charged, and may raise Overloaded.
@@ -61,8 +65,10 @@ async def govern(
     body = Body(rt.store, model.tokenizer, policy, rt.counting, rt.searches, result, budget, detector)
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
+        if blocks is not None:
+            await body.search_blocks(blocks)
         measured = MeasuredResult(result, entered.session, model, policy, body, measure, None, budget)
-        if (is_viewed := body.is_viewed) or body.has_secrets:
+        if (is_viewed := body.is_viewed) or body.may_have_secrets:
             measured = await _as_shown(measured, rt, is_retry=entered.receipt is not None)
             policy = measured.policy
         call = _Governing(measured, rt, started, entered.warning, hold)
@@ -97,9 +103,9 @@ async def govern(
 async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) -> MeasuredResult:
     """Masks the secrets, and measures what the masks and the view caps leave, unless it is a retry."""
     body, policy = measured.body, measured.policy
-    if body.has_secrets:
-        body.mask(await rt.redactions.key_of(measured.session, rt.ledger))
-    if is_retry:
+    if body.may_have_secrets:
+        await body.mask(await rt.redactions.key_of(measured.session, rt.ledger))
+    if is_retry or not (body.is_viewed or body.has_masked_text):
         return measured
     viewed = await body.viewed()
     return replace(measured, viewed=viewed, policy=view.bounded(policy) if body.is_viewed else policy)
@@ -334,6 +340,7 @@ class _Governing:
             is_recorded=receipt.is_recorded,
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),
             redacted=details.redacted,
+            redacts=bool(self.measured.policy.redact),
         )
         if details.redacted and not outcome.is_retry:
             self.rt.metrics.redacted(details.redacted)
@@ -344,7 +351,7 @@ class _Governing:
             note_governed(self.measured.result, outcome, entry.tokens_out)
         if text is None:
             return GovernedResult(outcome, content)
-        return GovernedResult(outcome, None, body.masked_text if receipt.text is None else None)
+        return GovernedResult(outcome, None, body.masked_blocks if receipt.text is None else None)
 
     def _stored_result(self) -> StoredResult:
         """The info that is published with the body, if the body is stored. Stores nothing."""

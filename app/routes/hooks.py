@@ -1,6 +1,7 @@
 """POST /hooks/{client}: a coding agent's hook, asked as the agent asks and answered as the agent reads."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
@@ -10,15 +11,14 @@ from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors.govern_call import arguments_of, govern_call
-from app.edge.json_body import as_json, read_document, size_of, utf8_of
+from app.edge.json_body import Texts, as_json, read_document, size_of, utf8_of
 from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
-from app.redacting import masked_text
+from app.redacting import new_session, redaction_of
 from app.runtime import Runtime
 from app.tools.pass_on import pass_on
-from content.redaction.masks import masks_in
-from domain.budget import Session
+from content.redaction.masks import masks_beside
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
@@ -82,9 +82,9 @@ async def hook_answer(
     rt: Runtime,
     hold: Callable[[int], None],
     shell: str = "",
-) -> dict[str, Any]:
-    """The agent's JSON. `{}` at the end of a session, if the result passes, if it is Spillgate's own, or if
-    its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
+) -> Any:
+    """The agent's JSON, as a value or a Raw. `{}` at the end of a session, if the result passes, if it is
+    Spillgate's own, or if its shape is not known. `hold`: see `RequestBody.hold`. Raises SpillgateError."""
     payload = await read_document(body, rt.parsing)
     reader = CLIENTS[client]
     inner = reader.inner_json
@@ -104,31 +104,41 @@ async def hook_answer(
     if not call.is_governable:
         return PASS
     if not call.may_pay:
-        return await _masked_part(call, tenant, reader.door, rt)
+        return await _masked(call, None, tenant, reader.door, rt)
     if call.spilled is not None:
         # The service opens no file that a request names. `spillgate hook` does.
         log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
-        return await _masked_part(call, tenant, reader.door, rt)
+        return await _masked(call, None, tenant, reader.door, rt)
     call = call._replace(client=client, project=project_in(payload))
     outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)
-    if outcome.text is None:
-        return PASS
-    if not call.pays(outcome.text):
-        return await _masked_part(call, tenant, reader.door, rt)
-    return call.answer(in_shell(outcome.text, shell) if shell else outcome.text)
+    text = outcome.text
+    if text is not None and not call.pays(text):
+        return await _masked(call, None, tenant, reader.door, rt)
+    if text is not None and shell:
+        text = in_shell(text, shell)
+    if outcome.redacts:
+        return await _masked(call, text, tenant, reader.door, rt)
+    return PASS if text is None else call.answer(text)
 
 
-async def _masked_part(call: HookCall, tenant: str, door: Door, rt: Runtime) -> dict[str, Any]:
-    """What the agent shows of a result, with its secrets masked. It is not governed, nor accounted."""
+async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt: Runtime) -> Any:
+    """The agent's JSON for a text, or for what the agent shows itself: with masks in it, and in all that the
+    agent shows beside it. `{}` if the agent has nothing to replace. It is not accounted."""
     key = SessionKey(tenant, call.session_id)
-    session = await rt.ledger.session(key) or Session(key, epoch=0, created_at=0, last_used_at=0)
-    policy = rt.policies.policy(call.tool, session.policy, None, door)
-    text = "\n".join(call.texts)
-    masked = await masked_text(rt, text, policy, session)
-    if masked == text:
-        return PASS
-    rt.metrics.redacted(masks_in(masked))
-    return call.answer(masked)
+    redaction = redaction_of(rt, await rt.ledger.session(key) or new_session(key), call.tool, door)
+    if redaction is None:
+        return PASS if text is None else call.answer(text)
+    masked = partial(redaction.masked_json, rt, keeps_numbers=True)
+    if text is None:
+        shown = as_json(call.shown)
+        if await masked(shown) is shown:
+            return PASS
+        text = bytes(await Texts(call.texts, rt.parsing).joined()).decode()
+    answer = as_json(call.answer(text))
+    shown = await masked(answer)
+    if shown is not answer:
+        rt.metrics.redacted(masks_beside(text, shown.decode()))
+    return Raw(shown)
 
 
 async def _passed_on(client: str, call: PendingCall, tenant: str, rt: Runtime) -> dict[str, Any]:

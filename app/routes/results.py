@@ -121,7 +121,7 @@ async def post_result(request: Request, rt: InRuntime) -> Response:
 async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response:
     """Without a `Request`, which takes as long to build as all else that is built of a small one."""
     sent = await read_request(scope, receive, rt.parsing)
-    governed = await govern(sent.result, sent.governed, rt, sent.hold)
+    governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
     return await _answer(sent, governed)
 
 
@@ -138,8 +138,8 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         assert passed is not None
         return WholeAnswer(passed, PLAIN, status, headers | spillgate_headers(outcome, sent.warnings))
     content: str | Raw | UnsetType = UNSET
-    if governed.mask is not None and sent.content is not None:
-        content = sent.content.masked(governed.mask, outcome.text or "")
+    if governed.blocks is not None:
+        content = Raw(governed.blocks)
     elif outcome.text is not None:
         content = outcome.text
     elif sent.is_minimal:

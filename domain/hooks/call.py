@@ -38,15 +38,17 @@ and an answer. A question costs the model a turn more, too."""
 
 class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
-    `spilled` is the file in which the agent left the whole output, if `texts` are only a part of it. `is_cut`
-    is True if they are only a part, whether there is such a file or not. `structured` is what an agent shows
-    its model instead of the texts: it is the result if its JSON is more than twice as large as they are.
-    `client` and `project` are for the accounting."""
+    `shown` is all that the agent shows its model, with the texts in it. `spilled` is the file in which the
+    agent left the whole output, if `texts` are only a part of it. `is_cut` is True if they are only a part,
+    whether there is such a file or not. `structured` is what an agent shows its model instead of the texts:
+    it is the result if its JSON is more than twice as large as they are. `client` and `project` are for the
+    accounting."""
 
     tool: str
     session: str
     texts: list[str]
     answer: Callable[[str], HookAnswer]
+    shown: Any
     call_id: str | None = None
     arguments: Any = None
     is_error: bool = False

@@ -41,6 +41,7 @@ def read(payload: Any) -> HookCall | None:
                 },
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
+                shown=response,
                 spilled=_spilled(response),
             )
     return None

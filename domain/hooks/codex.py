@@ -35,6 +35,7 @@ def read(payload: Any) -> HookCall | None:
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 is_error=output.get("isError") is True,
+                shown=response,
                 structured=structured,
                 is_cut=isinstance(response, str) and response.startswith(_CUT),
             )

@@ -18,7 +18,7 @@ def read(payload: Any) -> HookCall | None:
         case {
             "sessionId": str(session),
             "toolName": str(tool),
-            "toolResult": {"resultType": "success", "textResultForLlm": str(text)},
+            "toolResult": {"resultType": "success", "textResultForLlm": str(text)} as result,
         }:
             saved = _SAVED.match(text)
             return HookCall(
@@ -27,6 +27,7 @@ def read(payload: Any) -> HookCall | None:
                 texts=[text],
                 spilled=None if saved is None else saved["path"],
                 answer=lambda text: {"modifiedResult": {"resultType": "success", "textResultForLlm": text}},
+                shown=result,
                 arguments=payload.get("toolArgs"),
             )
     return None

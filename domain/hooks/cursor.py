@@ -23,6 +23,7 @@ def read(payload: Any) -> HookCall | None:
                 session=session,
                 texts=texts,
                 answer=lambda text: {"updated_mcp_tool_output": {"content": in_blocks(blocks, text)}},
+                shown=output,
                 call_id=text_in(payload, "tool_use_id"),
                 arguments=payload.get("tool_input"),
                 is_error=output.get("isError") is True,

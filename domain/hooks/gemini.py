@@ -30,6 +30,7 @@ def read(payload: Any) -> HookCall | None:
                 session=session,
                 texts=[_unwrapped(texts[0])] if len(texts) == 1 else texts,
                 answer=lambda text: {"decision": "deny", "reason": text},
+                shown=content,
                 arguments=payload.get("tool_input"),
                 is_error=response.get("error") is not None,
             )

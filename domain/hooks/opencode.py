@@ -24,6 +24,7 @@ def read(payload: Any) -> HookCall | None:
                 answer=lambda text: (
                     {"output": text} if isinstance(output_text, str) else {"content": in_blocks(blocks, text)}
                 ),
+                shown=output,
                 call_id=text_in(call, "callID"),
                 arguments=call.get("args"),
                 is_error=output.get("isError") is True,

@@ -20,6 +20,7 @@ def read(payload: Any) -> HookCall | None:
                 session=session,
                 texts=texts,
                 answer=lambda text: {"content": in_blocks(blocks, text)},
+                shown=blocks,
                 call_id=text_in(payload, "toolCallId"),
                 arguments=payload.get("input"),
                 is_error=payload.get("isError") is True,

@@ -100,7 +100,7 @@ def answer(message: dict) -> None:
         out.write(Path(params["path"]).read_bytes())
         out.flush()
     else:
-        say(request, {})
+        say(request, params.get("result", {}))
 
 
 for line in sys.stdin.buffer:

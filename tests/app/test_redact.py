@@ -262,7 +262,7 @@ async def test_without_keys_nothing_reveals(client: httpx.AsyncClient) -> None:
 
 
 async def test_content_blocks_keep_their_form(client: httpx.AsyncClient) -> None:
-    image = {"type": "image", "mimeType": "image/png", "data": "AKIA" + "A2" * 8}
+    image = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo" + "AKIA" * 400 + "A=="}
     blocks = [{"type": "text", "text": f"token {TOKEN}"}, image]
     told = await governed(client, blocks)
     assert re.fullmatch(f"token {MASK}", told["content"][0]["text"])
@@ -552,7 +552,7 @@ async def test_a_text_whose_search_takes_long_is_not_searched_on_the_event_loop(
 
     def seen(detector: Detector, data: bytes, seconds: float | None = None) -> list[Span]:
         spans = find(detector, data, seconds)
-        found_in.append(threading.get_ident() == loop)
+        found_in.append((len(data), threading.get_ident() == loop))
         return spans
 
     find, loop = Detector.find, threading.get_ident()
@@ -565,7 +565,7 @@ async def test_a_text_whose_search_takes_long_is_not_searched_on_the_event_loop(
         found_in.clear()
         assert (await client.post(path, json=body)).is_success
         assert found_in
-        assert not any(found_in)
+        assert not any(is_in_loop for size, is_in_loop in found_in if size >= len(text))
 
 
 async def test_a_search_of_one_tenant_holds_no_other_tenant(
