@@ -61,6 +61,10 @@ class Redaction:
         masked = Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger))
         return b"".join([piece async for piece in masked.pieces(data, 0)])
 
+    async def masked_text(self, rt: "Runtime", text: str | None) -> str | None:
+        """A text that was shown before, perhaps under a policy that redacted less."""
+        return None if text is None else (await self.masked(rt, text.encode())).decode()
+
     async def masked_json(self, rt: "Runtime", data: bytes, *, keeps_numbers: bool = False) -> bytes:
         """The JSON of a value with masks; `data` itself if it has none."""
         tenant = self.session.key.tenant
@@ -165,15 +169,25 @@ async def handed_on(rt: "Runtime", stored: StoredResult, tool_name: str) -> Show
 
 async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
     """What a person is shown: the same as the model of the result's session."""
-    session = await rt.ledger.session(stored.key)
-    session = session or Session(stored.key, epoch=stored.epoch, created_at=0, last_used_at=0)
-    policy = rt.policies.policy(stored.tool_name, session.policy)
+    session, policy = await _of_people(rt, stored)
     return await shown_result(rt, stored, policy, session)
 
 
-def new_session(key: SessionKey) -> Session:
-    """A session that the ledger does not know yet."""
-    return Session(key, epoch=0, created_at=0, last_used_at=0)
+async def given_to_people(rt: "Runtime", stored: StoredResult) -> Redaction | None:
+    """What masks the texts that models were given of a result; None if nothing is redacted."""
+    session, policy = await _of_people(rt, stored)
+    detector = detector_of(rt, policy, stored)
+    return None if detector is None else Redaction(detector, session)
+
+
+async def _of_people(rt: "Runtime", stored: StoredResult) -> tuple[Session, Policy]:
+    session = await rt.ledger.session(stored.key) or new_session(stored.key, stored.epoch)
+    return session, rt.policies.policy(stored.tool_name, session.policy)
+
+
+def new_session(key: SessionKey, epoch: int = 0) -> Session:
+    """A session that the ledger does not know."""
+    return Session(key, epoch=epoch, created_at=0, last_used_at=0)
 
 
 def redaction_of(rt: "Runtime", session: Session, tool_name: str, door: Door | None) -> Redaction | None:

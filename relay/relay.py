@@ -198,7 +198,7 @@ class ResultReplacer:
         """The JSON of the result with texts replaced, and masks in all else that it holds; None if it is to
         stay as it is. Raises NOT_JSON."""
         if result.inner("resultType") not in (None, "complete"):
-            return None
+            return self.with_masks(result.text, call.tool)
         changed, judged = self._replaced(result, call)
         # If nothing was sent, the policy is not known.
         redacts = any(one.redacts for one in judged) if judged else _holds_more(result)

@@ -195,14 +195,18 @@ class Body(Struct, eq=False):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether something is masked."""
+        """Whether something is masked in its texts, or in what it shows if it passes."""
         return self._masked is not None or self.masked_blocks is not None
 
     @property
+    def passes_with_masks(self) -> bool:
+        return (self._masked if self._block_masks is None else self.masked_blocks) is not None
+
+    @property
     def redacted(self) -> dict[str, int] | None:
-        """How many secrets of each kind are masked."""
-        masks = self._masks if self.masked_blocks is None else self._block_masks
-        return masks.counts if masks is not None and self.has_secrets else None
+        """How many secrets of each kind are masked if it passes; None if there are none."""
+        masks = self._masks if self._block_masks is None else self._block_masks
+        return masks.counts if masks is not None and self.passes_with_masks else None
 
     def as_read(self, measure: Measure) -> Measure:
         """The measure with the bytes that are read with masks."""

@@ -85,8 +85,8 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
 def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
     measure, sent_total = measured.measure, measured.result.truncated_total
     redacted = measured.body.redacted
-    if redacted is not None and decision.text is not None:
-        redacted = masks_in(decision.text)
+    if decision.text is not None:
+        redacted = masks_in(decision.text) if measured.body.has_secrets else None
     return EntryDetails(
         tool_output_handle=str(decision.handle) if decision.handle else None,
         tool_output_reason=None if decision.text is None else decision.trigger,

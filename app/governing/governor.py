@@ -15,7 +15,7 @@ from app.governing.replacement import Replacing
 from app.operations.audit import note_handle
 from app.operations.logs import log_stored
 from app.operations.tracing import note_governed
-from app.redacting import detector_of
+from app.redacting import Redaction, detector_of
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -276,7 +276,10 @@ class _Governing:
         handle = receipt.entry.details.tool_output_handle
         if handle is not None:
             await self._ensure_stored(parse_handle(handle), receipt.entry.tokens_saved)
-        return await self.outcome(replace(receipt, budget=self.measured.budget))
+        detector, text = detector_of(self.rt, self.measured.policy), receipt.text
+        if detector is not None:
+            text = await Redaction(detector, self.measured.session).masked_text(self.rt, text)
+        return await self.outcome(replace(receipt, budget=self.measured.budget, text=text))
 
     async def _ensure_stored(self, handle: Handle, tokens_saved: int) -> None:
         """Stores the body again if it was deleted, was lost or has expired since the first answer."""
@@ -322,7 +325,7 @@ class _Governing:
         text = receipt.text
         if text is None and (content is None and self.hold is not None):
             content = await self.content(self.hold)
-        if text is None and body.has_secrets:
+        if text is None and body.passes_with_masks:
             text = (await body.content() if content is None else content).decode()
         outcome = Outcome(
             kind=entry.outcome or OutcomeKind.PASS,

@@ -31,7 +31,7 @@ from app.reading import (
     scan,
     selected,
 )
-from app.redacting import ShownResult, shown_to_people
+from app.redacting import ShownResult, given_to_people, shown_to_people
 from app.runtime import Runtime
 from app.tools.pass_on import account_passed_on
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
@@ -39,7 +39,7 @@ from content.grep import Grep, Match
 from content.greppable import needs_view
 from content.kind import Kind
 from content.lines import LinePage, LinePager
-from domain.accounting import EntryFilter, EntryType
+from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind
 from domain.errors import (
     BadPattern,
@@ -410,6 +410,12 @@ async def get_given(
     stored = await look_up(rt, tenant, handle)
     about = EntryFilter(tenant, stored.handle.session_id, handle=str(stored.handle))
     page = await rt.ledger.entries(about, limit, cursor)
+    redaction = await given_to_people(rt, stored)
+
+    async def text_of(entry: AccountingEntry) -> str | None:
+        text = await given_text(rt, stored, entry) if texts else None
+        return text if redaction is None else await redaction.masked_text(rt, text)
+
     given = [
         Given(
             entry_id=entry.id,
@@ -421,7 +427,7 @@ async def get_given(
             bytes=entry.details.bytes,
             tokens=entry.tokens_out,
             question=await asked_words(rt, stored.epoch, entry),
-            text=await given_text(rt, stored, entry) if texts else None,
+            text=await text_of(entry),
         )
         for entry in page.entries
         if entry.type is not EntryType.LLM

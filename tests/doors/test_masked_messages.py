@@ -390,6 +390,7 @@ RESULTS: dict[str, Any] = {
     "_meta": {"content": [{"type": "text", "text": "a"}], "_meta": {"trace": f"x {TOKEN}"}},
     "another member": {"content": [{"type": "text", "text": "a"}], "x-more": [[TOKEN]]},
     "a name": {"content": [], "structuredContent": {TOKEN: 1}},
+    "not complete": {"resultType": "input_required", "content": [], "inputRequests": {"a": TOKEN}},
     "many links": {
         "content": [
             {**BLOCKS["link"], "name": f"{number} {TOKEN}", "title": "t" * 3000} for number in range(150)
