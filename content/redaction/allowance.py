@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 SECONDS = 1.0
 SECONDS_A_MIB = 3.0
-"""A line with a password in each 40 bytes takes a third of this."""
+"""Those of a body. With a password in each 40 bytes a search takes half of this."""
 
 
 class SearchTooLong(Exception):
@@ -21,11 +21,6 @@ class Allowance:
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.thread_time() + seconds
-
-    @classmethod
-    def of(cls, size: int) -> "Allowance":
-        """That of a text of `size` bytes."""
-        return cls(SECONDS + SECONDS_A_MIB * size / (1 << 20))
 
     def check(self) -> float:
         """Returns the seconds that are left. Raises SearchTooLong if there are none."""

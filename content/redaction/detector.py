@@ -1,5 +1,6 @@
 """Finds the secrets of a text: those of known forms, and what patterns match."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from content.patterns import Find, compiled
@@ -59,13 +60,12 @@ class Detector:
         """False if the first search will take longer."""
         return not self._has_secrets or is_loaded()
 
-    def find(self, data: bytes, seconds: float | None = None) -> list[Span]:
+    def find(self, data: bytes, seconds: float = math.inf) -> list[Span]:
         """In order, without overlaps. Searches the text as it is, and as it is read when its escapes,
-        terminal codes and NULs are taken off. `seconds` of processor time are less than its size allows.
-        Raises SearchTooLong."""
+        terminal codes and NULs are taken off. Raises SearchTooLong after these seconds of processor time."""
         if self._has_secrets:
             load()
-        return self._levels(data, DEEPEST, Allowance(seconds) if seconds else Allowance.of(len(data)))
+        return self._levels(data, DEEPEST, Allowance(seconds))
 
     def _levels(self, data: bytes, levels: int, allowance: Allowance) -> list[Span]:
         """The spans of a text and of the levels below it."""

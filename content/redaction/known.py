@@ -57,6 +57,8 @@ _WORDS = {"ey", "00", "curl", "http", "https"}
 _CHOICES = re.compile(r"\(\?:[^)]*\)|\[[^\]]*\]")
 _SIGN = re.compile(r"[_~-]|\\[.$+-]")
 
+_LONGEST_SCAN = 3600.0
+
 _SPACE = 0x20
 _TOUCHING = "_-.:" + string.ascii_letters + string.digits
 _SPACED = bytes(
@@ -155,7 +157,7 @@ def _scanned(data: bytes, allowance: Allowance) -> "list[Finding]":
     while True:
         # The library counts by the clock: on a busy machine it gives up too early, and is asked again.
         with suppress(TimeoutError):
-            return _library().scan(data, timeout=allowance.check())
+            return _library().scan(data, timeout=min(allowance.check(), _LONGEST_SCAN))
 
 
 @cache

@@ -1,14 +1,18 @@
 """Searches a body that comes in chunks."""
 
+import time
+
+from content.redaction import allowance
 from content.redaction.allowance import SearchTooLong
 from content.redaction.detector import Detector
 from content.redaction.masks import NOT_SEARCHED, Masks
 from content.redaction.spans import Span
 
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 MARGIN = 1 << 16
 """A body is searched in blocks at fixed places, each with this much before and behind it. A secret is found
-wherever the chunks end, unless it is longer than the margin."""
+wherever the chunks end, unless it is longer than the margin. A larger block would take less time in all, and
+hold the interpreter for longer: 80 ms with 1 MiB of secrets."""
 
 AT_ONCE_BYTES = 1 << 14
 AT_ONCE_SECONDS = 0.002
@@ -24,6 +28,7 @@ class Search:
         self._held = bytearray()
         self._base = 0
         self._block = 0
+        self._seconds = allowance.SECONDS
         self._masks = Masks()
 
     def hold(self, chunk: bytes) -> None:
@@ -56,10 +61,13 @@ class Search:
     def _look(self, end: int) -> None:
         """Searches the block up to `end`, with its margins."""
         window = bytes(self._held[: end + MARGIN - self._base])
+        self._seconds += allowance.SECONDS_A_MIB * (end - self._block) / (1 << 20)
+        began = time.thread_time()
         try:
-            found = self._detector.find(window)
+            found = self._detector.find(window, self._seconds)
         except SearchTooLong:
             found = [Span(self._block - self._base, end - self._base, NOT_SEARCHED)]
+        self._seconds -= time.thread_time() - began
         self._add(found, end)
         self._block = end
         keep = max(self._base, end - MARGIN)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import math
 import os
 import re
 import threading
@@ -550,7 +551,7 @@ async def test_a_text_whose_search_takes_long_is_not_searched_on_the_event_loop(
     monkeypatch.setattr(search, "AT_ONCE_SECONDS", seconds)
     found_in = []
 
-    def seen(detector: Detector, data: bytes, seconds: float | None = None) -> list[Span]:
+    def seen(detector: Detector, data: bytes, seconds: float = math.inf) -> list[Span]:
         spans = find(detector, data, seconds)
         found_in.append((len(data), threading.get_ident() == loop))
         return spans
@@ -573,7 +574,7 @@ async def test_a_search_of_one_tenant_holds_no_other_tenant(
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
-    def slow(detector: Detector, data: bytes, seconds: float | None = None) -> list[Span]:
+    def slow(detector: Detector, data: bytes, seconds: float = math.inf) -> list[Span]:
         if b"slow" in data:
             begun.set()
             assert may_end.wait(60)
