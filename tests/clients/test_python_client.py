@@ -351,6 +351,22 @@ async def test_a_large_result_is_sent_as_text_and_kept_whole(services: dict[str,
     await ask(client.aclose() if isinstance(client, AsyncSpillgate) else client.close())
 
 
+@BOTH
+async def test_of_large_blocks_only_what_was_searched_for_secrets_passes(
+    services: dict[str, str], make: Make
+) -> None:
+    client = make(base_url=services["tcp"], session_id="redacts", timeout=100.0)
+    picture = {"type": "image", "data": "AA=="}
+    fields: Any = {"policy": {"max_bytes": 0, "redact": ["secrets"]}}
+    for lines, is_whole in ((10, True), (200_000, False)):
+        text = {"type": "text", "text": "a line\n" * lines, "_meta": {"trace": "x"}}
+        found = await ask(client.govern("t", f"{make.__name__}-{lines}", [text, picture], **fields))
+        assert (found.outcome, found.complete) == ("pass", is_whole)
+        shown = text if is_whole else {"type": "text", "text": text["text"]}
+        assert found.content == [shown, picture]
+    await ask(client.aclose() if isinstance(client, AsyncSpillgate) else client.close())
+
+
 def test_a_forked_process_has_connections_of_its_own() -> None:
     """On a shared one, each process would read the answers of the other."""
     asked: list[int] = []

@@ -305,7 +305,7 @@ class Exchange:
 
     def _result(self, fields: dict[str, Any], content: str | Blocks) -> Request:
         headers = {"Prefer": "return=minimal"}
-        text = _LONE_SURROGATE.sub("\ufffd", text_of(content)).encode()
+        text = _utf8_of(content)
         if len(text) <= MAX_RESULT_JSON_BYTES:
             return self.request("POST", "/results", {**fields, "content": content}, headers)
         headers["Content-Type"] = "text/plain; charset=utf-8"
@@ -478,7 +478,8 @@ def _governed(answer: Mapping[str, Any] | None, sent: str | Blocks) -> Governed 
     if answer is None:
         return None
     outcome, complete, handle = (answer.get(name) for name in ("outcome", "complete", "handle"))
-    content, budget = answer.get("content", sent), answer.get("budget")
+    passed = _searched(sent) if answer.get("redacts") is True else sent
+    content, budget = answer.get("content", passed), answer.get("budget")
     if (
         isinstance(outcome, str)
         and isinstance(complete, bool)
@@ -487,8 +488,22 @@ def _governed(answer: Mapping[str, Any] | None, sent: str | Blocks) -> Governed 
         and (isinstance(content, str) or is_blocks(content))
         and _is_budget(budget)
     ):
-        return Governed(content, outcome, complete, handle, budget["exhausted"], answer)
+        return Governed(content, outcome, complete and passed is sent, handle, budget["exhausted"], answer)
     return None
+
+
+def _searched(sent: str | Blocks) -> str | Blocks:
+    """What the service has looked through for secrets: of large blocks, the text alone."""
+    if isinstance(sent, str) or len(_utf8_of(sent)) <= MAX_RESULT_JSON_BYTES:
+        return sent
+    return [
+        {"type": one["type"], "text": one["text"]} if isinstance(one.get("text"), str) else one
+        for one in sent
+    ]
+
+
+def _utf8_of(content: str | Blocks) -> bytes:
+    return _LONE_SURROGATE.sub("\ufffd", text_of(content)).encode()
 
 
 def _are_definitions(value: object) -> TypeGuard[list[dict[str, Any]]]:

@@ -233,18 +233,29 @@ const refuseUnknown = (given, known) => {
 const textIn = (answer, name) => (typeof answer?.[name] === "string" ? answer[name] : "");
 
 /**
+ * What the service has looked through for secrets: of large blocks, the text alone.
+ * @param {string | Block[]} sent @returns {string | Block[]}
+ */
+const searched = (sent) => {
+  if (typeof sent === "string" || Buffer.byteLength(textOf(sent)) <= MAX_RESULT_JSON_BYTES) return sent;
+  return sent.map((one) => (typeof one.text === "string" ? { type: one.type, text: one.text } : one));
+};
+
+/**
  * Undefined if the answer is not that of a service.
  * @param {any} answer @param {string | Block[]} sent @returns {Governed | undefined}
  */
 const governedOf = (answer, sent) => {
-  const { outcome, complete, handle, budget, content = sent } = answer ?? {};
+  const passed = answer?.redacts === true ? searched(sent) : sent;
+  const { outcome, complete, handle, budget, content = passed } = answer ?? {};
   const isWhole =
     typeof outcome === "string" &&
     typeof complete === "boolean" &&
     (handle === null || typeof handle === "string") &&
     (typeof content === "string" || isBlocks(content)) &&
     isBudget(budget);
-  return isWhole ? { content, outcome, complete, handle, exhausted: budget.exhausted, answer } : undefined;
+  if (!isWhole) return undefined;
+  return { content, outcome, complete: complete && passed === sent, handle, exhausted: budget.exhausted, answer };
 };
 
 /** The URL before a route; at a Unix socket it names no place. @param {string} [baseUrl] */

@@ -94,6 +94,18 @@ test("a large result is sent as text, with its fields in the query, and kept who
   assert.deepEqual([passed.outcome, passed.content.length], ["pass", 600_000]);
 });
 
+test("of large blocks only what was searched for secrets passes", async () => {
+  const client = new Spillgate({ baseUrl: url, sessionId: "redacts-js", timeout: 100_000 });
+  const picture = { type: "image", data: "AA==" };
+  const options = { fields: { policy: { max_bytes: 0, redact: ["secrets"] } } };
+  for (const [lines, isWhole] of [[10, true], [200_000, false]]) {
+    const text = { type: "text", text: "a line\n".repeat(lines), _meta: { trace: "x" } };
+    const { outcome, complete, content } = await client.govern("t", `r${lines}`, [text, picture], options);
+    assert.deepEqual([outcome, complete], ["pass", isWhole]);
+    assert.ok(JSON.stringify(content) === JSON.stringify([isWhole ? text : { type: "text", text: text.text }, picture]));
+  }
+});
+
 test("what was lost is sent again until patience is over, and fails open", async () => {
   const busy = { code: "overloaded", retryable: true, detail: "Later.", stored: false };
   const passed = { outcome: "pass", complete: true, handle: null, budget: { exhausted: false } };
