@@ -3,11 +3,13 @@
 import importlib.util
 import re
 import string
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import accumulate
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from content.patterns import Find, compiled
 from content.redaction.allowance import Allowance
@@ -37,32 +39,30 @@ _BEGINS = re.compile(
 )
 """A rule that wants something else than a letter before a text that is always the same."""
 
-_MORE_BEGINNINGS = {"AWS", "AccountKey", "HRKU-", "bk[a-z]{2,3}_", r"hvs\.", "wrka"} | {
-    "amqp",
-    "ftp",
-    "ldap",
-    "mariadb",
-    "mongodb",
-    "mysql",
-    "postgres",
-    "redis",
-    "smtp",
-    "ssh",
-}
-"""What rules begin with in another way: names beside which a secret stands, and the schemes of URLs."""
+_MORE_BEGINNINGS = {"HRKU-", "bk[a-z]{2,3}_", r"hvs\.", "wrka"}
+_SERVICES = {"AWS", "AccountKey", "amplitude", "bitly", "clickhouse", "cloudinary", "(?:couchbase|capella)"}
+_SCHEMES = {"amqp", "ftp", "ldap", "mariadb", "mongodb", "mysql", "postgres", "redis", "smtp", "ssh"}
+_NAMES = _SERVICES | _SCHEMES | {"pat"}
+"""Beginnings that are words of many texts: names beside which a secret stands, and schemes of URLs."""
 
 _WORDS = {"ey", "00", "curl", "http", "https"}
 """Beginnings that are too short or too usual, and stand apart anyway."""
 
-_CHOICES = re.compile(r"\(\?:[^)]*\)|\[[^\]]*\]")
-_SIGN = re.compile(r"[_~-]|\\[.$+-]")
+_SHORT = b"sk-"
+_SIGN = re.compile(rb"[^A-Za-z0-9]")
+_ENDS = re.compile(rb"[.:](?=\s)")
+_RUN = re.compile(rb"[\w./+=~:%$-]*")
+_REGION_BYTES = 1024
+"""What is searched behind a beginning, and the word that it ends in."""
 
 _LONGEST_SCAN = 3600.0
 
 _SPACE = 0x20
-_TOUCHING = "_-.:" + string.ascii_letters + string.digits
 _SPACED = bytes(
-    one if chr(one) in f"{_TOUCHING}=+~$/\"'`;\\{string.whitespace}" else _SPACE for one in range(256)
+    one
+    if chr(one) in string.ascii_letters + string.digits + string.whitespace + "_-.:=+~$/\"'`;\\"
+    else _SPACE
+    for one in range(256)
 )
 
 # What the library finds only beside other parts of the credential. Ids, names and addresses are no secrets.
@@ -84,8 +84,7 @@ def _library() -> "Scanner":
 
 @cache
 def _beginnings() -> Find:
-    """Finds what has to stand apart: the beginnings of known secrets with the character before them, and the
-    ends of long words with the point or colon and the space behind them."""
+    """Finds the beginnings of known secrets, with the character before them."""
     rules = _library().rules
     begun = {
         match["begins"]
@@ -93,14 +92,8 @@ def _beginnings() -> Find:
         if rule["visible"] or _SECRET_PART.search(rule["id"])
         if (match := _BEGINS.match(rules.detail(rule["id"])["pattern"]))
     }
-    plain, signed = set[str](), set[str]()
-    for one in (begun | _MORE_BEGINNINGS) - _WORDS:
-        # Base64 has letters and digits alone: what is begun without a sign is begun by chance there.
-        (signed if _SIGN.search(_CHOICES.sub("", one)) else plain).add(one)
-    behind_any, behind_sign = (f"(?:{'|'.join(sorted(ones))})" for ones in (signed, plain))
-    return compiled(
-        rf"(?s:.){behind_any}|(?:[_-]|%[0-9A-Fa-f]{{2}}){behind_sign}|[0-9_](?i:sk-)|[\w-]{{10}}[.:]\s"
-    )
+    tokens = "|".join([*sorted((begun | _MORE_BEGINNINGS) - _WORDS - _NAMES), "(?i:sk)-"])
+    return compiled(rf"(?s:.)(?:{tokens})|(?:[_-]|%[0-9A-Fa-f]{{2}})(?:{'|'.join(sorted(_NAMES))})")
 
 
 _loading = Lock()
@@ -119,38 +112,74 @@ def is_loaded() -> bool:
 
 
 def known_secrets(data: bytes, allowance: Allowance) -> Iterator[list[Span]]:
-    """Those of the text as it is, and of the text in which they stand apart; each in order. Raises
-    SearchTooLong."""
-    for text in (data, _apart(data, allowance)):
-        spans = set()
-        for finding in allowance.spent_on(_scanned(text, allowance)):
-            if not finding.visible and not _SECRET_PART.search(finding.rule_id):
-                continue
-            start, end = finding.location["start_offset"], finding.location["end_offset"]
-            # The library decodes what it takes for UTF-16: its offsets are then those of another text.
-            if text[start:end] == finding.secret.encode():
-                spans.add(Span(start, end, _kind(finding.rule_id)))
-        yield sorted(spans)
+    """Those of the text as it is, and of the parts in which secrets may touch other characters; each in
+    order. Raises SearchTooLong."""
+    yield sorted(set(_secrets(data, allowance)))
+    parts = _apart(data, allowance)
+    if not parts:
+        return
+    joined = _ENDS.sub(b" ", b"\n".join(one.text for one in parts))
+    ends = [*accumulate(len(one.text) + 1 for one in parts)]
+    spans = set()
+    for start, end, kind in _secrets(joined, allowance):
+        number = bisect_right(ends, start)
+        shift = parts[number].start + len(parts[number].text) + 1 - ends[number]
+        spans.add(Span(start + shift, end + shift, kind))
+    yield sorted(spans)
 
 
-def _apart(data: bytes, allowance: Allowance) -> bytes:
-    """The text, of the same size, with a space in place of each character that no known secret holds, and of
-    what touches the beginning of one: many rules want a secret to stand between spaces or quotes."""
-    apart, find, size = bytearray(data.translate(_SPACED)), _beginnings(), len(data)
+def _secrets(data: bytes, allowance: Allowance) -> Iterator[Span]:
+    for finding in allowance.spent_on(_scanned(data, allowance)):
+        if not finding.visible and not _SECRET_PART.search(finding.rule_id):
+            continue
+        start, end = finding.location["start_offset"], finding.location["end_offset"]
+        # The library decodes what it takes for UTF-16: its offsets are then those of another text.
+        if data[start:end] == finding.secret.encode():
+            yield Span(start, end, _kind(finding.rule_id))
 
-    def touched() -> Iterator[int]:
-        at = 0
-        while at < size and (span := find(data, at, size)[0])[0] >= 0:
-            start, at = span
-            if data[at - 1 : at].isspace():
-                yield at - 2
-            else:
-                yield start + 2 if data.startswith(b"%", start) else start
 
-    for at in allowance.spent_on(touched()):
-        if chr(apart[at]) in _TOUCHING:
+class _Part(NamedTuple):
+    """A part of a text that begins at `start`."""
+
+    start: int
+    text: bytes
+
+
+def _apart(data: bytes, allowance: Allowance) -> list[_Part]:
+    """The parts that begin as known secrets do. In place of a character that no known secret holds, and of
+    one that touches a beginning, is a space: many rules want a secret to stand between spaces or quotes."""
+    apart, regions = bytearray(data.translate(_SPACED)), list[tuple[int, int]]()
+    for start, end in allowance.spent_on(_begun(data)):
+        at = start + 2 if data.startswith(b"%", start) else start
+        if _touches(data, at, data[at + 1 : end]):
             apart[at] = _SPACE
-    return bytes(apart)
+        first, last = regions.pop() if regions and start <= regions[-1][1] else (start, start)
+        if (least := min(end + _REGION_BYTES, len(data))) > last:
+            run = _RUN.match(data, least)
+            last = least if run is None else run.end()
+        regions.append((first, last))
+    return [_Part(start, bytes(apart[start:end])) for start, end in regions]
+
+
+def _begun(data: bytes) -> Iterator[tuple[int, int]]:
+    """The spans of the beginnings of known secrets, each with the character before it."""
+    find, size, at = _beginnings(), len(data), 0
+    while at < size and (span := find(data, at, size)[0])[0] >= 0:
+        at = span[1]
+        yield span
+
+
+def _touches(data: bytes, at: int, begins: bytes) -> bool:
+    """Whether the character at `at` hides from the rules what begins behind it, and is not by chance there.
+    Base64 has letters and digits alone: what begins without a sign begins by chance there."""
+    before = data[at : at + 1]
+    if before in (b"_", b"-"):
+        return before == b"_" or begins.lower() != _SHORT
+    if not before.isalnum():
+        return False
+    if begins.lower() == _SHORT:
+        return before.isdigit()
+    return _SIGN.search(begins) is not None or data[at - 2 : at - 1] == b"%"
 
 
 def _scanned(data: bytes, allowance: Allowance) -> "list[Finding]":
