@@ -119,6 +119,27 @@ def test_a_known_secret_is_found_whatever_touches_it(detector: Detector, one: Ma
     assert missed == expected
 
 
+def test_touched_secrets_are_found_where_they_are_whatever_is_between(detector: Detector) -> None:
+    chance = random.Random(8)
+    kinds = ("github_token", "stripe", "google", "npm", "digitalocean", "sendgrid", "twilio")
+    secrets = [one.secret for one in made(3) if one.kind in kinds]
+    for _ in range(60):
+        text, expected = "", []
+        for _ in range(chance.randrange(1, 12)):
+            text += chance.choice(("", "ghp_ ", "sk_live_ ", "AIza, ")) + "word " * chance.choice(
+                (0, 3, 190, 220, 700)
+            )
+            text += chance.choice((" ", ",", "(", "é", "key=", "\n", ". "))
+            secret = chance.choice(secrets)
+            expected.append((len(text.encode()), len(text.encode()) + len(secret)))
+            text += (
+                secret
+                + chance.choice((",", ")", "&a=1", "<", " ", "\n", "é"))
+                + "x" * chance.choice((0, 1200))
+            )
+        assert [one[:2] for one in detector.find(text.encode())] == expected
+
+
 def test_a_key_id_behind_a_word_character_is_masked_alone(detector: Detector) -> None:
     key_id = "AKIAQ3EGUSA7XXZ2F5N4"
     for before, after in product(("x_", "x", "9", "", "A"), ("", "_x", "x", "1", ",")):
