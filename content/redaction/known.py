@@ -93,7 +93,7 @@ def _beginnings() -> Find:
         if (match := _BEGINS.match(rules.detail(rule["id"])["pattern"]))
     }
     tokens = "|".join([*sorted((begun | _MORE_BEGINNINGS) - _WORDS - _NAMES), "(?i:sk)-"])
-    return compiled(rf"(?s:.)(?:{tokens})|(?:[_-]|%[0-9A-Fa-f]{{2}})(?:{'|'.join(sorted(_NAMES))})")
+    return compiled(rf"(?s:.)(?:{tokens})|[_0-9A-Fa-f-](?:{'|'.join(sorted(_NAMES))})")
 
 
 _loading = Lock()
@@ -149,10 +149,10 @@ def _apart(data: bytes, allowance: Allowance) -> list[_Part]:
     """The parts that begin as known secrets do. In place of a character that no known secret holds, and of
     one that touches a beginning, is a space: many rules want a secret to stand between spaces or quotes."""
     apart, regions = bytearray(data.translate(_SPACED)), list[tuple[int, int]]()
-    for start, end in allowance.spent_on(_begun(data)):
-        at = start + 2 if data.startswith(b"%", start) else start
+    for at, end in allowance.spent_on(_begun(data)):
         if _touches(data, at, data[at + 1 : end]):
             apart[at] = _SPACE
+        start = max(at, 0)
         first, last = regions.pop() if regions and start <= regions[-1][1] else (start, start)
         if (least := min(end + _REGION_BYTES, len(data))) > last:
             run = _RUN.match(data, least)
@@ -162,11 +162,12 @@ def _apart(data: bytes, allowance: Allowance) -> list[_Part]:
 
 
 def _begun(data: bytes) -> Iterator[tuple[int, int]]:
-    """The spans of the beginnings of known secrets, each with the character before it."""
-    find, size, at = _beginnings(), len(data), 0
-    while at < size and (span := find(data, at, size)[0])[0] >= 0:
-        at = span[1]
-        yield span
+    """The spans of the beginnings of known secrets, each with the character before it: -1 if there is
+    none."""
+    find, text, at = _beginnings(), b" " + data, 0
+    while at < len(text) and (span := find(text, at, len(text))[0])[0] >= 0:
+        start, at = span
+        yield start - 1, at - 1
 
 
 def _touches(data: bytes, at: int, begins: bytes) -> bool:
