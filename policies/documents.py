@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from content.redaction.detector import SECRETS, checked
+from content.redaction.masks import NOT_SEARCHED
 from content.tokens import ENCODINGS
 from domain.errors import BadPattern, ConfigError, InvalidPolicy, unknown_key
 from domain.handles import is_tenant
@@ -129,6 +130,10 @@ def _check_pattern(pattern: str) -> str:
 def _check_pattern_name(name: str) -> str:
     if name == SECRETS:
         raise PydanticCustomError("pattern_name", "is the name of the kept rules: choose another one")
+    if name == NOT_SEARCHED:
+        raise PydanticCustomError(
+            "pattern_name", "is what a part is called that was not searched in time: choose another one"
+        )
     return name
 
 

@@ -85,8 +85,8 @@ _NO_WINDOW = (
 
 
 _NOT_SEARCHED = (
-    "A part of the result could not be searched for secrets in time. It is masked as a whole; a key of the "
-    "role `reveal` reads what is stored."
+    "A part of the result could not be searched for secrets in time, and is masked as a whole. If the result "
+    "is stored, a key of the role `reveal` reads it."
 )
 
 

@@ -13,10 +13,11 @@ from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing
 from app.operations.audit import note_handle
-from app.operations.logs import log_stored
+from app.operations.logs import log_not_searched, log_stored
 from app.operations.tracing import note_governed
 from app.redacting import Redaction, detector_of
 from app.runtime import Runtime
+from content.redaction.masks import NOT_SEARCHED
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.doors import Door
@@ -347,6 +348,8 @@ class _Governing:
         )
         if details.redacted and not outcome.is_retry:
             self.rt.metrics.redacted(details.redacted)
+            if NOT_SEARCHED in details.redacted:
+                log_not_searched(self.measured.result)
         if outcome.handle is not None:
             note_handle(outcome.handle)
         self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)

@@ -206,6 +206,16 @@ def flush_log() -> None:
         handler.flush()
 
 
+def log_not_searched(result: ToolResult) -> None:
+    """A part of a result is masked as a whole: its search for secrets took too long."""
+    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
+    fields = {"tool": result.tool_name, "tool_namespace": namespace}
+    log.warning(
+        "A part of a result was not searched for secrets in time. It is masked as a whole.",
+        extra={"fields": fields},
+    )
+
+
 def log_stored(
     result: ToolResult,
     handle: Handle,

@@ -18,7 +18,7 @@ import anyio.to_thread
 import httpx
 import pytest
 
-from content.redaction import search
+from content.redaction import allowance, search
 from content.redaction.detector import Detector
 from content.redaction.masks import Masks
 from content.redaction.spans import Span
@@ -481,6 +481,7 @@ async def test_a_request_and_a_session_may_add_to_what_is_redacted_and_take_noth
             "redact.t.pattern is refused: The pattern matches an empty text.",
         ),
         ('[redact.secrets]\npattern = "a"\n', "redact.secrets is the name of the kept rules"),
+        ('[redact.not_searched]\npattern = "a"\n', "redact.not_searched is what a part is called"),
         ('[redact.t]\npatern = "a"\n', "redact.t.patern is not a key; pattern is."),
         ('[redact.T]\npattern = "a"\n', "line 1: redact.T must be a name"),
     ],
@@ -567,6 +568,34 @@ async def test_a_text_whose_search_takes_long_is_not_searched_on_the_event_loop(
         assert (await client.post(path, json=body)).is_success
         assert found_in
         assert not any(is_in_loop for size, is_in_loop in found_in if size >= len(text))
+
+
+async def test_what_is_not_searched_in_time_is_never_shown_and_the_answer_says_so(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(allowance, "SECONDS", 0.02)
+    monkeypatch.setattr(allowance, "SECONDS_A_MIB", 0)
+    path = tmp_path / "policy.toml"
+    path.write_text('[defaults]\nredact = ["end"]\n[redact.end]\npattern = "a[^b]*b|c"\n')
+    text = "acac " * 20_000
+    async with serve(policy_file=path) as client:
+        told = await governed(client, text, policy={"mode": "observe"})
+        assert re.fullmatch(r"\[redacted: not_searched #\d{6}\]", told["content"])
+        assert (told["outcome"], told["complete"]) == ("pass", False)
+        assert told["redacted"] == {"not_searched": 1}
+        assert "could not be searched for secrets in time" in told["warnings"][0]
+        stored = await governed(client, "".join(LINES * 3) + text, tool_call_id="c")
+        blocks = await governed(client, [{"type": "text", "text": text}, {"type": "x", "uri": text}])
+        hook = await client.post("/hooks/codex", json=payload("codex", "Bash") | {"tool_response": text})
+        for answer in (stored["content"], json.dumps(blocks), hook.text):
+            assert "acac" not in answer
+        content = (await client.get(f"/results/{stored['handle']}/content")).text
+        assert content.startswith("".join(LINES[:3000]))
+        assert re.search(r"\[redacted: not_searched #\d{6}\]", content)
+        assert "acac" not in content
+        metrics = (await client.get("/metrics")).text
+        assert 'spillgate_redacted_total{kind="not_searched"}' in metrics
+    assert "A part of a result was not searched for secrets in time." in caplog.text
 
 
 async def test_a_search_of_one_tenant_holds_no_other_tenant(
