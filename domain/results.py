@@ -20,11 +20,13 @@ class Measure:
 
 
 class Durability(StrEnum):
-    """Where a body is when its handle is returned. `aof`: in the append-only file of Redis. `object`: an
-    object store has accepted it. `memory`: a restart of the store may lose it."""
+    """Where a body is when its handle is returned. `aof`: in the append-only file of one Redis server, which
+    a failover may lose. `replicated`: on that server, and confirmed by its replicas. `object`: an object
+    store has accepted it. `memory`: a restart of the store may lose it."""
 
     DISK = "disk"
     AOF = "aof"
+    REPLICATED = "replicated"
     OBJECT = "object"
     MEMORY = "memory"
 

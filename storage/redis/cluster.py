@@ -8,7 +8,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
-from contextvars import Context
 from typing import Any
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -19,7 +18,7 @@ from storage.redis import server
 from storage.redis.facts import translated
 from storage.redis.keys import probe_tag
 from storage.redis.server import Arg, Server
-from storage.redis.url import RedisUrl, client_of
+from storage.redis.url import Address, RedisUrl, client_of
 
 LEARN_SECONDS = 0.25
 """The least time between two questions for the slots."""
@@ -27,7 +26,6 @@ LEARN_SECONDS = 0.25
 _MOST_REDIRECTIONS = 16
 _PAUSE_SECONDS = 0.05
 
-Address = tuple[str, int]
 SlotRange = tuple[int, int, list[Address]]
 """The first slot, the last one, and the servers that have them, the primary first."""
 
@@ -57,15 +55,8 @@ class Cluster:
 
     async def probe_values(self) -> list[str]:
         """Values whose probes go to each server that has slots."""
-        values: dict[Server, str] = {}
-        owners = await self._known()
-        wanted = {one for one in owners if one is not None}
-        while wanted - values.keys():
-            value = secrets.token_hex(8)
-            owner = owners[_slot_of(probe_tag(value))]
-            if owner is not None:
-                values[owner] = value
-        return list(values.values())
+        # In a thread: for a server with one slot 16,000 values are tried.
+        return await asyncio.to_thread(_probe_values, list(await self._known()))
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
         """Sends commands about one slot to the server that has it. As Server.send."""
@@ -105,9 +96,8 @@ class Cluster:
     def _at(self, address: Address) -> Server:
         if address not in self._servers:
             most = self._url.max_connections
-            self._servers[address] = Server(
-                client_of(self._url, address), most, self._url.address_of([address]), *address
-            )
+            named, seconds = self._url.address_of([address]), self._url.timeout
+            self._servers[address] = Server(client_of(self._url, address), most, named, *address, seconds)
         return self._servers[address]
 
     async def _known(self) -> list[Server | None]:
@@ -115,7 +105,7 @@ class Cluster:
         if self._is_stale:
             self._start_learning()
         if not self._owners and self._learning is not None:
-            await asyncio.wait([self._learning], timeout=server.REQUEST_SECONDS)
+            await asyncio.wait([self._learning], timeout=self._url.timeout or server.REQUEST_SECONDS)
         if not self._owners:
             raise StoreUnavailable(self._why_unknown.detail, cause=self._why_unknown.cause)
         return self._owners
@@ -126,8 +116,7 @@ class Cluster:
             self._learning = None
         if self._learning is None and time.monotonic() >= self._learn_at:
             self._learn_at = time.monotonic() + LEARN_SECONDS
-            # What the running request has waited for does not shorten it.
-            self._learning = asyncio.create_task(self._learn(), context=Context())
+            self._learning = asyncio.create_task(self._learn())
 
     async def _learn(self) -> None:
         """Asks all servers at once, as one may be silent. Uses the first answer that has the owner of every
@@ -161,6 +150,17 @@ class Cluster:
         for address in set(self._servers) - named:
             if not self._servers[address].running:
                 await self._servers.pop(address).close()
+
+
+def _probe_values(owners: Sequence[Server | None]) -> list[str]:
+    values: dict[Server, str] = {}
+    wanted = {one for one in owners if one is not None}
+    while wanted - values.keys():
+        value = secrets.token_hex(8)
+        owner = owners[_slot_of(probe_tag(value))]
+        if owner is not None:
+            values[owner] = value
+    return list(values.values())
 
 
 def _key_of(command: Sequence[Arg]) -> str:

@@ -28,11 +28,18 @@ from storage.redis.facts import (
     worst_of,
 )
 from storage.redis.keys import SHARD_KEYS, Shard, probe, shard_in
+from storage.redis.sentinel import Sentinels
 from storage.redis.server import Arg, Server
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 AOF_SECONDS = 0.9
 """How much longer a stored result waits for the append-only file that is synced every second."""
+
+REPLICA_SECONDS = 0.5
+"""How much longer a write waits for replicas."""
+
+ALONE_SECONDS = 0.01
+"""The same while the primary has none that is connected."""
 
 FACTS_SECONDS = 1.0
 """How long `appendfsync always` is assumed before the server is asked again."""
@@ -49,6 +56,9 @@ _REUSED = 20
 _MANY_REPLIES = 10
 _SCANNED = 1000
 _PROBE_MS = 10_000
+_READING = {"find"}
+"""Scripts that write nothing."""
+
 _COUNTER_DIGITS = 16
 
 
@@ -63,14 +73,12 @@ class RedisConnection:
 
     def __init__(self, url: RedisUrl) -> None:
         self._address = url.address
-        self._place = (
-            Cluster(url)
-            if url.kind == "cluster"
-            else Server(client_of(url), url.max_connections, url.address)
-        )
+        self._place = _place_of(url)
         self._max_connections = url.max_connections
         self._allows_eviction = url.allow_eviction
         self._waits_aof = url.wait_aof
+        self._wait_replicas = url.wait_replicas
+        self._is_alone = False
         self._facts: ServerFacts | None = None
         self._learned_at = float("-inf")
         self._schema: Schema | None = OURS
@@ -93,7 +101,7 @@ class RedisConnection:
         """The connections of the server that uses most."""
         share = 0.0 if self._facts is None else self._facts.memory_share
         servers = self._place.servers
-        running = max(one.running for one in servers)
+        running = max((one.running for one in servers), default=0)
         return Load(running, self._max_connections, sum(one.waiting for one in servers), share)
 
     async def command(self, *command: Arg) -> Any:
@@ -135,12 +143,18 @@ class RedisConnection:
         """Runs a script. If the server has WAITAOF, waits until the change is in its append-only file."""
         facts = self._facts or await self._learn()
         if not facts.can_wait:
-            return await self.script(name, keys, args), await self._unwaited(facts)
+            reply = await self.script(name, keys, args)
+            return reply, self._replicated or await self._unwaited(facts)
         # WAITAOF covers the writes of its own connection.
         waiting = ("WAITAOF", 1, 0, int(AOF_SECONDS * 1000))
         reply, waited = await self._run(name, keys, args, waiting, more=AOF_SECONDS)
         is_on_disk = isinstance(waited, list) and waited[0] >= 1
-        return reply, Durability.AOF if is_on_disk else Durability.MEMORY
+        return reply, self._replicated or (Durability.AOF if is_on_disk else Durability.MEMORY)
+
+    @property
+    def _replicated(self) -> Durability | None:
+        """The durability of a write that replicas have confirmed; None where they need not."""
+        return Durability.REPLICATED if self._wait_replicas and not self._is_alone else None
 
     async def times(self) -> dict[str, int]:
         """The clock of each server that answers, in Unix ms, by its name in the log. Raises StorageError if
@@ -220,6 +234,10 @@ class RedisConnection:
             raise StoreUnavailable(f"{facts.eviction} Set maxmemory-policy noeviction.")
         part = f"{len(away)} of the {len(probes)} servers of the Redis cluster"
         warnings = [f"{part} cannot be used: their sessions get 503. {away[0].detail}"] if away else []
+        if self._is_alone:
+            warnings.append(
+                "Redis has no replica that is connected: if its server is lost, so are its last writes."
+            )
         self.warnings = (*warnings, *facts.warnings)
 
     async def _probe(self, value: str) -> None:
@@ -286,15 +304,40 @@ class RedisConnection:
         self, name: str, keys: Sequence[str], args: Sequence[Arg], *then: Sequence[Arg], more: float = 0.0
     ) -> list[Any]:
         """Runs a script, and commands on the same connection. Returns the replies; raises the error of the
-        script."""
+        script. Raises StoreUnavailable if too few replicas have confirmed what it wrote."""
         source, sha = script_source(name)
         words = (len(keys), *keys, *args)
+        if waits := 0 if name in _READING else self._wait_replicas:
+            seconds = ALONE_SECONDS if self._is_alone else REPLICA_SECONDS
+            then, more = (*then, ("WAIT", waits, int(seconds * 1000))), more + seconds
         replies = await self._send([("EVALSHA", sha, *words), *then], more)
         if isinstance(replies[0], NoScriptError):
             replies = await self._send([("EVAL", source, *words), *then], more)
-        if isinstance(replies[0], Exception):
+        if name in _READING:
+            replies[0] = self._checked(replies[0], (name, *keys))
+        elif isinstance(replies[0], Exception):
             raise translated(replies[0], self._address) from replies[0]
+        if waits:
+            await self._check_replicas(waits, replies.pop())
         return replies
+
+    async def _check_replicas(self, wanted: int, confirmed: Any) -> None:
+        """A primary that sentinels name, and that has too few replicas to wait for, may go on without."""
+        is_short = not (isinstance(confirmed, int) and confirmed >= wanted)
+        place = self._place
+        self._is_alone = is_short and isinstance(place, Sentinels) and await place.is_alone(wanted)
+        if is_short and not self._is_alone:
+            raise StoreUnavailable(
+                "Too few replicas of Redis confirmed the write; it may be lost. Try again."
+            )
+
+
+def _place_of(url: RedisUrl) -> Server | Sentinels | Cluster:
+    if url.kind == "cluster":
+        return Cluster(url)
+    if url.kind == "sentinel":
+        return Sentinels(url)
+    return Server(client_of(url), url.max_connections, url.address, seconds=url.timeout)
 
 
 def _away(answers: Sequence[object]) -> list[StoreUnavailable]:

@@ -4,11 +4,9 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
-from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ResponseError
 
 from domain.errors import StorageError, StoreBusy, StoreUnavailable
@@ -18,8 +16,7 @@ T = TypeVar("T")
 Arg = str | bytes | int
 
 REQUEST_SECONDS = 0.8
-"""The bound of an operation, and of all slow answers that one request waits for: a caller gets a 503 within a
-second."""
+"""The bound of an operation, where the URL has no `timeout`: a caller gets a 503 within a second."""
 
 BUSY_SECONDS = 0.3
 """How much of that an operation waits for a free connection."""
@@ -27,27 +24,26 @@ BUSY_SECONDS = 0.3
 AWAY_SECONDS = 1.0
 """How long nothing is sent to a server that did not answer; then one caller tries it."""
 
-_QUICK_SECONDS = 0.2
-_LEAST_SECONDS = 0.4
-_FRESH_SECONDS = 5.0
-
-_slow: ContextVar[tuple[float, float]] = ContextVar("redis_slow", default=(0.0, float("-inf")))
-"""The seconds that the running request has waited for answers that took longer than _QUICK_SECONDS, and when
-it got the last of them."""
-
 
 class Server:
-    """A server, or the primary that sentinels name. All methods raise StoreUnavailable or StorageError."""
+    """All methods raise StoreUnavailable or StorageError."""
 
     def __init__(
-        self, client: Redis, max_connections: int, named: str, host: str = "", port: int = 0
+        self,
+        client: Redis,
+        max_connections: int,
+        named: str,
+        host: str = "",
+        port: int = 0,
+        seconds: float | None = None,
     ) -> None:
-        """`named` is its address in the log."""
+        """`named` is its address in the log. `seconds`: the bound of an operation."""
         self.client = client
         self.named = named
         self.host, self.port = host, port
         self.running = self.waiting = 0
         self._gate = asyncio.Semaphore(max_connections)
+        self._seconds = seconds
         self._is_away = False
         self._why_away = StorageError()
         self._try_at = 0.0
@@ -55,8 +51,8 @@ class Server:
     async def send(
         self, commands: Sequence[Sequence[Arg]], *, is_asking: bool = False, more: float = 0.0
     ) -> list[Any]:
-        """Sends the commands on one connection, in one round trip, within the time that is left to the
-        request plus `more` seconds. Returns the replies; an error is returned as a reply. `is_asking`: they
+        """Sends the commands on one connection, in one round trip, within the bound of an operation plus
+        `more` seconds. Returns the replies; an error is returned as a reply. `is_asking`: they
         are for a slot that moves to this server."""
         if len(commands) == 1 and not is_asking:
             return await self._within(lambda: self._one(commands[0]), more)
@@ -68,6 +64,11 @@ class Server:
     def servers(self) -> list["Server"]:
         return [self]
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it did not answer when it was last asked."""
+        return self._is_away
+
     async def primaries(self) -> list["Server"]:
         return [self]
 
@@ -76,9 +77,6 @@ class Server:
 
     async def close(self) -> None:
         await self.client.aclose()
-        pool = getattr(self.client, "connection_pool", None)
-        if isinstance(pool, SentinelConnectionPool):
-            await pool.sentinel_manager.aclose()
 
     async def _one(self, command: Sequence[Arg]) -> list[Any]:
         try:
@@ -94,15 +92,12 @@ class Server:
 
     async def _within(self, act: Callable[[], Awaitable[T]], more: float) -> T:
         begun = time.monotonic()
-        left = _seconds_left(begun)
         if self._is_away:
-            if begun < self._try_at or left < _LEAST_SECONDS:
+            if begun < self._try_at:
                 raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
-        if left < _LEAST_SECONDS:
-            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.", cause=self.named)
-        ends = begun + left + more
+        ends = begun + (self._seconds or REQUEST_SECONDS) + more
         await self._wait_for_connection()
         self.running += 1
         try:
@@ -121,7 +116,6 @@ class Server:
         finally:
             self.running -= 1
             self._gate.release()
-            _note_wait(begun, time.monotonic())
         self._is_away = False
         return done
 
@@ -139,15 +133,3 @@ class Server:
             raise StoreBusy("Every connection to Redis is busy. Try again.", cause=self.named) from None
         finally:
             self.waiting -= 1
-
-
-def _seconds_left(now: float) -> float:
-    """Returns what the running request may still wait; below _LEAST_SECONDS is too little."""
-    waited, at = _slow.get()
-    return REQUEST_SECONDS - (waited if now <= at + _FRESH_SECONDS else 0.0)
-
-
-def _note_wait(begun: float, now: float) -> None:
-    if now - begun > _QUICK_SECONDS:
-        waited, at = _slow.get()
-        _slow.set((now - begun + (waited if begun <= at + _FRESH_SECONDS else 0.0), now))

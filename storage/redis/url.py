@@ -6,9 +6,11 @@ redis+sentinel://[user:password@]host[:26379],host…/service[/db]  the primary 
 redis+cluster://[user:password@]host[:6379],host…                 a cluster, found through any of its nodes
 
 User and password are percent-encoded. After `?`, for all: `max_connections` (64), `allow_eviction=true`,
-`wait_aof=false` (a write does not wait for the append-only file); over TLS (`rediss`, or `tls=true` for
-sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_cert_reqs` (`required` or `none`),
-`ssl_check_hostname`; for sentinel: `sentinel_username` and `sentinel_password`.
+`wait_aof=false` (a write does not wait for the append-only file), `wait_replicas` (0; with sentinel 1: so
+many replicas confirm each write, or it is 503), `timeout` (0.8; seconds for an operation); over TLS
+(`rediss`, or `tls=true` for sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`,
+`ssl_cert_reqs` (`required` or `none`), `ssl_check_hostname`; for sentinel: `sentinel_username` and
+`sentinel_password`.
 """
 
 import secrets
@@ -20,7 +22,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool, SSLConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
@@ -28,8 +29,11 @@ from redis.exceptions import InvalidResponse
 from domain.errors import ConfigError, unknown_key
 
 Kind = Literal["single", "sentinel", "cluster"]
+Address = tuple[str, int]
 MAX_CONNECTIONS = 64
 CONNECT_SECONDS = 0.5
+_SHORTEST, _LONGEST = 0.1, 60
+"""Seconds of an operation."""
 
 _KINDS: dict[str, Kind] = {
     "redis": "single",
@@ -38,7 +42,7 @@ _KINDS: dict[str, Kind] = {
     "redis+cluster": "cluster",
 }
 _TLS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
-_COMMON = {"max_connections", "allow_eviction", "wait_aof", *_TLS}
+_COMMON = {"max_connections", "allow_eviction", "wait_aof", "wait_replicas", "timeout", *_TLS}
 _OPTIONS = {
     "single": _COMMON,
     "sentinel": _COMMON | {"tls", "sentinel_username", "sentinel_password"},
@@ -60,6 +64,8 @@ class RedisUrl:
     max_connections: int = MAX_CONNECTIONS
     allow_eviction: bool = False
     wait_aof: bool = True
+    wait_replicas: int = 0
+    timeout: float | None = None
 
     @property
     def address(self) -> str:
@@ -97,36 +103,41 @@ def parse_redis_url(url: str) -> RedisUrl:
         _credentials(user, password),
         _credentials(options.get("sentinel_username", ""), options.get("sentinel_password", "")),
         _tls(options, parts.scheme == "rediss" or _truth(options, "tls", "false")),
-        _count(options.get("max_connections", str(MAX_CONNECTIONS))),
+        _count(options, "max_connections", MAX_CONNECTIONS, 1, 10_000),
         _truth(options, "allow_eviction", "false"),
         _truth(options, "wait_aof", "true"),
+        _count(options, "wait_replicas", 1 if kind == "sentinel" else 0, 0, 100),
+        _seconds(options.get("timeout")),
     )
 
 
-def client_of(url: RedisUrl, address: tuple[str, int] | None = None) -> Redis:
-    """The client of one server, or of the primary that sentinels name. `address`: a server of a cluster. With
-    RESP2 and without driver info a new connection sends only AUTH, SELECT and ECHO. A timeout is final."""
-    options: dict[str, Any] = {
-        **url.credentials,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        # Server limits a command: the timeout of redis-py would cost a timer for each read.
-        "socket_timeout": None,
-        "retry": Retry(NoBackoff(), 1, (RedisConnectionError,)),
-        "protocol": 2,
-        "driver_info": None,
-        "max_connections": url.max_connections,
-    }
-    asking = {**options, "username": None, "password": None, **url.sentinel_credentials}
-    options["redis_connect_func"] = _greet
-    if url.kind == "sentinel":
-        secured = {} if url.tls is None else {"ssl": True, **url.tls}
-        asking |= {**secured, "socket_timeout": CONNECT_SECONDS}
-        sentinel = Sentinel(url.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
-        primary: Redis = sentinel.master_for(url.service, db=url.db, **secured, **options)
-        return primary
-    host, port = address or url.hosts[0]
-    connecting = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
-    return Redis.from_pool(ConnectionPool(host=host, port=port, db=url.db, **connecting, **options))
+def client_of(url: RedisUrl, address: Address | None = None) -> Redis:
+    """The client of the server at `address`, by default the first of the URL. With RESP2 and without driver
+    info a new connection sends only AUTH, SELECT and ECHO. A timeout is final."""
+    return _client(url, address or url.hosts[0], db=url.db, redis_connect_func=_greet, **url.credentials)
+
+
+def sentinel_client_of(url: RedisUrl, address: Address) -> Redis:
+    return _client(url, address, **url.sentinel_credentials)
+
+
+def _client(url: RedisUrl, address: Address, **given: Any) -> Redis:
+    host, port = address
+    secured = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
+    pool = ConnectionPool(
+        host=host,
+        port=port,
+        # Server bounds a command: the timeout of redis-py would cost a timer for each read.
+        socket_timeout=None,
+        socket_connect_timeout=max(CONNECT_SECONDS, (url.timeout or 0) / 2),
+        retry=Retry(NoBackoff(), 1, (RedisConnectionError,)),
+        protocol=2,
+        driver_info=None,
+        max_connections=url.max_connections,
+        **secured,
+        **given,
+    )
+    return Redis.from_pool(pool)
 
 
 async def _greet(connection: Any) -> None:
@@ -186,7 +197,20 @@ def _truth(options: dict[str, str], name: str, default: str) -> bool:
     return text in ("true", "1", "yes")
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
-        raise ConfigError("max_connections of a Redis URL is a number from 1 to 10000.")
+def _count(options: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = options.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and least <= int(text) <= most):
+        raise ConfigError(f"{name} of a Redis URL is a number from {least} to {most}.")
     return int(text)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST <= seconds <= _LONGEST:
+        raise ConfigError(f"timeout of a Redis URL is a number of seconds from {_SHORTEST} to {_LONGEST}.")
+    return seconds

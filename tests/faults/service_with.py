@@ -19,7 +19,7 @@ from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.store import DiskStore
-from storage.redis import connection, server, url
+from storage.redis import connection, sentinel, server, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.connection import named, script_source
@@ -130,6 +130,7 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "look-first": [(RedisLedger, "reserve", look_first)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "a short log queue": [(logs, "MOST_WAITING", 8)],
+    "deaf to sentinels": [(sentinel.Sentinels, "_hear", lambda *args: None)],
     "a blind watch": [(clock.ClockWatch, "_jump_of", lambda *args: 0)],
     "unguarded scripts": [(connection, "script_source", unguarded)],
     "sweeping often": OFTEN,
@@ -153,6 +154,7 @@ if __name__ == "__main__":
                 logs,
                 readiness,
                 connection,
+                sentinel,
                 server,
                 url,
             )
