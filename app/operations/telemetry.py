@@ -418,7 +418,10 @@ class Metrics:
         self._connections.labels(backend).set(load.connections)
         self._connections_cap.labels(backend).set(load.connections_cap)
         self._waiting.labels(backend).set(load.waiting)
-        self._medium.labels(backend).set(load.medium_share)
+
+    def medium_used(self, backend: str, share: float) -> None:
+        """`backend`: store or ledger. `share`: see Load."""
+        self._medium.labels(backend).set(share)
 
     def clock(self, offset_ms: int, jump_ms: int) -> None:
         self._clock_offset.set(offset_ms / 1000)

@@ -163,6 +163,9 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         await _ready(request, rt)
         ready = True
         rt.metrics.refusals.end_if_silent(has_room=not rt.readiness.is_full)
+    # After the check, which asks Redis for it.
+    rt.metrics.medium_used("store", rt.store.load.medium_share)
+    rt.metrics.medium_used("ledger", rt.ledger.load.medium_share)
     keys: Credentials | None = request.app.state.keys
     is_up = rt.readiness.is_up
     if keys is not None and keys.issuer is not None:

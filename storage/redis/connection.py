@@ -11,7 +11,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from domain.errors import StorageError, StoreUnavailable
+from domain.errors import StorageError, StoreFull, StoreUnavailable
 from domain.ports import Load
 from domain.results import Durability
 from storage.base.damage import Notices
@@ -226,7 +226,12 @@ class RedisConnection:
         of a cluster take writes, a warning says that others do not."""
         values = await self._place.probe_values()
         probes = await asyncio.gather(*map(self._probe, values), return_exceptions=True)
-        away = _away(probes)
+        try:
+            away = _away(probes)
+        except StoreFull:
+            # `load` says how full.
+            await self._learn()
+            raise
         with suppress(*([StoreUnavailable] if away else [])):
             await self._learn_schema()
         facts = await self._learn()

@@ -1,5 +1,8 @@
 """When Redis holds all that its maxmemory allows, the service refuses, says so, and goes on reading."""
 
+import asyncio
+import itertools
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -75,10 +78,7 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
         assert await first.stop() == 0
         async with redis_of(server) as redis:
             await redis.script_flush()
-            while await redis_has_room(redis):
-                # The memory that Redis has in use rises and falls by its own buffers.
-                with suppress(OutOfMemoryError):
-                    await redis.append("filler", b"x" * 1000)
+            await fill(redis)
         second = await services.start(tmp_path / "second", PATIENT, storage_url=server.url)
         async with second.client() as client:
             assert (await client.delete("/sessions/other")).status_code == 204
@@ -97,6 +97,78 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
         assert second.failures() == []
 
 
+async def used_ratio(client: httpx.AsyncClient) -> float:
+    """What one scrape says of the memory of Redis: store and ledger say about the same."""
+    text = (await client.get("/metrics")).text
+    name = "spillgate_medium_used_ratio"
+    told = dict(re.findall(rf'^{name}{{backend="(\w+)"}} (\S+)$', text, re.M))
+    assert float(told["store"]) == pytest.approx(float(told["ledger"]), abs=0.1)
+    return float(told["store"])
+
+
+def real_ratio(server: RedisServer) -> float:
+    told = dict(
+        line.split(":", 1) for line in server.ask("INFO", "memory").decode().split("\r\n") if ":" in line
+    )
+    return int(told["used_memory"]) / int(told["maxmemory"])
+
+
+async def test_the_memory_used_is_told_right_after_a_fast_fill_and_after_another_bound(
+    services: Services, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "redis", options=("--maxmemory", "12mb", *OPTIONS[2:])) as server:
+        service = await services.start(tmp_path, PATIENT, storage_url=server.url)
+        async with service.client() as client:
+            assert (await client.put("/sessions/full", json={})).status_code == 200
+            assert await used_ratio(client) < 0.7
+            async with redis_of(server) as redis:
+                with suppress(OutOfMemoryError):
+                    for number in itertools.count():
+                        await redis.set(f"other-{number}", b"x" * 200_000)
+            await until_told(client, 0.9, 1.5)
+            assert await used_ratio(client) == pytest.approx(real_ratio(server), abs=0.1)
+            for most, told in (("2mb", (4.0, 8.0)), ("1gb", (0.0, 0.1))):
+                assert server.ask("CONFIG", "SET", "maxmemory", most) == b"+OK\r\n"
+                await until_told(client, *told)
+        assert service.failures() == []
+
+
+async def until_told(client: httpx.AsyncClient, least: float, most: float) -> None:
+    """A check is reused for a second."""
+    async with asyncio.timeout(60):
+        while not least < await used_ratio(client) < most:
+            await asyncio.sleep(0.1)
+
+
+async def test_the_memory_used_is_that_of_the_smaller_server_after_a_failover(
+    services: Services, tmp_path: Path
+) -> None:
+    with (
+        RedisServer(tmp_path / "large", options=("--maxmemory", "100mb")) as primary,
+        RedisServer(tmp_path / "small", options=OPTIONS) as replica,
+    ):
+        assert replica.ask("REPLICAOF", primary.host, str(primary.port)) == b"+OK\r\n"
+        conf = tmp_path / "sentinel.conf"
+        conf.write_text(
+            f"sentinel monitor mymaster {primary.host} {primary.port} 1\n"
+            "sentinel down-after-milliseconds mymaster 300\n"
+            "sentinel failover-timeout mymaster 2000\n"
+        )
+        with RedisServer(tmp_path / "s", config=conf, options=["--sentinel"]) as sentinel:
+            url = f"redis+sentinel://{sentinel.host}:{sentinel.port}/mymaster"
+            service = await services.start(tmp_path, PATIENT, storage_url=url)
+            async with service.client() as client, redis_of(primary) as redis:
+                await redis.set("other", b"x" * 4_500_000)
+                assert await used_ratio(client) < 0.2
+                async with asyncio.timeout(60):
+                    while b"num-slaves\r\n$1\r\n1" not in sentinel.ask("SENTINEL", "MASTER", "mymaster"):
+                        await asyncio.sleep(0.05)
+                    while replica.ask("STRLEN", "other") != b":4500000\r\n":
+                        await asyncio.sleep(0.05)
+                primary.kill()
+                await until_told(client, 1.0, 4.0)
+
+
 @asynccontextmanager
 async def redis_of(server: RedisServer) -> AsyncIterator[Redis]:
     client: Redis = Redis.from_url(server.url)
@@ -104,6 +176,13 @@ async def redis_of(server: RedisServer) -> AsyncIterator[Redis]:
         yield client
     finally:
         await client.aclose()
+
+
+async def fill(redis: Redis) -> None:
+    while await redis_has_room(redis):
+        # The memory that Redis has in use rises and falls by its own buffers.
+        with suppress(OutOfMemoryError):
+            await redis.append("filler", b"x" * 1000)
 
 
 async def redis_has_room(redis: Redis) -> bool:
