@@ -21,7 +21,15 @@ from content.redaction.masks import masks_in
 from content.text import clip
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Session
-from domain.errors import BadQuery, ResultExpired, ResultNotFound, SessionEnded, StorageError
+from domain.errors import (
+    BadQuery,
+    ResultExpired,
+    ResultNotFound,
+    SessionEnded,
+    StorageError,
+    StoreFull,
+    TooManySessions,
+)
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
@@ -153,8 +161,8 @@ class Subject:
     async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
         `tokens`."""
-        entered = await rt.ledger.enter(Call(self.reader, self.model.window, self.model.enforce))
-        remaining = entered.session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
+        session = await paying_session(rt, self.reader)
+        remaining = session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
         return int(remaining * size / max(tokens, 1) * 0.9)
 
     def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
@@ -202,11 +210,22 @@ class Subject:
         )
 
 
+async def paying_session(rt: Runtime, key: SessionKey) -> Session:
+    """A session that reads need not have room in the ledger: `Ledger.enter` would ask for it. Raises
+    SessionEnded."""
+    session = await rt.ledger.session(key)
+    if session is None:
+        now = rt.clock()
+        return Session(key, epoch=0, created_at=now, last_used_at=now)
+    if session.ended_at is not None:
+        raise SessionEnded
+    return session
+
+
 async def open_subject(rt: Runtime, tenant: str, handle: Handle, reader: SessionKey | None = None) -> Subject:
     """Finds a result as `look_up` does, and the session that pays: `reader`, else that of the result."""
     stored = await look_up(rt, tenant, str(handle))
-    model = await rt.known_models.of_session(None)
-    session = (await rt.ledger.enter(Call(reader or stored.key, model.window, model.enforce))).session
+    session = await paying_session(rt, reader or stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy)
     shown = await shown_result(rt, stored, policy, session)
     return Subject(stored, shown, session, policy, await rt.known_models.of_session(session.model))
@@ -218,7 +237,11 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
     if entry.type is EntryType.TOOL and entry.tool_call_id is not None:
         model = await rt.known_models.of_session(None)
         call = Call(stored.key, model.window, model.enforce, entry.tool_call_id)
-        receipt = (await rt.ledger.enter(call)).receipt
+        try:
+            receipt = (await rt.ledger.enter(call)).receipt
+        except (StoreFull, TooManySessions):
+            # It has no receipt, and there is no room for a call.
+            return None
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
@@ -291,7 +314,7 @@ async def account_read(
 ) -> None:
     """Accounts what was read back, so that savings are net. Estimates its tokens by its share of the bytes.
 
-    Reading continues while the ledger's disk is full: an entry that cannot be written is logged instead.
+    Reading continues while the ledger is away: an entry that cannot be written is logged instead.
     """
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))

@@ -17,7 +17,6 @@ from app.extracting.known_models import KnownModels
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
-from app.governing.unrecorded import Unrecorded
 from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.export import SETTING as EXPORT
@@ -57,6 +56,7 @@ from storage import (
     shared_clock_of,
 )
 from storage.sealed.keys import KeyUses
+from storage.unrecorded import UnrecordedLedger
 
 if TYPE_CHECKING:  # The extra `otel`.
     from app.operations.spans import Tracer
@@ -111,6 +111,8 @@ class Runtime:
     model_pool: ModelPool
     spend_caps: SpendCaps
     readiness: Readiness
+    unrecorded: UnrecordedLedger
+    new_entry_id: EntryIds
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
@@ -119,9 +121,7 @@ class Runtime:
     follow_ups: FollowUps = field(default_factory=FollowUps)
     redactions: Redactions = field(default_factory=Redactions)
     searches: SearchThreads = field(default_factory=SearchThreads)
-    unrecorded: Unrecorded = field(default_factory=Unrecorded)
     clock_watch: ClockWatch = field(default_factory=lambda: ClockWatch(SteadyClock()))
-    new_entry_id: EntryIds = field(default_factory=EntryIds)
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     # Large JSON is parsed for one body at a time.
@@ -194,13 +194,17 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         key_uses = None if keys is None else key_uses_of(store)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
+        new_entry_id = EntryIds()
+        ledger = unrecorded = UnrecordedLedger(ledger, clock, new_entry_id, metrics.unrecorded)
         if settings.accounting_export is not None:
             ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
+        stack.push_async_callback(unrecorded.record)
         background = Background()
         stack.push_async_callback(background.close)
         known = KnownModels(settings, policies)
         models = _opened_models(settings, known, stack)
-        spend_caps = SpendCaps(ledger, DailySpend(ledger, quota_of, clock))
+        daily = DailySpend(ledger, quota_of, clock, unrecorded=unrecorded.cost_usd)
+        spend_caps = SpendCaps(ledger, daily, unrecorded.cost_usd)
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
         readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by, watch)
         yield Runtime(
@@ -215,6 +219,8 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             models,
             spend_caps,
             readiness,
+            unrecorded,
+            new_entry_id,
             background=background,
             clock_watch=watch,
             policy_stamp=stamp,

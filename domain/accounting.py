@@ -14,6 +14,7 @@ class EntryType(StrEnum):
     EXTRACT = "extract"
     READ = "read"
     PASS_ON = "pass_on"
+    UNRECORDED = "unrecorded"
 
 
 class EntryStatus(StrEnum):
@@ -53,6 +54,17 @@ OF_ENTRY_ALONE = {GroupBy.KEY: "key", GroupBy.DOOR: "client"}
 
 
 @frozen_struct
+class Unrecorded:
+    """What an entry of the type `unrecorded` stands for: results that passed and readings of one session and
+    day (UTC) that the ledger had no room for. `since` is the time of the first (Unix ms), the entry's that of
+    the last. Tokens, bytes, characters and cost of the entry are their sums."""
+
+    since: int
+    results: int
+    readings: int
+
+
+@frozen_struct
 class EntryDetails:
     """`truncated`: the model did not get the whole result (stored results included), or the extraction did
     not read all of the data. `truncated_bytes` is the size of the text before the cut, `truncated_total` its
@@ -63,7 +75,8 @@ class EntryDetails:
     result; `found_nothing`, its answer holds nothing of the result; `costs_more`, with it the result has
     cost more tokens than storing it saved.
 
-    `redacted`: how many secrets of each kind were masked in what the model was shown."""
+    `redacted`: how many secrets of each kind were masked in what the model was shown. `unrecorded`: of an
+    entry of that type."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -79,6 +92,7 @@ class EntryDetails:
     found_nothing: bool = False
     costs_more: bool = False
     redacted: dict[str, int] | None = None
+    unrecorded: Unrecorded | None = None
 
 
 _NO_DETAILS = EntryDetails()

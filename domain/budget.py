@@ -1,5 +1,6 @@
 """Sessions and their token budgets: what fits, when one is exhausted, what a usage report changes."""
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -174,6 +175,11 @@ class SessionChange:
     max_output_tokens: int | None = None
     model: str | None = None
     policy: str | None = None
+
+    def then(self, later: "SessionChange") -> "SessionChange":
+        """Both changes as one."""
+        values = {name: getattr(later, name) for name in later.set_fields}
+        return dataclasses.replace(self, set_fields=self.set_fields | later.set_fields, **values)
 
     def applied(self, session: Session) -> Session:
         return replace(session, **{name: getattr(self, name) for name in self.set_fields})

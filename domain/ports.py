@@ -217,8 +217,8 @@ class Call:
 
 @frozen_struct
 class Receipt:
-    """What the ledger recorded for a call. `is_retry`: the call was a retry. Not `is_recorded`: the result
-    passed while the ledger had no room, and has no entry."""
+    """What the ledger recorded for a call. `is_retry`: the call was a retry. Not `is_recorded`: the ledger
+    had no room, and has no entry of it."""
 
     entry: AccountingEntry
     budget: Budget
@@ -253,8 +253,8 @@ class Ledger(Backend, Protocol):
     `release`: first those that stored nothing, those used longest ago before others. Only if that is not
     enough, a new call (`enter`, `reserve`, `settle`), `append` and opening a session raise TenantFull, and
     opening a session TooManySessions; both say when the next session is idle, and change nothing else. All
-    else still works: retries are answered, open sessions take reports and changes, and can be ended. An
-    extraction's entries (`llm`, `extract`) are accepted past the bound: `enter` admitted its question.
+    else still works: retries are answered, open sessions take reports and changes, and can be ended. Entries
+    of all types but `tool` are accepted past the bound of bytes: reading goes on.
     """
 
     async def enter(self, call: Call) -> Entered:

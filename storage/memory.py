@@ -220,13 +220,13 @@ class MemoryLedger(LedgerBase):
 
     def _check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
         quota = self._quota_of(tenant)
-        check = partial(session_rules.check_room, quota=quota, opens=opens, admitted=admitted)
+        check = partial(session_rules.check_room, quota=quota, opens=opens)
         try:
             check(self._used(tenant))
         except (TenantFull, TooManySessions):
             self._make_room(tenant, quota)
             try:
-                check(self._used(tenant))
+                check(self._used(tenant), admitted=admitted)
             except (TenantFull, TooManySessions) as error:
                 open_ones = (one.session for key, one in self._sessions.items() if key.tenant == tenant)
                 used_at = min((one.last_used_at for one in open_ones if one.ended_at is None), default=None)

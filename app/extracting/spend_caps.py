@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from domain.accounting import DAY_MS, EntryFilter, EntryType, GroupBy
 from domain.errors import SpendReached, StorageError
@@ -18,6 +19,16 @@ _REACHED = "the session's cap of model {} is reached"
 _DAY_REACHED = "the tenant's quota of model spend a day is reached"
 _FRESH_SECONDS = 1.0
 _NEVER = float("-inf")
+
+
+class UnrecordedCost(Protocol):
+    """US dollars for model calls since a time (Unix ms) that the ledger had no room for."""
+
+    def __call__(self, tenant: str, since: int = 0, session_id: str | None = None) -> float: ...
+
+
+def _nothing(tenant: str, since: int = 0, session_id: str | None = None) -> float:
+    return 0.0
 
 
 @dataclass(slots=True)
@@ -48,12 +59,18 @@ class DailySpend:
     to what was known. A model without a known price costs 0."""
 
     def __init__(
-        self, ledger: Ledger, quota_of: QuotaOf, clock: Clock, monotonic: Callable[[], float] = time.monotonic
+        self,
+        ledger: Ledger,
+        quota_of: QuotaOf,
+        clock: Clock,
+        monotonic: Callable[[], float] = time.monotonic,
+        unrecorded: UnrecordedCost = _nothing,
     ) -> None:
         self._ledger = ledger
         self._quota_of = quota_of
         self._clock = clock
         self._monotonic = monotonic
+        self._unrecorded = unrecorded
         self._tenants: dict[str, _Today] = {}
 
     async def learn(self, tenant: str) -> None:
@@ -63,12 +80,14 @@ class DailySpend:
         today, now = self._today(tenant), self._monotonic()
         if now < today.read_at + _FRESH_SECONDS:
             return
-        model_calls = EntryFilter(tenant, type=EntryType.LLM, since=today.day * DAY_MS)
-        added = today.added_usd
+        # Of the entries of all types: those of model calls, and those that stand for unrecorded ones, have a
+        # cost.
+        of_today = EntryFilter(tenant, since=today.day * DAY_MS)
+        added, unrecorded = today.added_usd, self._unrecorded(tenant, today.day * DAY_MS)
         with suppress(StorageError):
-            summary = await self._ledger.summary(model_calls, GroupBy.TYPE)
+            summary = await self._ledger.summary(of_today, GroupBy.TYPE)
             # The ledger may lack what was added while it was read.
-            today.cost_usd = sum(row.cost_usd for row in summary.rows) + today.added_usd - added
+            today.cost_usd = summary.total.cost_usd + unrecorded + today.added_usd - added
             today.read_at = now
 
     async def learn_of(self, tenants: Iterable[str]) -> None:
@@ -157,10 +176,12 @@ class SessionSpend:
 
 class SpendCaps:
     """The caps of one process. A replica counts what the ledger held when its extraction began, and its own
-    calls since."""
+    calls since. Of calls that the ledger had no room for only the cost is counted once their extraction has
+    ended."""
 
-    def __init__(self, ledger: Ledger, daily: DailySpend) -> None:
+    def __init__(self, ledger: Ledger, daily: DailySpend, unrecorded: UnrecordedCost = _nothing) -> None:
         self._ledger = ledger
+        self._unrecorded = unrecorded
         self._open: dict[SessionKey, _Spent] = {}
         self.daily = daily
 
@@ -182,11 +203,12 @@ class SpendCaps:
 
     async def _spent(self, key: SessionKey) -> _Spent:
         if key not in self._open:
-            spent = _Spent(0, 0, 0.0)
-            calls = EntryFilter(key.tenant, key.session_id, EntryType.LLM)
-            summary = await self._ledger.summary(calls, GroupBy.TYPE)
+            unrecorded = self._unrecorded(key.tenant, session_id=key.session_id)
+            summary = await self._ledger.summary(EntryFilter(key.tenant, key.session_id), GroupBy.TYPE)
+            spent = _Spent(0, 0, summary.total.cost_usd + unrecorded)
             for row in summary.rows:
-                spent = _Spent(row.entries, row.tokens_in + row.tokens_out, row.cost_usd)
+                if row.group == EntryType.LLM:
+                    spent.calls, spent.tokens = row.entries, row.tokens_in + row.tokens_out
             # Another extraction may have opened it while this one waited.
             self._open.setdefault(key, spent)
         return self._open[key]

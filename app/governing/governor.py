@@ -6,7 +6,6 @@ from time import perf_counter
 from msgspec import Raw
 
 from app.extracting.known_models import SessionModel
-from app.governing import unrecorded
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
@@ -116,7 +115,7 @@ async def _entered(result: ToolResult, rt: Runtime) -> tuple[SessionModel, Enter
     """Enters the session. The model is that of the result, else that of its session."""
     model = _through(result.door, await rt.known_models.of_session(result.model))
     call = Call(result.key, model.window, model.enforce, result.call_id, result.context)
-    entered = await unrecorded.entered(rt.ledger, call)
+    entered = await rt.ledger.enter(call)
     if entered.session.model is not None and result.model is None:
         model = _through(result.door, await rt.known_models.of_session(entered.session.model))
     return model, entered
@@ -130,7 +129,7 @@ def _charged(
     measured: MeasuredResult, decision: Decision, rt: Runtime, *, must_fit: bool
 ) -> Awaitable[Receipt | None]:
     charge = charge_of(measured, decision, rt)
-    return unrecorded.charged(rt.ledger, rt.unrecorded, measured.session, charge, must_fit=must_fit)
+    return rt.ledger.reserve(charge) if must_fit else rt.ledger.settle(charge)
 
 
 @frozen_struct

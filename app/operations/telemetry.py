@@ -27,7 +27,7 @@ from app import __version__
 from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
 from app.operations.refusals import CODES, Refusals
-from domain.accounting import AccountingEntry
+from domain.accounting import AccountingEntry, EntryType
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
 from domain.handles import Handle
@@ -182,8 +182,12 @@ class Metrics:
         self._results = counter(
             "spillgate_results", "Results governed; a retry counts once.", ["outcome", "trigger"]
         )
-        self._unrecorded = counter(
+        self._results_unrecorded = counter(
             "spillgate_results_unrecorded", "Results that passed without an entry: the ledger had no room."
+        )
+        self._readings_unrecorded = counter(
+            "spillgate_readings_unrecorded",
+            "Readings, questions, model calls, hand-ons without an entry: the ledger had no room.",
         )
         self._bytes = counter("spillgate_result_bytes", "Bytes of results.", ["outcome"])
         self._redacted = counter(
@@ -325,8 +329,6 @@ class Metrics:
             self.refusals.end(is_stored=outcome.handle is not None)
         if outcome.is_retry:
             return
-        if not outcome.is_recorded:
-            self._unrecorded.inc()
         measure = outcome.measure
         of = outcome.kind, outcome.trigger
         if (tally := self._tallies.get(of)) is None:
@@ -345,6 +347,11 @@ class Metrics:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
         if seconds is not None:
             tally.seconds(seconds)
+
+    def unrecorded(self, entry: AccountingEntry) -> None:
+        """The ledger had no room for the entry."""
+        is_result = entry.type is EntryType.TOOL
+        (self._results_unrecorded if is_result else self._readings_unrecorded).inc()
 
     def _add_tallies(self) -> None:
         for (kind, trigger), tally in self._tallies.items():

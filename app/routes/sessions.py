@@ -122,6 +122,11 @@ _NOTHING_FITS = (
     "`context_window`, or smaller `buffer_tokens` and `max_output_tokens`."
 )
 
+_HELD = (
+    "The medium of the ledger is full: the change is held in the memory of this instance until there is "
+    "room, and a restart before forgets it."
+)
+
 
 class SessionsOut(BodyOut):
     sessions: list[SessionOut]
@@ -143,7 +148,7 @@ async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgen
     session = await rt.ledger.put_session(key, change)
     if "reads" in body.model_fields_set:
         await keep_reads(rt, session, reads)
-    shown = await _shown(rt, session)
+    shown = await _shown(rt, session, [_HELD] if rt.unrecorded.holds(key) else [])
     if shown.budget.enforced and shown.budget.limit_tokens == 0:
         shown.warnings.append(_NOTHING_FITS)
     return shown

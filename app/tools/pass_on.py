@@ -263,7 +263,7 @@ def _cell(value: Any) -> str:
 
 
 async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, size: int) -> None:
-    """Raises StorageError: what is not accounted is not handed on."""
+    """Raises StorageError while the ledger is away: what is not accounted is not handed on."""
     entry = entry_about(rt, stored, EntryType.PASS_ON, rt.clock())
     server, tool = split_tool_name(tool_name)
     details = replace(entry.details, bytes=size)

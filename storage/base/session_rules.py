@@ -21,7 +21,6 @@ from domain.results import UsageReport
 from domain.structs import replace
 
 NOTHING = LedgerUsage(0, 0)
-_OF_EXTRACTIONS = frozenset((EntryType.LLM, EntryType.EXTRACT))
 IDLE_MS = PERIOD_MS[GroupBy.HOUR]
 """An idle session may be deleted to make room for a new one. It is idle after this time without use, or after
 a quarter of the retention if that is shorter."""
@@ -122,9 +121,9 @@ def text_bytes(text: str | None) -> int:
 
 
 def is_admitted(entry: AccountingEntry) -> bool:
-    """The entry belongs to an extraction, which `enter` admitted: it is kept past the quota of bytes, so that
-    an answer that models were paid for is not lost."""
-    return entry.type in _OF_EXTRACTIONS
+    """The entry is not that of a result: reading goes on past the quota of bytes, and its entry is kept, for
+    which older ones go into sums."""
+    return entry.type is not EntryType.TOOL
 
 
 def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted: bool = False) -> None:

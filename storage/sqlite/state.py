@@ -212,7 +212,7 @@ class SqliteState:
         """Within a transaction. Makes room if there is none. Raises TenantFull, TooManySessions."""
         quota = self._quota_of(tenant)
         try:
-            session_rules.check_room(self._usage(tenant), quota, opens=opens, admitted=admitted)
+            session_rules.check_room(self._usage(tenant), quota, opens=opens)
         except (TenantFull, TooManySessions):
             self._make_room(connection, tenant, quota)
             try:

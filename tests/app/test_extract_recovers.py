@@ -156,7 +156,7 @@ async def test_a_model_call_that_cannot_be_accounted_after_a_hang_up_is_logged(
 SLOW: list[tuple[type[Any], str, str]] = [
     (MemoryStore, "read", "deadline"),
     (MemoryStore, "find", "deadline"),
-    (MemoryLedger, "enter", "deadline"),
+    (MemoryLedger, "session", "deadline"),
 ]
 
 

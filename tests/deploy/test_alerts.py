@@ -35,7 +35,10 @@ FIRING = {
     "SpillgateClockJumped": ["spillgate_clock_jump_seconds -7200x60"],
     "SpillgateAllGone": ['up{job="spillgate"} 1 0x60'],
     "SpillgateFailsInside": ['spillgate_errors_total{code="internal_error"} 0+1x60'],
-    "SpillgateNotAccounted": ["spillgate_results_unrecorded_total 0+1x60"],
+    "SpillgateNotAccounted": [
+        "spillgate_results_unrecorded_total 0x60",
+        "spillgate_readings_unrecorded_total 0+1x60",
+    ],
     "SpillgateMediumNearlyFull": ['spillgate_medium_used_ratio{backend="store"} 0.91x60'],
     "SpillgateApiKeyExpires": ["spillgate_api_key_expires_timestamp_seconds 86400x60"],
     "SpillgateOverloaded": ['spillgate_errors_total{code="overloaded"} 0+1x60'],

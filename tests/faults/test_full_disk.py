@@ -10,7 +10,8 @@ import pytest
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service_process import Service, Services
+from tests.faults.readings import check_told_in_sums, counted, read_in_every_way
+from tests.faults.service_process import Service, Services, service_with
 from tests.small_disk import SMALL_DISK_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -168,6 +169,38 @@ async def test_with_no_byte_left_what_was_kept_can_be_read_and_deleting_makes_ro
     assert service.failures() == []
 
 
+async def test_with_no_byte_left_models_ask_read_and_hand_on_and_it_is_told_once_there_is_room(
+    services: Services, small_disk: Path, tmp_path: Path
+) -> None:
+    export = tmp_path / "entries.ndjson"
+    often = service_with("sweeping often")
+    service = await services.start(small_disk / "state", often, accounting_export=str(export))
+    async with service.client() as client:
+        call = Call("full", text_of("before", 100_000))
+        kept = Kept.of(call, await call.send(client))
+        filler = fill(small_disk)
+        while not (await Call("full", SMALL).send(client)).json()["warnings"]:
+            pass
+        entries = await read_in_every_way(client, kept)
+        await client.put("/sessions/reader", json={"model": "gpt-4o"})
+        passed = await counted(client, "spillgate_results_unrecorded_total")
+        assert await counted(client, "spillgate_readings_unrecorded_total") == sum(entries.values())
+        reserved = (await client.get("/sessions/full")).json()["budget"]["reserved_tokens"]
+        filler.unlink()
+        await check_told_in_sums(client, export, entries, passed)
+        after = (await Call("full", SMALL).send(client)).json()
+        assert after["warnings"] == []
+        assert after["budget"]["reserved_tokens"] == reserved + after["measure"]["tokens"]
+    assert await service.stop() == 0
+    assert service.failures() == []
+    service = await services.start(small_disk / "state")
+    async with service.client() as client:
+        reader = (await client.get("/sessions/reader")).json()
+        assert (reader["reads"], reader["context_window"], reader["model"]) == (["full"], 100_000, "gpt-4o")
+        assert (await client.get("/sessions/full")).json()["turn"] == 7
+    assert await service.stop() == 0
+
+
 async def test_with_no_byte_left_every_session_can_be_ended(services: Services, small_disk: Path) -> None:
     service = await services.start(small_disk / "state")
     async with service.client() as client:
@@ -181,7 +214,10 @@ async def test_with_no_byte_left_every_session_can_be_ended(services: Services, 
             assert (await client.get(f"/sessions/run-{number}")).status_code == 410
             if number < 3:
                 fill(small_disk)
-        assert (await client.put("/sessions/one-more", json={})).status_code == 507
+        held = await client.put("/sessions/one-more", json={})
+        assert (held.status_code, "held in the memory" in held.json()["warnings"][0]) == (200, True)
+        assert (await client.delete("/sessions/one-more")).status_code == 204
+        assert (await client.get("/sessions/one-more")).status_code == 404
     assert await service.stop() == 0
     assert service.failures() == []
 

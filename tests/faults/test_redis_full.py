@@ -14,7 +14,8 @@ from redis.exceptions import OutOfMemoryError
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.service_process import PATIENT, Services
+from tests.faults.readings import check_told_in_sums, counted, read_in_every_way
+from tests.faults.service_process import PATIENCE, PATIENT, Services, service_with
 from tests.faults.test_full_disk import SMALL, fill_by_service
 from tests.redis_server import RedisServer
 
@@ -95,6 +96,32 @@ async def test_a_replica_that_starts_on_a_full_redis_deletes_and_passes(
             assert (await client.delete("/sessions/full")).status_code == 204
             assert (await client.get(f"/results/{kept[1].handle}")).status_code == 410
         assert second.failures() == []
+
+
+async def test_on_a_full_redis_models_ask_read_and_hand_on_and_it_is_told_once_there_is_room(
+    services: Services, tmp_path: Path
+) -> None:
+    export = tmp_path / "entries.ndjson"
+    often = service_with(*PATIENCE, "sweeping often")
+    with RedisServer(tmp_path / "redis", options=OPTIONS) as server:
+        service = await services.start(tmp_path, often, storage_url=server.url, accounting_export=str(export))
+        async with service.client() as client:
+            call = Call("full", text_of("before", 100_000))
+            kept = Kept.of(call, await call.send(client))
+            # So far below what is used that nothing that Redis frees makes room.
+            assert server.ask("CONFIG", "SET", "maxmemory", "1mb") == b"+OK\r\n"
+            assert (await Call("full", SMALL).send(client)).json()["warnings"]
+            entries = await read_in_every_way(client, kept)
+            assert await counted(client, "spillgate_readings_unrecorded_total") == sum(entries.values())
+            assert (await client.get("/sessions/reader")).json()["reads"] == ["full"]
+            assert server.ask("CONFIG", "SET", "maxmemory", "100mb") == b"+OK\r\n"
+            await check_told_in_sums(client, export, entries, 1)
+        assert await service.stop() == 0
+        assert service.failures() == []
+        service = await services.start(tmp_path, PATIENT, storage_url=server.url)
+        async with service.client() as client:
+            assert (await client.get("/sessions/reader")).json()["reads"] == ["full"]
+            assert (await client.get("/sessions/full")).json()["turn"] == 7
 
 
 async def used_ratio(client: httpx.AsyncClient) -> float:
