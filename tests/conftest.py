@@ -33,7 +33,7 @@ from tests.redis_server import (  # noqa: F401
     redis_time,
     redis_url,
 )
-from tests.small_disk import small_disk  # noqa: F401
+from tests.small_disk import small_disk, small_ext4  # noqa: F401
 
 Serve = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 

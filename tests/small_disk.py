@@ -6,18 +6,35 @@ from pathlib import Path
 
 import pytest
 
-SMALL_DISK_BYTES = 3 << 20
+SMALL_DISK_BYTES = 8 << 20
+
+
+EXT4_BYTES = 20 << 20
+"""Results of 13 KB and their entries fill it when the -wal file of a ledger would take 8 MB of it
+unbounded."""
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of `SMALL_DISK_BYTES`. Skips the test where mounting is not allowed."""
-    place = tmp_path / "small"
+    yield from _mounted(tmp_path / "small", ["-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "tmpfs"])
+
+
+@pytest.fixture
+def small_ext4(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 of `EXT4_BYTES` in a file. Skips the test where mounting is not allowed."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(EXT4_BYTES)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+    yield from _mounted(tmp_path / "ext4", ["-t", "ext4", "-o", "loop", str(image)])
+
+
+def _mounted(place: Path, what: list[str]) -> Iterator[Path]:
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "tmpfs", str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True)
+    mounted = subprocess.run(["mount", *what, str(place)], capture_output=True, text=True)
     if mounted.returncode != 0:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"{what[1]} cannot be mounted here: {mounted.stderr.strip()}")
     try:
         yield place
     finally:

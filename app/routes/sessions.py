@@ -25,6 +25,7 @@ from domain.errors import (
     InvalidPolicy,
     SessionEnded,
     SessionNotFound,
+    StoreFull,
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
@@ -192,12 +193,23 @@ async def delete_session(
         if await rt.ledger.release(key) is None and key.session_id != DEFAULT_SESSION:
             raise SessionNotFound("No session has this id.")
         return
-    ended = await rt.ledger.end(key)
+    ended = await _end(rt, key)
     if ended is not None:
         await rt.store.delete_session(key, ended.first_live_epoch)
     elif key.session_id != DEFAULT_SESSION:
         # Bodies under this id may belong to a session whose first entry is being written: they are kept.
         raise SessionNotFound("No session has this id.")
+
+
+async def _end(rt: Runtime, key: SessionKey) -> Session | None:
+    """On a full medium the bodies of the session make the room that its end needs in the ledger."""
+    try:
+        return await rt.ledger.end(key)
+    except StoreFull:
+        session = await rt.ledger.session(key)
+        if session is None or not await rt.store.delete_session(key, session.epoch + 1):
+            raise
+        return await rt.ledger.end(key)
 
 
 @router.get("/sessions", summary="List the sessions that are alive")

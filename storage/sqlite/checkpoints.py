@@ -14,14 +14,18 @@ from threading import Event, Thread
 
 log = logging.getLogger("spillgate.storage")
 
-ROWS = 2_000
-"""The rows that the writer changes between two checkpoints. They take about 8 MB of the -wal file, and 4 ms
-of a core, which the event loop may share: p99.9 of small results is promised under 6 ms (bench/README.md)."""
+ROWS = 500
+"""The rows that the writer changes between two checkpoints. They take 2 to 5 MB of the -wal file, and 1 ms of
+a core, which the event loop may share: p99.9 of small results is promised under 6 ms (bench/README.md)."""
 
-MOST_FRAMES = 16_000
+MOST_FRAMES = 2_000
 """With so many in the -wal file the writer copies the rest. A frame holds a page of 4 KB."""
 
-MOST_ROWS = 20_000
+WAL_BYTES = 8 << 20
+"""The size to which the -wal file is cut when it begins again. What it holds, the spare space holds once
+more."""
+
+MOST_ROWS = 5_000
 """With so many changed during a checkpoint the writer waits for its end, so that the file has a bound."""
 
 MOST_PASSES = 10

@@ -11,7 +11,7 @@ from domain import __version__
 from domain.errors import ConfigError
 from storage.base.paths import make_directories, take_lock
 from storage.base.schema import Schema, refusal
-from storage.sqlite.checkpoints import Checkpoints
+from storage.sqlite.checkpoints import WAL_BYTES, Checkpoints
 from storage.sqlite.hours import sum_up_new
 from storage.sqlite.spare_space import SpareSpace
 
@@ -193,7 +193,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise ConfigError(f"{path} is on a file system without shared memory. Put it on a local disk.")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA journal_size_limit = 67108864")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     # See storage/sqlite/checkpoints.py.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     _make_tables(connection, path)

@@ -1,6 +1,7 @@
 """Group commit: changes that arrive during a transaction share the next one."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -61,6 +62,7 @@ class GroupCommit:
         self._state = state
         self._guard = guard
         self._spare = spare
+        self._wal = f"{self._path}-wal"
         self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
@@ -86,7 +88,7 @@ class GroupCommit:
     def _commit(self, jobs: Sequence[_Job]) -> list[object]:
         """Returns the value or the error of each change."""
         deleting = [job.change for job in jobs if job.deletes]
-        if self._spare.fill():
+        if self._spare.fill(self._wal_bytes()):
             outcomes = self._committed([job.change for job in jobs])
             if not deleting or not _is_full(outcomes):
                 return outcomes
@@ -99,8 +101,13 @@ class GroupCommit:
         deleted = iter(outcomes)
         return [next(deleted) if job.deletes else _full(f"ENOSPC, {self._path}") for job in jobs]
 
+    def _wal_bytes(self) -> int:
+        with suppress(OSError):
+            return os.stat(self._wal).st_size
+        return 0
+
     def _make_room(self) -> None:
-        """Empties the -wal file, whose pages may need the spare space in the database's file."""
+        """Empties the -wal file, whose pages need at most the spare space behind the end of the database."""
         while self._spare.spend():
             pass
         with suppress(sqlite3.Error):

@@ -10,21 +10,23 @@ _STEP = 64 << 10
 
 
 class SpareSpace:
-    """A file that takes SPARE_BYTES of the ledger's disk. While a part of it is spent, only changes that
+    """A file that takes SPARE_BYTES of the ledger's disk, and as much as the -wal file: to be emptied, that
+    may have to be copied behind the end of the database. While a part of it is spent, only changes that
     delete may be written."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # Under any umask.
         os.fchmod(self._fd, 0o600)
-        self._left = 0
+        self._left = os.fstat(self._fd).st_size // _STEP * _STEP
         self.fill()
 
-    def fill(self) -> bool:
-        """Takes again what was spent, as far as the disk has room. Returns whether all of it is taken."""
-        while self._left < SPARE_BYTES and self._fill_step():
+    def fill(self, wal_bytes: int = 0) -> bool:
+        """Takes what is missing, as far as the disk has room. Returns whether all of it is taken."""
+        wanted = SPARE_BYTES + wal_bytes
+        while self._left < wanted and self._fill_step():
             self._left += _STEP
-        return self._left == SPARE_BYTES
+        return self._left >= wanted
 
     def _fill_step(self) -> bool:
         written = 0
