@@ -7,10 +7,10 @@ all of it.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from domain.accounting import DAY_MS, AccountingEntry, EntryDetails, EntryType, Unrecorded
 from domain.budget import Reported, Session, SessionChange
@@ -129,7 +129,8 @@ class UnrecordedLedger(LedgerAround):
         return session if held is None else held.shown(session, key)
 
     async def enter(self, call: Call) -> Entered:
-        await self._restore(call.key)
+        if call.key in self._held:
+            await self._restore(call.key)
         try:
             entered = await self._inner.enter(call)
         except TenantFull:
@@ -143,13 +144,11 @@ class UnrecordedLedger(LedgerAround):
         held = self._held.get(call.key)
         return entered if held is None else replace(entered, session=held.shown(entered.session, call.key))
 
-    async def reserve(self, charge: Charge) -> Receipt | None:
-        return await self._charge(charge, forced=False)
+    def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
+        return self._charge(charge, forced=False)
 
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._charge(charge, forced=True)
-        assert receipt is not None
-        return receipt
+    def settle(self, charge: Charge) -> Coroutine[Any, Any, Receipt]:
+        return cast(Coroutine[Any, Any, Receipt], self._charge(charge, forced=True))
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         act = self._inner.settle if forced else self._inner.reserve
@@ -279,11 +278,6 @@ class UnrecordedLedger(LedgerAround):
             del self._entries[place]
         self._late = {name: one for name, one in self._late.items() if one.tenant != tenant}
         return await self._inner.delete_tenant(tenant)
-
-    async def sweep(self) -> list[SessionKey]:
-        ended = await self._inner.sweep()
-        await self.record()
-        return ended
 
     async def record(self) -> None:
         """Writes what is held, as far as the ledger takes it."""

@@ -22,6 +22,7 @@ async def sweep_forever(rt: Runtime) -> None:
         # A store that is not ready is swept too: until it is ready, results pass.
         with suppress(StorageError):
             await rt.readiness.check()
+        await rt.unrecorded.record()
         may_sweep = rt.clock_watch.may_sweep
         if may_sweep:
             with _logging_failure(rt):

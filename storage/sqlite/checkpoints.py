@@ -14,18 +14,22 @@ from threading import Event, Thread
 
 log = logging.getLogger("spillgate.storage")
 
-ROWS = 500
-"""The rows that the writer changes between two checkpoints. They take 2 to 5 MB of the -wal file, and 1 ms of
-a core, which the event loop may share: p99.9 of small results is promised under 6 ms (bench/README.md)."""
+ROWS = 2_000
+"""The rows that the writer changes between two checkpoints; a commit counts as ROWS_OF_COMMIT more. They take
+5 to 8 MB of the -wal file, and 4 ms of a core, which the event loop may share: p99.9 of small results is
+promised under 6 ms (bench/README.md)."""
 
-MOST_FRAMES = 2_000
+ROWS_OF_COMMIT = 3
+"""A commit of one row writes about as many pages as one of several: 2,000 of them would take 20 MB."""
+
+MOST_FRAMES = 4_000
 """With so many in the -wal file the writer copies the rest. A frame holds a page of 4 KB."""
 
-WAL_BYTES = 8 << 20
+WAL_BYTES = 16 << 20
 """The size to which the -wal file is cut when it begins again. What it holds, the spare space holds once
 more."""
 
-MOST_ROWS = 5_000
+MOST_ROWS = 10_000
 """With so many changed during a checkpoint the writer waits for its end, so that the file has a bound."""
 
 MOST_PASSES = 10
@@ -46,13 +50,14 @@ class Checkpoints:
         self._starts, self._commits, self._ended = Event(), Event(), Event()
         self._ended.set()
         self._is_near = self._is_closed = False
-        self._rows = self._started_at = 0
+        self._rows = self._started_at = self._committed = 0
         self._thread = Thread(target=self._run, name="ledger-checkpoint", daemon=True)
         self._thread.start()
 
     def committed(self, writer: sqlite3.Connection) -> None:
         """Called after each commit. Starts a checkpoint if it is time, or copies what one has left."""
-        self._rows = writer.total_changes
+        self._committed += 1
+        self._rows = writer.total_changes + ROWS_OF_COMMIT * self._committed
         self._commits.set()
         rows = self._rows - self._started_at
         if rows >= MOST_ROWS:
