@@ -19,6 +19,7 @@ from app.files import Stamp, stamp_of
 from app.follow_ups import FollowUps
 from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
+from app.operations.clock_file import clock_file_of
 from app.operations.export import SETTING as EXPORT
 from app.operations.export import ExportedLedger
 from app.operations.line_writer import JsonLines
@@ -186,7 +187,10 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         audit = _opened_audit(settings.audit, metrics, stack)
         quota_of = LiveQuotas(policies)
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
-        watch = ClockWatch(steady, None if is_given else shared_clock_of(ledger, store))
+        shared = None if is_given else shared_clock_of(ledger, store)
+        file = None if is_given else clock_file_of(settings.store, ledger_url)
+        watch = ClockWatch(steady, shared, file=file)
+        stack.callback(watch.keep)
         with suppress(StorageError):
             await watch.look()
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)

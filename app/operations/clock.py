@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import anyio
 
+from app.operations.clock_file import ClockFile, KeptClock, boot_id
 from domain.errors import StorageError
 from domain.ports import Clock, SharedClock
 
@@ -28,6 +29,15 @@ has jumped, the processes that have seen it jump note that within a second."""
 
 STALE_SECONDS = 10.0
 """Nor does it sweep if it has not seen the shared clock for so long."""
+
+MOST_OFF_MS = 31 * 86_400_000
+"""A machine that restarted may have been off for so long. A clock that shows more has jumped."""
+
+RESTARTED_SECONDS = 600.0
+"""Nothing is swept for so long after a start that does not know how long the machine was off: within that
+time machines that set their clock by the network have done so, and a jump is seen."""
+
+KEEP_SECONDS = 60.0
 
 _CONFIRM = (
     "Nothing is deleted until an operator has checked the clock and confirms it with POST /clock/confirm: "
@@ -66,11 +76,20 @@ class ClockWatch:
     """Compares the clocks once a second. `machine` is the clock of this machine."""
 
     def __init__(
-        self, clock: SteadyClock, shared: SharedClock | None = None, machine: Clock = system_clock
+        self,
+        clock: SteadyClock,
+        shared: SharedClock | None = None,
+        machine: Clock = system_clock,
+        file: ClockFile | None = None,
     ) -> None:
+        """`file`: what the process before knew of the machine's clock, and what the next one is to know."""
         self._clock = clock
         self._shared = shared
         self._machine = machine
+        self._file = file if shared is None else None
+        self._kept_at = self._sweeps_from = float("-inf")
+        if self._file is not None and (kept := self._file.read()) is not None:
+            self._go_on(kept)
         self._expected: dict[str, SteadyClock] = {}
         self._first_seen = self._last_seen = 0.0
         self.offset_ms = 0
@@ -91,9 +110,9 @@ class ClockWatch:
     def may_sweep(self) -> bool:
         if self.jump_ms or self.fault:
             return False
-        if self._shared is None:
-            return True
         now = time.monotonic()
+        if self._shared is None:
+            return now >= self._sweeps_from
         is_settled = self._first_seen and now - self._first_seen >= SETTLED_SECONDS
         return bool(is_settled) and now - self._last_seen < STALE_SECONDS
 
@@ -133,6 +152,25 @@ class ClockWatch:
         self.jump_ms = self.offset_ms if abs(self.offset_ms) > JUMP_MS else 0
         if not self.jump_ms:
             self._clock.set(now)
+        if time.monotonic() >= self._kept_at + KEEP_SECONDS:
+            self.keep()
+
+    def _go_on(self, kept: KeptClock) -> None:
+        """Continues the time of the process before. What `look` then finds between it and the machine's clock
+        is a jump."""
+        passed = _uptime_ms() - kept.uptime
+        if kept.boot and kept.boot == boot_id() and passed >= 0:
+            self._clock.set(kept.now + passed)
+            return
+        self._sweeps_from = time.monotonic() + RESTARTED_SECONDS
+        if kept.jump or not -JUMP_MS <= self._machine() - kept.now <= MOST_OFF_MS:
+            self._clock.set(kept.now)
+
+    def keep(self) -> None:
+        """Writes down what the next process is to know."""
+        if self._file is not None:
+            self._kept_at = time.monotonic()
+            self._file.write(KeptClock(boot_id(), _uptime_ms(), self._clock(), self.jump_ms))
 
     async def _look_at(self, shared: SharedClock) -> None:
         began = time.monotonic()
@@ -178,6 +216,7 @@ class ClockWatch:
                 await self._shared.confirm()
             log.info("A jump of the clock by %s was confirmed.", _shown(jump))
             await self.look()
+            self.keep()
         return jump
 
 

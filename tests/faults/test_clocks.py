@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.operations.clock import ClockWatch, SteadyClock
+from app.operations.clock_file import ClockFile, KeptClock
 from tests.faults.service_process import PATIENCE, Service, Services, service_with
 from tests.moved_clock import MovedClock
 from tests.redis_server import RedisServer
@@ -221,3 +223,130 @@ async def test_a_jump_is_not_followed_before_it_is_confirmed(
             await swept_twice(client)
             clock.move(0)
             assert await statuses(client, handles) == {410 if fault else 200}
+
+
+@pytest.mark.parametrize("hours", [5, -5, 24 * 40, -24 * 40])
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_jump_of_the_machines_clock_deletes_nothing_on_disk_also_after_a_restart(
+    services: Services, tmp_path: Path, hours: int, is_killed: bool
+) -> None:
+    clock = MovedClock(tmp_path / "clock")
+    options: dict[str, Any] = {"command": service_with(*SOON), "clock": clock}
+    options |= {"retention_seconds": str(RETENTION), "ledger_retention_seconds": str(24 * HOUR)}
+    service = await services.start(tmp_path / "state", **options)
+    async with service.client() as client:
+        handles = [await post(client, number) for number in range(3)]
+        named = {"session_id": "run-0", "tool_name": "t", "tool_call_id": "c", "content": "x\n" * 20_000}
+        first = (await client.post("/results", json=named)).json()
+        await until(lambda: _sweeps(client))
+        clock.move(hours * HOUR)
+        await until(lambda: _jumped(client))
+        await check_all_there(client, handles, named, first)
+        handles.append(await post(client, 7))
+    service.kill() if is_killed else await service.stop()
+    service = await services.start(tmp_path / "state", **options)
+    async with service.client() as client:
+        assert (await client.get("/clock")).json()["jump_ms"] == pytest.approx(hours * HOUR * 1000, abs=5000)
+        await swept_twice(client)
+        await check_all_there(client, handles, named, first)
+        (warning,) = (await client.get("/readyz")).json()["warnings"]
+        assert warning.startswith("The clock of this machine jumped by ")
+        # It was wrong, and is set right.
+        clock.move(0)
+        await until(lambda: _sweeps(client))
+        await swept_twice(client)
+        await check_all_there(client, handles, named, first)
+        assert (await client.get("/readyz")).json()["warnings"] == []
+    assert service.failures() == []
+
+
+async def check_all_there(
+    client: httpx.AsyncClient, handles: list[str], named: dict[str, str], first: dict[str, Any]
+) -> None:
+    """Results, sessions, entries and receipts."""
+    await swept_twice(client)
+    assert await statuses(client, handles) == {200}
+    assert await entries(client) == len(handles) + 1
+    assert (await client.get("/sessions/run-1")).status_code == 200
+    again = (await client.post("/results", json=named)).json()
+    assert (again["handle"], again["entry_id"]) == (first["handle"], first["entry_id"])
+
+
+async def test_what_has_expired_by_the_confirmed_clock_of_the_machine_is_swept(
+    services: Services, tmp_path: Path
+) -> None:
+    clock = MovedClock(tmp_path / "clock")
+    options: dict[str, Any] = {"command": service_with(*SOON), "retention_seconds": str(RETENTION)}
+    service = await services.start(tmp_path / "state", clock=clock, **options)
+    async with service.client() as client:
+        handle = await post(client, 1)
+        clock.move(2 * HOUR)
+        await until(lambda: _jumped(client))
+        assert (await client.post("/clock/confirm")).json()["confirmed_jump_ms"] > 0
+        await until(lambda: _is_deleted(service, handle))
+    await service.stop()
+    service = await services.start(tmp_path / "state", clock=clock, **options)
+    async with service.client() as client:
+        assert (await client.get("/clock")).json()["jump_ms"] == 0
+
+
+async def _is_deleted(service: Service, handle: str) -> bool:
+    return not (service.state / "tool_output" / "default" / handle).exists()
+
+
+class Kept:
+    """A file of an earlier boot of the machine, which ended at `NOW`."""
+
+    def __init__(self, jump: int = 0, boot: str = "another") -> None:
+        self.kept = KeptClock(boot, 1, NOW, jump)
+
+    def read(self) -> KeptClock:
+        return self.kept
+
+    def write(self, kept: KeptClock) -> None:
+        self.kept = kept
+
+
+NOW = 1_763_712_000_000
+DAY_MS = 24 * HOUR * 1000
+
+
+@pytest.mark.parametrize(
+    ("shown", "jump", "seen"),
+    [
+        (NOW + 5 * DAY_MS, 0, 0),
+        (NOW + 30_000, 0, 0),
+        (NOW - 30_000, 0, 0),
+        (NOW - HOUR * 1000, 0, -HOUR * 1000),
+        (NOW + 40 * DAY_MS, 0, 40 * DAY_MS),
+        # It had jumped before, and nobody has confirmed it.
+        (NOW + 5 * DAY_MS, 4 * DAY_MS, 5 * DAY_MS),
+    ],
+)
+async def test_after_a_restart_of_the_machine_the_last_time_seen_bounds_a_jump(
+    shown: int, jump: int, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file: Any = Kept(jump)
+    watch = ClockWatch(SteadyClock(shown), machine=lambda: shown, file=file)
+    await watch.look()
+    assert watch.jump_ms == pytest.approx(seen, abs=1000)
+    assert watch.now == pytest.approx(NOW if seen else shown, abs=1000)
+    # It may have been off, or have jumped: the network may tell in a moment.
+    assert not watch.may_sweep
+    monkeypatch.setattr(watch, "_sweeps_from", 0.0)
+    assert watch.may_sweep is (seen == 0)
+    assert await watch.confirm() == pytest.approx(seen, abs=1000)
+    assert (watch.jump_ms, watch.may_sweep, file.kept.jump) == (0, True, 0)
+    assert file.kept.now == pytest.approx(shown, abs=1000)
+
+
+async def test_a_damaged_file_of_the_clock_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db.clock"
+    for damaged in (b"", b"{}", b"\xff" * 512, b'{"boot":"b","uptime":"x","now":1}'):
+        path.write_bytes(damaged)
+        watch = ClockWatch(SteadyClock(NOW), machine=lambda: NOW, file=ClockFile(path))
+        await watch.look()
+        assert (watch.jump_ms, watch.may_sweep) == (0, True)
+        read = ClockFile(path).read()
+        assert read is not None
+        assert read.now == pytest.approx(NOW, abs=1000)
