@@ -70,7 +70,8 @@ class Sentinels:
         return await (await self._named()).probe_values()
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
-        """Calls Server.send of the primary. The replies of a server that is the primary no longer are not believed."""
+        """Calls Server.send of the primary. The replies of a server that is the primary no longer are not
+        believed."""
         server = await self._named()
         replies = await server.send(commands, more=more)
         if self._fails_over or server is not self._primary:

@@ -109,7 +109,9 @@ async def test_the_primary_that_sentinels_name_is_written_to(tmp_path: Path) -> 
             async with opened(f"redis+sentinel://{HOST}:{sentinel.port}/another") as client:
                 with pytest.raises(StoreUnavailable):
                     await client.check()
-            async with opened(f"redis+sentinel://{absent},{HOST}:{sentinel.port}/mymaster?wait_replicas=0") as client:
+            async with opened(
+                f"redis+sentinel://{absent},{HOST}:{sentinel.port}/mymaster?wait_replicas=0"
+            ) as client:
                 await client.check()
                 await client.command("SET", "k", "v")
                 assert primary.ask("GET", "k") == b"$1\r\nv\r\n"
