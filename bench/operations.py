@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import shutil
 import sqlite3
 import statistics
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from tqdm import tqdm
@@ -22,13 +24,17 @@ from tqdm import tqdm
 from bench import corpus, load
 from bench.redis import now, redis_server
 from bench.servers import LOAD_CORE, Server, pin, running
-from domain.accounting import AccountingEntry, EntryDetails, EntryType
+from domain.accounting import DAY_MS, HISTORY_DAYS, AccountingEntry, EntryDetails, EntryType
 from domain.budget import Window
-from domain.decisions import OutcomeKind
+from domain.decisions import OutcomeKind, Trigger
 from domain.handles import SessionKey
 from domain.ports import Charge, Ledger
+from domain.structs import replace
 from storage import open_ledger
 from storage.redis.connection import open_redis
+from storage.redis.history import RedisHistory
+from storage.sqlite.database import open_database
+from storage.sqlite.sums import Added, add, collect
 
 ENTRIES = 20_000
 SESSIONS = 100
@@ -138,6 +144,78 @@ def ledger_rows() -> Iterator[str]:
         for name, measure in measures.items():
             plain, named = [asyncio.run(_awaited(measure, is_named)) for is_named in (False, True)]
             yield f"| {name} | {plain:,.0f} | {named - plain:,.0f} |"
+
+
+TENANTS = {"1 key, 1 door, 10 tools": (1, 1, 10), "5, 2, 15": (5, 2, 15), "20, 3, 30": (20, 3, 30)}
+
+
+def day_of(keys: int, doors: int, tools: int) -> list[AccountingEntry]:
+    """A day of a tenant. Few tools return most; one in twenty is stored, one in ten is a model call."""
+    dice, made = random.Random(1), list[AccountingEntry]()
+    for number in range(ENTRIES):
+        share, one = dice.random(), charge_of(number, is_named=False).entry
+        changes: dict[str, Any] = {
+            "tool_name": f"a_tool_{int(dice.paretovariate(1)) % tools}",
+            "key": f"key-{dice.randrange(keys)}",
+            "client": f"client-{dice.randrange(doors)}",
+            "latency": dice.random() * 900,
+            "tokens_in": dice.randrange(9_000),
+            "tokens_saved": dice.randrange(500),
+        }
+        if share < 0.05:
+            changes |= {"trigger": Trigger.SIZE_CAP, "outcome": OutcomeKind.STORE}
+        elif share > 0.9:
+            changes |= {"type": EntryType.LLM, "outcome": None, "model": "a-model", "cost_usd": dice.random()}
+        made.append(replace(one, **changes))
+    return made
+
+
+async def sums_in_redis(entries: list[AccountingEntry], url: str) -> tuple[int, int]:
+    """Bytes of the sums of a day: while its entries are kept, and packed."""
+    client, ledger = open_redis(url), await opened(url)
+    assert isinstance(ledger, RedisHistory)
+    await client.command("FLUSHALL", "SYNC")
+    for start in range(0, len(entries), AT_ONCE):
+        await asyncio.gather(*map(ledger.append, entries[start : start + AT_ONCE]))
+    keys = await client.command("KEYS", "*:day:*")
+    kept = sum([await client.command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys])
+    await ledger._pack_days("team-a", sorted({one.timestamp // DAY_MS for one in entries}))
+    (key,) = await client.command("KEYS", "*:earlier")
+    packed = await client.command("MEMORY", "USAGE", key)
+    await ledger.close()
+    await client.close()
+    return kept, packed
+
+
+def sums_in_sqlite(entries: list[AccountingEntry]) -> tuple[int, float]:
+    """Groups of a day, and bytes of its sums."""
+    added: Added = {}
+    for entry in entries:
+        collect(added, replace(entry, timestamp=entry.timestamp // DAY_MS * DAY_MS))
+    with tempfile.TemporaryDirectory(prefix="bench-sums-") as folder:
+        path, days = Path(folder, "ledger.db"), 20
+        writer = open_database(path).writer
+        for day in range(days):
+            add(
+                writer, {(name, hour - 24 * day, group): one for (name, hour, group), one in added.items()}, 1
+            )
+        writer.execute("DELETE FROM period_sums WHERE length < ?", (DAY_MS,))
+        writer.execute("VACUUM")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return len(added), path.stat().st_size / days
+
+
+def sums_rows() -> Iterator[str]:
+    with redis_server() as url:
+        for name, kind in TENANTS.items():
+            entries = day_of(*kind)
+            groups, in_sqlite = sums_in_sqlite(entries)
+            kept, packed = asyncio.run(sums_in_redis(entries, url))
+            year = HISTORY_DAYS / 1e6
+            yield (
+                f"| {name} | {groups} | {kept / 1e3:,.0f} | {packed / 1e3:,.1f} | {packed * year:,.1f} "
+                f"| {in_sqlite / 1e3:,.0f} | {in_sqlite * year:,.0f} |"
+            )
 
 
 async def _awaited(measure: Callable[[bool], Awaitable[float]], is_named: bool) -> float:
@@ -286,6 +364,11 @@ def main() -> None:
     print("| ledger | bytes of an entry | more for a call id |\n|---|---|---|")
     for row in ledger_rows():
         print(row, flush=True)
+    if shutil.which("redis-server"):
+        print("\n| tenant | groups | Redis KB | packed | MB in 13 months | SQLite KB | MB in 13 months |")
+        print("|---|---|---|---|---|---|---|")
+        for row in sums_rows():
+            print(row, flush=True)
     print("\n| GET /metrics, ledger in | tenants | p50 ms | processor ms |\n|---|---|---|---|")
     print(scrape_row("SQLite"), flush=True)
     if shutil.which("redis-server"):

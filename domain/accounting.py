@@ -49,8 +49,8 @@ PERIOD_FORMATS = {
     GroupBy.MINUTE: "%Y-%m-%dT%H:%MZ",
 }
 """How a period is named by its beginning in UTC: formats of `strftime`, in Python and in SQLite."""
-OF_ENTRY_ALONE = {GroupBy.KEY: "key", GroupBy.DOOR: "client"}
-"""The fields of an entry that no sums are kept by: a summary by them reads the entries."""
+FIELD_OF = {GroupBy.DOOR: "client"}
+"""The field of an entry by which a summary groups, where it has another name."""
 
 
 @frozen_struct
@@ -220,15 +220,35 @@ _ADDED = [one.name for one in fields(SummaryRow) if not one.name.startswith(("gr
 MOST_GROUPS = 10_000
 """The most groups that a summary tells apart."""
 
+MOST_GROUPS_OF_DAY = 1_000
+"""The most groups of a day that are told apart by names which callers choose."""
+
+HISTORY_DAYS = 400
+"""Sums of days are kept for 13 months: the longest have 397 days."""
+
+
+class Gap(StrEnum):
+    """Why a summary lacks entries of the time asked for. AGE, BYTES: entries that are not kept any more, past
+    their retention or the bound of bytes, and the sums of their days cannot answer. HISTORY: sums of days are
+    not kept any more. MERGED: sums in which the value of a filter is not told apart. DAMAGED: a record
+    cannot be read."""
+
+    AGE = "age"
+    BYTES = "bytes"
+    HISTORY = "history"
+    MERGED = "merged"
+    DAMAGED = "damaged"
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """`rows` has at most MOST_GROUPS groups, most tokens saved first. `rest` has the sums of all others, None
-    if there are no others. `is_damaged`: a record could not be read, and its entries are left out."""
+    if there are no others. `gaps`: what is missing of the time asked for, each with the time (Unix ms) up to
+    which it may be missing, or None where that is not known."""
 
     rows: list[SummaryRow]
     rest: SummaryRow | None = None
-    is_damaged: bool = False
+    gaps: dict[Gap, int | None] = field(default_factory=dict)
 
     @property
     def total(self) -> SummaryRow:

@@ -9,7 +9,17 @@ from typing import Unpack
 
 import msgspec
 
-from domain.accounting import PERIOD_MS, AccountingEntry, EntryFilter, EntryPage, EntryType, GroupBy, Summary
+from domain import accounting
+from domain.accounting import (
+    DAY_MS,
+    AccountingEntry,
+    EntryFilter,
+    EntryPage,
+    EntryType,
+    Gap,
+    GroupBy,
+    Summary,
+)
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import ResultExpired, StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
@@ -20,7 +30,17 @@ from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
 from storage.base.quota import Quota
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.base.summaries import GroupedSums, RolledSums, matches
+from storage.base.summaries import (
+    Group,
+    GroupedSums,
+    Sums,
+    first_kept_day,
+    group_of,
+    matches,
+    merged,
+    sums_answer,
+    sums_of,
+)
 
 CHUNK = 1 << 20
 _BATCH = 1000
@@ -180,6 +200,32 @@ class SessionRecord:
     findings: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _History:
+    """The sums of a tenant's days. Entries up to `deleted` and sums of days up to `forgotten` (Unix ms) are
+    not all there."""
+
+    days: dict[int, dict[Group, Sums]] = field(default_factory=dict)
+    deleted: int = -1
+    forgotten: int = 0
+
+    def add(self, entry: AccountingEntry) -> None:
+        groups = self.days.setdefault(entry.timestamp // DAY_MS, {})
+        group = group_of(entry)
+        if group not in groups and len(groups) >= accounting.MOST_GROUPS_OF_DAY:
+            group = merged(group)
+        if group in groups:
+            groups[group].add(sums_of(entry))
+        else:
+            groups[group] = sums_of(entry)
+
+    def forget(self, first: int) -> None:
+        """Deletes the sums of the days before `first`."""
+        for day in [day for day in self.days if day < first]:
+            del self.days[day]
+            self.forgotten = first * DAY_MS
+
+
 class MemoryLedger(LedgerBase):
     """No method awaits, so each is atomic."""
 
@@ -191,7 +237,7 @@ class MemoryLedger(LedgerBase):
         self._usage: dict[str, LedgerUsage] = {}
         self._sessions: dict[SessionKey, SessionRecord] = {}
         self._entries: dict[int, AccountingEntry] = {}
-        self._rolled = RolledSums()
+        self._histories: dict[str, _History] = {}
         self._stored_at: dict[tuple[str, str], int] = {}
         self._seq = 0
 
@@ -238,7 +284,6 @@ class MemoryLedger(LedgerBase):
         for seq, entry in [(seq, one) for seq, one in self._entries.items() if one.tenant == tenant]:
             if surplus <= 0:
                 break
-            self._rolled.add(entry)
             surplus -= _size(entry)
             self._drop(seq)
         ended = [key for key, one in self._sessions.items() if one.session.ended_at is not None]
@@ -263,6 +308,8 @@ class MemoryLedger(LedgerBase):
 
     def _drop(self, seq: int) -> None:
         entry = self._entries.pop(seq)
+        history = self._histories[entry.tenant]
+        history.deleted = max(history.deleted, entry.timestamp)
         self._count(entry.tenant, 0, -_size(entry))
 
     async def enter(self, call: Call) -> Entered:
@@ -319,6 +366,7 @@ class MemoryLedger(LedgerBase):
     def _append(self, entry: AccountingEntry) -> None:
         self._seq += 1
         self._entries[self._seq] = entry
+        self._histories.setdefault(entry.tenant, _History()).add(entry)
         self._count(entry.tenant, 0, _size(entry))
         handle = entry.details.tool_output_handle
         if handle is not None and entry.type is EntryType.TOOL:
@@ -378,12 +426,29 @@ class MemoryLedger(LedgerBase):
         return EntryPage([entry for _, entry in page], more)
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
-        sums = GroupedSums(group_by)
+        sums = GroupedSums(wanted, group_by)
+        is_by_day = sums_answer(wanted, group_by)
+        summed = set[tuple[str, int]]()
+        for tenant in self._histories if wanted.tenant is None else {wanted.tenant} & self._histories.keys():
+            history = self._histories[tenant]
+            if (wanted.since or 0) < history.forgotten:
+                sums.note(Gap.HISTORY, history.forgotten)
+            for day, groups in history.days.items():
+                if is_by_day and sums.covers(day):
+                    summed.add((tenant, day))
+                    for group, one in groups.items():
+                        sums.add_day(tenant, day, group, msgspec.structs.replace(one))
+                elif self._lacks_entries(sums, history, day) and any(map(sums.may_match, groups)):
+                    sums.note_deleted(history.deleted, self._clock() - self._entry_ms)
         for entry in self._entries.values():
-            if matches(entry, wanted):
+            if (entry.tenant, entry.timestamp // DAY_MS) not in summed and matches(entry, wanted):
                 sums.add_entry(entry)
-        self._rolled.add_to(sums, wanted)
         return sums.summary()
+
+    def _lacks_entries(self, sums: GroupedSums, history: "_History", day: int) -> bool:
+        """Whether entries of the day that are asked for may have been deleted."""
+        first = max(sums.wanted.since or 0, day * DAY_MS)
+        return sums.reaches(day) and first <= history.deleted
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return self._stored_at.get((tenant, str(handle)))
@@ -425,7 +490,8 @@ class MemoryLedger(LedgerBase):
         for seq, entry in list(self._entries.items()):
             if entry.timestamp <= oldest:
                 self._drop(seq)
-        self._rolled.forget(lambda one: one.timestamp + PERIOD_MS[GroupBy.HOUR] <= oldest)
+        for history in self._histories.values():
+            history.forget(first_kept_day(now, self._entry_ms))
         self._stored_at = {name: at for name, at in self._stored_at.items() if at > oldest}
         return [key for key, record in self._sessions.items() if record.session.ended_at is not None]
 
@@ -446,7 +512,7 @@ class MemoryLedger(LedgerBase):
             self._drop(seq)
         is_done = max(len(sessions), len(entries)) < _PURGED_AT_ONCE
         if is_done:
-            self._rolled.forget(lambda one: one.tenant == tenant)
+            self._histories.pop(tenant, None)
             self._stored_at = {name: at for name, at in self._stored_at.items() if name[0] != tenant}
         return Purged(len(sessions), len(entries), is_done)
 

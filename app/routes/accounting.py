@@ -21,7 +21,9 @@ from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.accounting import (
+    HISTORY_DAYS,
     MOST_GROUPS,
+    MOST_GROUPS_OF_DAY,
     PERIOD_MS,
     AccountingEntry,
     EntryDetails,
@@ -29,6 +31,7 @@ from domain.accounting import (
     EntryPage,
     EntryStatus,
     EntryType,
+    Gap,
     GroupBy,
     Summary,
     SummaryRow,
@@ -82,8 +85,9 @@ class EntriesOut(BodyOut):
 
 class SummaryOut(BodyOut):
     """`tokens_saved` is net: what extraction and reading back cost is subtracted. `tokens_saved_observed` is
-    what policies that only observe would have saved. `rest` has the sums of the groups past 10,000; `total`
-    includes them. `complete` is false where entries may be missing; `warnings` say why."""
+    what policies that only observe would have saved. `rest` has the sums of the groups past 10,000, or past
+    1,000 of a day; `total` includes them. `complete` is false where entries of the time asked for may be
+    missing; `warnings` say why."""
 
     group_by: str
     rows: list[SummaryRow]
@@ -147,9 +151,22 @@ def _milliseconds(text: str | None, field: str) -> int | None:
 
 
 _KEYS = "|".join(GroupBy)
-_DAMAGED = "A damaged record was left out: entries may be missing. The log names it."
 _REST = "(rest)"
-_CUT = f"There are more than {MOST_GROUPS} groups: `rest` has the sums of the others. Shorten the time."
+_CUT = (
+    f"`rest` has the sums of groups that are not told apart: past {MOST_GROUPS}, or past "
+    f"{MOST_GROUPS_OF_DAY} of a day. Shorten the time."
+)
+_ONLY_DAYS = "Of the time before, only sums of whole days are kept: without session, hour and minute."
+_GAPS = {
+    Gap.AGE: "Entries up to {until} are past their retention (SPILLGATE_LEDGER_RETENTION_SECONDS). "
+    f"{_ONLY_DAYS}",
+    Gap.BYTES: f"Entries up to {{until}} had to make room (SPILLGATE_LEDGER_MAX_BYTES). {_ONLY_DAYS}",
+    Gap.HISTORY: f"Sums of the days before {{until}} are not kept: they live {HISTORY_DAYS} days at most.",
+    Gap.MERGED: f"Past {MOST_GROUPS_OF_DAY} groups of a day tools are not told apart: entries of this tool "
+    "may be missing.",
+    Gap.DAMAGED: "A record that is damaged, or that another version wrote, was left out: entries may be "
+    "missing. The log names it.",
+}
 
 
 @router.get(
@@ -322,30 +339,37 @@ _SUMMED = [name for name in SummaryRow.__dataclass_fields__ if name not in ("gro
 
 def _summary_json(summary: Summary, keys: tuple[GroupBy, ...]) -> bytes:
     """SummaryOut. Row by row: one call of msgspec for all of them would hold the interpreter's lock."""
-    warnings = [_DAMAGED] if summary.is_damaged else []
-    if summary.rest is not None:
-        warnings.append(_CUT)
     return msgspec.json.encode(
         {
             "group_by": ",".join(keys),
             "rows": msgspec.Raw(b"[%b]" % b",".join(map(msgspec.json.encode, summary.rows))),
             "rest": summary.rest,
             "total": summary.total,
-            "complete": not summary.is_damaged,
-            "warnings": warnings,
+            "complete": not summary.gaps,
+            "warnings": _warnings(summary),
         }
     )
 
 
+def _warnings(summary: Summary) -> list[str]:
+    gaps = [_GAPS[gap].format(until=until and _time(until)) for gap, until in summary.gaps.items()]
+    return gaps if summary.rest is None else [*gaps, _CUT]
+
+
+def _time(at: int) -> str:
+    """Unix ms as ISO 8601."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _summary_csv(summary: Summary, keys: tuple[GroupBy, ...]) -> str:
-    """A column for each key, for each sum, and `complete`."""
+    """A column for each key, for each sum, `complete`, and why it is not."""
     out = io.StringIO()
     write = csv.writer(out).writerow
-    write([*keys, *_SUMMED, "complete"])
-    complete = "false" if summary.is_damaged else "true"
+    write([*keys, *_SUMMED, "complete", "warnings"])
+    complete = "false" if summary.gaps else "true", " ".join(_warnings(summary))
     rows = [(list(row.groups.values()), row) for row in summary.rows]
     if summary.rest is not None:
         rows.append(([_REST] * len(keys), summary.rest))
     for groups, row in rows:
-        write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), complete])
+        write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), *complete])
     return out.getvalue()

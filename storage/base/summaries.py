@@ -1,28 +1,80 @@
-"""Filters and sums of accounting entries, for ledgers that do not leave both to a database."""
+"""Sums of days by group, and summaries, as all ledgers keep and make them.
 
-from collections.abc import Callable
+A summary answers whole days from the sums of days, which are written with each entry, and everything else
+from the entries. Entries go by age and at the bound of bytes, sums of days stay for HISTORY_DAYS. Each ledger
+keeps for each tenant the newest time of which entries were deleted: later entries are all there. What a
+summary needs from before is a gap, which it tells.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
+from typing import Literal, cast
 
 import msgspec
 
 from domain import accounting
 from domain.accounting import (
     DAY_MS,
-    OF_ENTRY_ALONE,
+    FIELD_OF,
+    HISTORY_DAYS,
     PERIOD_FORMATS,
     PERIOD_MS,
     AccountingEntry,
     EntryFilter,
     EntryStatus,
+    EntryType,
+    Gap,
     GroupBy,
     Summary,
     SummaryRow,
 )
 
-Group = tuple[str | None, ...]
-"""The values of the keys of a summary, in their order."""
+GROUPED = (
+    *("type", "tool_name", "trigger", "outcome", "status"),
+    *("model", "strategy", "tool_kind", "key", "client"),
+)
+"""The fields of an entry by which days are summed up."""
+
+MERGED: Literal[False] = False
+"""The value of a field in sums of several groups that are not told apart."""
+
+Value = str | Literal[False] | None
+Group = tuple[Value, ...]
+"""The values of GROUPED, or of the keys of a summary, in their order."""
+
+Told = tuple[str | None, ...]
+"""Such values of which none is MERGED."""
+
+group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
+
+_FREE = frozenset(map(GROUPED.index, ("tool_name", "tool_kind", "client")))
+_TYPE, _MODEL = GROUPED.index("type"), GROUPED.index("model")
+_OF_ENTRIES = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
+
+
+def merged(group: Group) -> Group:
+    """The group for the sums of what MOST_GROUPS_OF_DAY leaves no room for. What costs are asked for by, the
+    key and the model that was called, is told apart."""
+    free = _FREE if group[_TYPE] == EntryType.LLM else _FREE | {_MODEL}
+    return tuple(MERGED if place in free else value for place, value in enumerate(group))
+
+
+def sums_answer(wanted: EntryFilter, group_by: Iterable[GroupBy]) -> bool:
+    """Whether sums of days are enough for such a summary of whole days."""
+    return wanted.session_id is None and wanted.handle is None and _OF_ENTRIES.isdisjoint(group_by)
+
+
+def gap_of(deleted: int, oldest: int) -> Gap:
+    """Why entries up to `deleted` are not all there: those up to `oldest` go by age."""
+    return Gap.AGE if deleted <= oldest else Gap.BYTES
+
+
+def first_kept_day(now: int, entry_ms: int) -> int:
+    """The number, since 1970, of the first day whose sums are kept: at least as long as entries."""
+    return min(now // DAY_MS - HISTORY_DAYS, (now - entry_ms) // DAY_MS)
 
 
 class Sums(msgspec.Struct, array_like=True):
@@ -48,7 +100,7 @@ class Sums(msgspec.Struct, array_like=True):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.latency_max = max(self.latency_max, other.latency_max)
 
-    def row(self, keys: tuple[GroupBy, ...] = (), group: Group = ()) -> SummaryRow:
+    def row(self, keys: tuple[GroupBy, ...] = (), group: Told = ()) -> SummaryRow:
         """Without keys, the row has no group."""
         return SummaryRow(
             group=group[0] if group else None,
@@ -84,79 +136,83 @@ def sums_of(entry: AccountingEntry) -> Sums:
 
 
 class GroupedSums:
-    """Collects sums by group: the first MOST_GROUPS groups, and all others in one."""
+    """Collects the sums of a summary by group: the first MOST_GROUPS groups, and all others in one."""
 
-    def __init__(self, keys: tuple[GroupBy, ...]) -> None:
-        self.keys = keys
-        self._groups: dict[Group, Sums] = {}
+    def __init__(self, wanted: EntryFilter, keys: tuple[GroupBy, ...]) -> None:
+        self.wanted = wanted
+        self._keys = keys
+        self._fields = [FIELD_OF.get(key, key.value) for key in keys]
+        self._period_keys = [key for key in keys if key in PERIOD_FORMATS]
+        self._groups: dict[Told, Sums] = {}
         self._rest: Sums | None = None
+        self._gaps: dict[Gap, int | None] = {}
+
+    def note(self, gap: Gap, until: int | None = None) -> None:
+        """`until`: see Summary.gaps."""
+        before = self._gaps.get(gap)
+        self._gaps[gap] = max(before or 0, until or 0) or None
+
+    def note_deleted(self, deleted: int, oldest: int) -> None:
+        """Entries up to the time `deleted` are needed and not all there: see `gap_of`."""
+        self.note(gap_of(deleted, oldest), deleted)
+
+    def covers(self, day: int) -> bool:
+        """Whether all of the day is asked for."""
+        since, until = self.wanted.since or 0, self.wanted.until
+        return since <= day * DAY_MS and (until is None or (day + 1) * DAY_MS <= until)
+
+    def reaches(self, day: int) -> bool:
+        """Whether some of the day is asked for."""
+        since, until = self.wanted.since or 0, self.wanted.until
+        return since < (day + 1) * DAY_MS and (until is None or day * DAY_MS < until)
 
     def add(self, group: Group, sums: Sums) -> None:
         """Takes `sums` over."""
-        before = self._groups.get(group)
-        if before is not None:
-            before.add(sums)
-        elif len(self._groups) < accounting.MOST_GROUPS:
-            self._groups[group] = sums
+        told = None if MERGED in group else cast(Told, group)
+        if told in self._groups:
+            self._groups[told].add(sums)
+        elif told is not None and len(self._groups) < accounting.MOST_GROUPS:
+            self._groups[told] = sums
         elif self._rest is None:
             self._rest = sums
         else:
             self._rest.add(sums)
 
     def add_entry(self, entry: AccountingEntry) -> None:
-        self.add(tuple(_value_of(entry, key) for key in self.keys), sums_of(entry))
+        periods = self._periods(entry.timestamp)
+        values = (periods.get(name) or getattr(entry, name, None) for name in self._fields)
+        self.add(tuple(None if value is None else str(value) for value in values), sums_of(entry))
 
-    def summary(self, *, is_damaged: bool = False) -> Summary:
-        rows = [sums.row(self.keys, group) for group, sums in self._groups.items()]
+    def add_day(self, tenant: str, day: int, group: Group, sums: Sums) -> None:
+        """Adds the sums of a group of a whole day, if the filter selects them. Takes `sums` over."""
+        if not self.may_match(group):
+            return
+        if any(wanted is not None and value is MERGED for wanted, value in self._filtered(group)):
+            self.note(Gap.MERGED)
+            return
+        known = {**dict(zip(GROUPED, group, strict=True)), **self._periods(day * DAY_MS), "tenant": tenant}
+        self.add(tuple(known[name] and str(known[name]) for name in self._fields), sums)
+
+    def may_match(self, group: Group) -> bool:
+        """Whether the filter may select entries of the group of a day."""
+        return all(wanted is None or value in (wanted, MERGED) for wanted, value in self._filtered(group))
+
+    def _filtered(self, group: Group) -> Iterable[tuple[str | None, Value]]:
+        """What the filter wants of each field, and the value of the group."""
+        wanted = self.wanted
+        fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
+        return zip(fields, group, strict=False)
+
+    def _periods(self, at: int) -> dict[str, str]:
+        return {key.value: period_of(at, key) for key in self._period_keys}
+
+    def summary(self) -> Summary:
+        rows = [sums.row(self._keys, group) for group, sums in self._groups.items()]
         rows.sort(
             key=lambda row: (-row.tokens_saved, *((one or "", one is None) for one in row.groups.values()))
         )
         rest = None if self._rest is None else self._rest.row()
-        return Summary(rows, rest, is_damaged)
-
-
-class RolledSums:
-    """Sums of entries that are not kept, by hour. Their sessions and handles are not known."""
-
-    def __init__(self) -> None:
-        self._sums: dict[AccountingEntry, Sums] = {}
-
-    def add(self, entry: AccountingEntry) -> None:
-        group = AccountingEntry(
-            id="",
-            type=entry.type,
-            timestamp=entry.timestamp - entry.timestamp % PERIOD_MS[GroupBy.HOUR],
-            tenant=entry.tenant,
-            session_id="",
-            tool_name=entry.tool_name,
-            status=entry.status,
-            trigger=entry.trigger,
-            outcome=entry.outcome,
-            model=entry.model,
-            tool_kind=entry.tool_kind,
-            strategy=entry.strategy,
-        )
-        before = self._sums.get(group)
-        if before is None:
-            self._sums[group] = sums_of(entry)
-        else:
-            before.add(sums_of(entry))
-
-    def add_to(self, sums: GroupedSums, wanted: EntryFilter) -> None:
-        for group, one in self._sums.items():
-            if matches(group, wanted):
-                key = tuple(_value_of(group, key) or None for key in sums.keys)
-                sums.add(key, msgspec.structs.replace(one))
-
-    def forget(self, is_gone: Callable[[AccountingEntry], bool]) -> None:
-        self._sums = {group: sums for group, sums in self._sums.items() if not is_gone(group)}
-
-
-def _value_of(entry: AccountingEntry, key: GroupBy) -> str | None:
-    if key in PERIOD_FORMATS:
-        return period_of(entry.timestamp, key)
-    value = getattr(entry, OF_ENTRY_ALONE.get(key, key.value))
-    return None if value is None else str(value)
+        return Summary(rows, rest, self._gaps)
 
 
 def period_of(timestamp: int, group_by: GroupBy) -> str:

@@ -1,49 +1,23 @@
-"""Pages of entries from a tenant's shards, and their sums."""
+"""Pages of entries from a tenant's shards."""
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from domain.accounting import (
-    DAY_MS,
-    OF_ENTRY_ALONE,
-    AccountingEntry,
-    EntryFilter,
-    EntryPage,
-    GroupBy,
-    Summary,
-)
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, Gap
 from domain.handles import SessionKey, is_name
-from domain.ports import Clock
 from storage.base import cursors
-from storage.base.summaries import Group, GroupedSums, Sums, matches, period_of
+from storage.base.summaries import GroupedSums, matches
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
-from storage.redis.records import (
-    GROUPED,
-    DamagedRecord,
-    decode_entry,
-    decode_group,
-    decode_sums,
-)
+from storage.redis.records import DamagedRecord, decode_entry
 
 _PIECE = 200
 """Number of entries in one read of a shard."""
 
-_SHARDS_AT_ONCE = 160
-"""Number of shards whose sums are in memory at the same time."""
-
 _START = "0-0"
-_NOT_SUMMED = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE, *OF_ENTRY_ALONE}
-_OF_DAY = (GroupBy.DAY, GroupBy.MONTH)
 _CURSOR = re.compile(r"(?:\d{1,2}\.\d{1,15}-\d{1,15})(?:,\d{1,2}\.\d{1,15}-\d{1,15})*")
-
-
-def matches_group(group: Group, wanted: EntryFilter) -> bool:
-    fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)
-    return all(value is None or value == part for value, part in zip(fields, group, strict=False))
 
 
 class RedisEntries:
@@ -51,8 +25,6 @@ class RedisEntries:
     time of an entry, or a little later."""
 
     _redis: RedisConnection
-    _clock: Clock
-    _entry_ms: int
 
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
@@ -73,78 +45,16 @@ class RedisEntries:
         text = ",".join(f"{reader.shard.number}.{reader.read_id}" for reader in readers if reader.read_id)
         return EntryPage(page, cursors.encode(kind, text) if ready else None)
 
-    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
-        """Days that the filter covers whole are answered from their sums; all others, and shorter periods,
-        from the entries."""
-        adding = _Adding(wanted, GroupedSums(group_by))
-        shards = await self._shards(wanted)
-        is_summed = wanted.session_id is None and _NOT_SUMMED.isdisjoint(group_by)
-        add = self._add_days if is_summed else self._add_entries
-        for start in range(0, len(shards), _SHARDS_AT_ONCE):
-            await add(adding, shards[start : start + _SHARDS_AT_ONCE])
-        return adding.sums.summary(is_damaged=adding.is_damaged)
-
-    async def _add_days(self, adding: "_Adding", shards: Sequence[Shard]) -> None:
-        wanted = adding.wanted
-        # A sweep may have deleted entries of the first day.
-        swept = self._clock() - self._entry_ms + 1
-        rolled = await self._rolled(shards)
-        first, last = (wanted.since or 0) // DAY_MS, "+inf"
-        if wanted.until is not None:
-            last = str((wanted.until - 1) // DAY_MS)
-        listed = await self._redis.commands(
-            [("ZRANGEBYSCORE", shard.key("days"), first, last) for shard in shards]
-        )
-        adding.is_damaged |= None in listed
-        days = [(shard, int(day)) for shard, one in zip(shards, listed, strict=True) for day in one or ()]
-        rows = await self._redis.commands([("HGETALL", shard.key("day", day)) for shard, day in days])
-        for (shard, day), reply in zip(days, rows, strict=True):
-            begins, ends = day * DAY_MS, (day + 1) * DAY_MS
-            sums = self._sums(shard, day, reply)
-            is_swept = begins < swept and rolled[shard] < begins
-            is_cut = is_swept or begins < (wanted.since or 0)
-            if sums is None or is_cut or (wanted.until is not None and wanted.until < ends):
-                part = replace(
-                    wanted, since=max(wanted.since or 0, begins), until=min(wanted.until or ends, ends)
-                )
-                await self._add_entries(adding, [shard], part)
-                continue
-            for group, row in sums:
-                if matches_group(group, wanted):
-                    known = dict(zip(GROUPED, group, strict=True))
-                    known["tenant"] = shard.tenant
-                    known.update((period.value, period_of(begins, period)) for period in _OF_DAY)
-                    adding.sums.add(tuple(known[key] for key in adding.sums.keys), row)
-
-    async def _rolled(self, shards: Sequence[Shard]) -> dict[Shard, int]:
-        """Up to which time entries were deleted for their bytes: until then the sums of days know more."""
-        states = [shard.key("state") for shard in shards]
-        replies = await self._redis.commands([("HGET", state, "rolled") for state in states])
-        return {
-            shard: self._redis.counter(f"{state} rolled", reply)
-            for shard, state, reply in zip(shards, states, replies, strict=True)
-        }
-
-    def _sums(self, shard: Shard, day: int, reply: Any) -> list[tuple[Group, Sums]] | None:
-        """`reply` is that to HGETALL. None if the sums are damaged."""
-        try:
-            return [(decode_group(packed), decode_sums(row)) for packed, row in _pairs(reply)]
-        except DamagedRecord:
-            where = shard.key("day", day)
-            self._redis.notices.warn(where, "is damaged: its day is summed up from the entries.")
-            return None
-
-    async def _add_entries(
-        self, adding: "_Adding", shards: Sequence[Shard], part: EntryFilter | None = None
-    ) -> None:
-        wanted = part or adding.wanted
-        for shard, end in await self._ends(wanted, shards):
+    async def _add_entries(self, sums: GroupedSums, shard: Shard, wanted: EntryFilter) -> None:
+        """Adds the entries of a shard, one piece after the other."""
+        for _, end in await self._ends(wanted, [shard]):
             reader = _EntryReader(shard, wanted, end)
             while await self._ready([reader]):
                 for _, entry in reader.matching:
-                    adding.sums.add_entry(entry)
+                    sums.add_entry(entry)
                 reader.matching.clear()
-            adding.is_damaged |= reader.is_damaged
+            if reader.is_damaged:
+                sums.note(Gap.DAMAGED)
 
     async def _ready(self, readers: Sequence["_EntryReader"]) -> list["_EntryReader"]:
         """Reads until each has found an entry or reached its end. Returns those that have found one."""
@@ -180,15 +90,6 @@ class RedisEntries:
             (shard, str(wanted.until + self._redis.counter(f"{state} wait", wait)))
             for shard, state, wait in zip(shards, states, waits, strict=True)
         ]
-
-
-@dataclass(slots=True)
-class _Adding:
-    """The sums of a summary so far. `is_damaged`: a record that it needs could not be read."""
-
-    wanted: EntryFilter
-    sums: GroupedSums
-    is_damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -263,10 +164,3 @@ def _ids_by_shard(kind: cursors.Kind, cursor: str) -> dict[int, str]:
         raise cursors.foreign()
     pairs = (one.partition(".") for one in text.split(","))
     return {int(number): entry_id for number, _, entry_id in pairs}
-
-
-def _pairs(reply: Any) -> Iterable[tuple[bytes, bytes]]:
-    """Returns the fields and values of a reply to HGETALL. Raises DamagedRecord if the key is no hash."""
-    if reply is None:
-        raise DamagedRecord
-    return reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)

@@ -21,12 +21,13 @@ findings:<session>   hash     texts by `epoch:name`; expires
 live · ended         zset     sessions by name · by the time of their end
 sizes                hash     bytes that each session counts for
 state                hash     `bytes` of sessions and entries; `wait`, how much later than its time the id of
-                              an entry may be; `rolled`, up to which time (ms) entries were deleted for their
-                              bytes, and stand in the sums of their days
+                              an entry may be; `deleted`: entries up to that time (ms) are not all there
 entries              stream   accounting entries, `e` and its time `t`; expires
 handles              zset     handles by when they were last stored; expires
-days                 zset     days that have sums; expires
+days                 zset     days that have sums in this shard; expires
 day:<day>            hash     sums of a day's entries by group; expires
+earlier              hash     in the first shard of a tenant: packed sums of earlier days, of all of its
+                              shards, by day; `forgotten`: sums up to that time (ms) are not all there
 """
 
 import re
@@ -41,7 +42,7 @@ SHARDS = 16
 SHARD_KEYS = "spillgate:{*}:[dle]*"
 """A glob of the keys that `shard_in` knows, and of few others."""
 
-_SHARD_KEY = re.compile(rb"spillgate:\{([^{}]+):(\d{1,2})\}:(?:due|live|ended|entries)")
+_SHARD_KEY = re.compile(rb"spillgate:\{([^{}]+):(\d{1,2})\}:(?:due|live|ended|entries|days|earlier)")
 SCHEMA_KEY = "spillgate:schema"
 CLOCK_KEY = "spillgate:clock"
 _PROBED = ("string", "hash", "zset", "stream")
@@ -72,8 +73,8 @@ def shards_of(tenant: str) -> list[Shard]:
 
 
 def shard_in(key: bytes) -> Shard | None:
-    """The shard of a key `due`, `live`, `ended` or `entries`. Every shard that holds anything has one of
-    these. None for other keys."""
+    """The shard of a key of _SHARD_KEY. Every shard that holds anything has one of these. None for other
+    keys."""
     match = _SHARD_KEY.fullmatch(key)
     return None if match is None else Shard(match[1].decode(), int(match[2]))
 

@@ -20,8 +20,8 @@ from domain.results import UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
 from storage.base.session_rules import LedgerBase, LedgerOptions
-from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
-from storage.redis.entries import RedisEntries
+from storage.redis.connection import RedisConnection
+from storage.redis.history import RedisHistory
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import check_count, encoded, pack_call
 from storage.redis.sessions import Sessions, SessionState, Step
@@ -38,14 +38,13 @@ _STEP_BYTES = 4096
 """An upper bound of the bytes that a step writes to Redis, without its texts."""
 
 
-class RedisLedger(RedisEntries, LedgerBase):
+class RedisLedger(RedisHistory, LedgerBase):
     """Replicas together may exceed the quota of a tenant by what they write in a second."""
 
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        kept = (self._session_ms + KEPT_LONGER_MS, self._entry_ms + KEPT_LONGER_MS)
-        self._sessions = Sessions(connection, *kept)
+        self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _TenantUsage] = {}
         self.shared_clock = RedisClock(connection)
 
@@ -238,13 +237,18 @@ class RedisLedger(RedisEntries, LedgerBase):
             await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
-        ended = list[SessionKey]()
+        ended, closed = list[SessionKey](), dict[str, set[int]]()
         for shard in await self._redis.shards(is_new=True):
             after = begin = b"-"
             while after:
-                _, _, after, begin = await self._sweep(shard, after, begin)
+                _, _, after, begin, days = await self._sweep(shard, after, begin)
+            closed.setdefault(shard.tenant, set()).update(map(int, days))
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
+        for tenant, numbers in closed.items():
+            if numbers:
+                await self._pack_days(tenant, sorted(numbers))
+        await self._forget_days(closed)
         return ended
 
     async def delete_tenant(self, tenant: str) -> Purged:
@@ -259,15 +263,16 @@ class RedisLedger(RedisEntries, LedgerBase):
 
     async def _sweep(
         self, shard: Shard, after: bytes = b"-", begin: bytes = b"-", *, is_all: bool = False
-    ) -> tuple[int, int, bytes, bytes]:
-        """Deletes a batch. Returns how many sessions and entries, and where the next batch begins in both."""
+    ) -> tuple[int, int, bytes, bytes, list[bytes]]:
+        """Deletes a batch. Returns how many sessions and entries, where the next batch begins in both, and
+        the days whose sums are to be packed."""
         names = ("state", "entries", "handles", "days", "live", "ended", "sizes")
         kept = (0, 0) if is_all else (self._session_ms, self._entry_ms)
         args = (shard.key(""), *kept, _BATCH, after, begin, "" if is_all else self._clock())
-        sessions, entries, after, begin = await self._redis.script(
+        sessions, entries, after, begin, days = await self._redis.script(
             "sweep", [shard.key(name) for name in names], args
         )
-        return sessions, entries, after, begin
+        return sessions, entries, after, begin, days
 
     async def usage(self) -> dict[str, LedgerUsage]:
         shards = await self._redis.shards()

@@ -1,6 +1,7 @@
-"""Records of sessions, receipts, entries and sums as msgpack. A Lua script reads only the sums."""
+"""Records of sessions, receipts, entries and sums as msgpack. Lua scripts read only the sums of a day."""
 
 import hashlib
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
@@ -12,11 +13,14 @@ from domain.accounting import AccountingEntry, EntryDetails
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
-from storage.base.summaries import Group, Sums
+from storage.base.summaries import GROUPED, Group, Sums
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 T = TypeVar("T")
-GROUPED = ("type", "tool_name", "trigger", "outcome", "status", "model", "strategy", "tool_kind")
-"""The fields of a Group, by which entries are summed up when they are written."""
 
 SEAL = 16
 """The digits of the checksum of a session."""
@@ -38,6 +42,15 @@ class CallRecord(msgspec.Struct, array_like=True):
     text: str | None
 
 
+class DayRecord(msgspec.Struct, array_like=True):
+    """The sums of a day of all shards of a tenant. `deleted`: its entries up to then (Unix ms) are not all
+    there. `is_damaged`: sums of a shard could not be read, and are left out."""
+
+    deleted: int
+    is_damaged: bool
+    sums: list[tuple[Group, Sums]]
+
+
 def _decoder(kind: type[T]) -> Callable[[bytes], T]:
     decode = msgspec.msgpack.Decoder(kind).decode
 
@@ -54,8 +67,8 @@ _decode_map = _decoder(dict[str, Any])
 decode_entry = _decoder(AccountingEntry)
 decode_call = _decoder(CallRecord)
 decode_sums = _decoder(Sums)
-decode_group = _decoder(Group)
-group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
+_decode_group = _decoder(Group)
+_decode_day = _decoder(DayRecord)
 
 
 def seal(session: Session) -> bytes:
@@ -102,6 +115,26 @@ def pack_entry(entry: AccountingEntry) -> bytes:
 
 def pack_call(entry: AccountingEntry, fingerprint: str, text: str | None) -> bytes:
     return pack((_sparse(entry), fingerprint, text))
+
+
+def decode_group(packed: bytes) -> Group:
+    """Raises DamagedRecord, also for a group of other fields than GROUPED."""
+    group = _decode_group(packed)
+    if len(group) != len(GROUPED):
+        raise DamagedRecord
+    return group
+
+
+def pack_day(day: DayRecord) -> bytes:
+    return zstd.compress(pack(day))
+
+
+def unpack_day(packed: bytes) -> DayRecord:
+    """Raises DamagedRecord."""
+    try:
+        return _decode_day(zstd.decompress(packed))
+    except zstd.ZstdError:
+        raise DamagedRecord from None
 
 
 def check_count(number: int) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryType
+from domain import accounting
+from domain.accounting import DAY_MS, HISTORY_DAYS, AccountingEntry, EntryType
 from domain.budget import Session
 from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from storage.base import session_rules
-from storage.base.summaries import sums_of
-from storage.redis.connection import RedisConnection
+from storage.base.summaries import group_of, merged, sums_of
+from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.keys import shard_of
 from storage.redis.records import (
     SEAL,
@@ -22,7 +23,6 @@ from storage.redis.records import (
     DamagedRecord,
     decode_call,
     encoded,
-    group_of,
     pack,
     pack_entry,
     seal,
@@ -77,7 +77,9 @@ class Sessions:
 
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
         self._redis = connection
-        self._times = {"session_ms": session_ms, "entry_ms": entry_ms, "once_ms": ONCE_MS}
+        self._times = {"session_ms": session_ms + KEPT_LONGER_MS, "once_ms": ONCE_MS}
+        self._times |= {"kept_ms": entry_ms, "entry_ms": entry_ms + KEPT_LONGER_MS}
+        self._times["sums_ms"] = max(entry_ms, HISTORY_DAYS * DAY_MS) + KEPT_LONGER_MS
         self._known: dict[SessionKey, SessionState] = {}
         self._locks: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
@@ -164,7 +166,7 @@ class Sessions:
     ) -> SessionState | None:
         """Returns the session afterwards; None if another replica has changed it."""
         shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
-        record = packed = group = b""
+        record = packed = group = others = b""
         change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
         change |= {
             "finding": step.finding,
@@ -181,13 +183,15 @@ class Sessions:
             change["bytes"] += _bytes(session) - _bytes(before)
         if entry is not None:
             once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
+            others = pack(merged(group_of(entry)))
+            change["most_groups"] = accounting.MOST_GROUPS_OF_DAY
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
             change |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
             change["amounts"] = sums_of(entry)
         fields = pack({name: value for name, value in change.items() if value is not None})
         keys = (shard.key("session", key.session_id), shard.key("once", once))
         is_same = before is not None and record[:SEAL] == state.seal
-        args = (fields, state.seal, state.first, b"" if is_same else record, step.text, packed, group)
+        args = (fields, state.seal, state.first, b"" if is_same else record, step.text, packed, group, others)
         used_at = await self._redis.script("session", keys, args)
         self._redis.note_written(shard)
         if used_at is None:

@@ -11,13 +11,14 @@ from domain import __version__
 from domain.errors import ConfigError
 from storage.base.paths import make_directories, take_lock
 from storage.base.schema import Schema, refusal
+from storage.sqlite import sums
 from storage.sqlite.checkpoints import WAL_BYTES, Checkpoints
-from storage.sqlite.hours import sum_up_new
+from storage.sqlite.migrated_sums import migrate_sums
 from storage.sqlite.spare_space import SpareSpace
 
 log = logging.getLogger("spillgate.storage")
 
-VERSION = 10
+VERSION = 11
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"
 
@@ -59,39 +60,7 @@ OF_CHARGE = {
 }
 """The columns after those, with their types: the charge of the entry, and the entry itself as JSON."""
 
-_HOUR_SUMS = """\
-CREATE TABLE hour_sums (
-  tenant TEXT NOT NULL, hour INTEGER NOT NULL, type TEXT NOT NULL, tool_name TEXT NOT NULL,
-  trigger TEXT NOT NULL, outcome TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
-  strategy TEXT NOT NULL, tool_kind TEXT NOT NULL, first_seq INTEGER NOT NULL,
-  entries INTEGER NOT NULL, failed INTEGER NOT NULL, bytes INTEGER NOT NULL,
-  tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, tokens_saved INTEGER NOT NULL,
-  latency REAL NOT NULL, latency_max REAL NOT NULL, cost_usd REAL NOT NULL,
-  observed_tokens_saved INTEGER NOT NULL, stored INTEGER NOT NULL, asked_back INTEGER NOT NULL,
-  found_nothing INTEGER NOT NULL, costs_more INTEGER NOT NULL,
-  PRIMARY KEY (tenant, hour, type, tool_name, trigger, outcome, status, model, strategy, tool_kind)
-) WITHOUT ROWID;"""
-_ROLLED_SUMS = _HOUR_SUMS.replace("hour_sums", "rolled_sums")
-"""The sums of entries that are not kept: see hours.roll_up."""
-
-_SUMMING = """
-CREATE INDEX sums_of_time ON entries (
-  tenant, timestamp, type, tool_name, trigger, outcome, status, model, strategy, tool_kind, latency, bytes,
-  tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, stored, first_question, found_nothing,
-  costs_more
-);
-CREATE TABLE summed (one INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
-INSERT INTO summed VALUES (1, 0);
-CREATE TABLE unsummed_hours (
-  tenant TEXT NOT NULL, hour INTEGER NOT NULL, PRIMARY KEY (tenant, hour)
-) WITHOUT ROWID;
-CREATE TRIGGER deleted AFTER DELETE ON entries BEGIN
-  INSERT OR IGNORE INTO unsummed_hours VALUES (OLD.tenant, OLD.timestamp / 3600000);
-  UPDATE summed SET seq = ifnull((SELECT max(seq) FROM entries), 0)
-    WHERE seq > ifnull((SELECT max(seq) FROM entries), 0);
-END;
-"""
-_SUMS = _HOUR_SUMS + _SUMMING
+_SUMS = f"{sums.TABLES}CREATE INDEX entries_of_time ON entries (tenant, timestamp);"
 _SCHEMA = """
 CREATE TABLE sessions (
   tenant TEXT NOT NULL, session_id TEXT NOT NULL, epoch INTEGER NOT NULL, created_at INTEGER NOT NULL,
@@ -101,7 +70,7 @@ CREATE TABLE sessions (
   PRIMARY KEY (tenant, session_id)
 ) WITHOUT ROWID;
 CREATE TABLE entries (seq INTEGER PRIMARY KEY, {columns});
-{sums}{rolled}
+{sums}
 CREATE INDEX entries_of_session ON entries (tenant, session_id, seq);
 CREATE UNIQUE INDEX entries_of_call ON entries (tenant, session_id, epoch, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX entries_of_handle ON entries (tenant, handle) WHERE handle IS NOT NULL;
@@ -118,18 +87,19 @@ CREATE TABLE written_by (one INTEGER PRIMARY KEY, version TEXT NOT NULL);
 """
 _COLUMNS = {name: declared for name, (declared, _) in OF_ENTRY.items()} | OF_CHARGE
 _MIGRATIONS = {
-    7: "DROP TRIGGER added; CREATE TABLE summed (one INTEGER);",
+    7: "DROP TRIGGER added;",
     8: f"""
-DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABLE summed;
-DROP INDEX sums_of_time;
 ALTER TABLE entries ADD COLUMN stored {_COUNTED};
 ALTER TABLE entries ADD COLUMN first_question {_COUNTED};
 ALTER TABLE entries ADD COLUMN found_nothing {_COUNTED};
 ALTER TABLE entries ADD COLUMN costs_more {_COUNTED};
-UPDATE entries SET stored = 1 WHERE type = 'tool' AND handle IS NOT NULL;{_SUMS}""",  # noqa: S608
-    9: _ROLLED_SUMS,
+UPDATE entries SET stored = 1 WHERE type = 'tool' AND handle IS NOT NULL;""",  # noqa: S608
+    9: "",
+    10: f"""
+DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABLE IF EXISTS summed;
+DROP INDEX sums_of_time;{_SUMS}""",
 }
-"""The statements that follow each older version, up to the next."""
+"""The statements that follow each older version, up to the next. The sums are made after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +175,18 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     if version == VERSION:
         return
     columns = ", ".join(f"{name} {declared}" for name, declared in _COLUMNS.items())
-    new = _SCHEMA.format(columns=columns, sums=_SUMS, rolled=_ROLLED_SUMS)
-    steps = [new] if version == 0 else [_MIGRATIONS.get(at, "") for at in range(version, VERSION)]
-    if not steps or not all(steps):
+    new = _SCHEMA.format(columns=columns, sums=_SUMS)
+    steps = [new] if version == 0 else [_MIGRATIONS.get(at) for at in range(version, VERSION)]
+    if not steps or None in steps:
         refused = refusal(str(path), Schema(version, _written_by(connection)), VERSION)
         raise ConfigError(refused)
+    connection.executescript(f"BEGIN IMMEDIATE;{''.join(filter(None, steps))}")
     if version:
         log.info("migrating %s to schema %d: about two seconds for 100,000 entries", path, VERSION)
-    connection.executescript(f"BEGIN IMMEDIATE;{''.join(steps)}PRAGMA user_version = {VERSION};COMMIT;")
+        migrate_sums(connection, has_rolled=version == VERSION - 1)
     connection.execute("INSERT OR REPLACE INTO written_by VALUES (1, ?)", (__version__,))
-    sum_up_new(connection)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")
 
 
 def _written_by(connection: sqlite3.Connection) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from domain.accounting import OF_ENTRY_ALONE, AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
@@ -21,11 +21,13 @@ from storage.base import cursors, session_rules
 from storage.base.newest_sessions import cursor_after, position_of
 from storage.base.paths import WatchedPath, used_share
 from storage.base.session_rules import LedgerBase, LedgerOptions
+from storage.base.summaries import first_kept_day
 from storage.base.threads import Threads
-from storage.sqlite import hours, rows
+from storage.sqlite import rows, sums
 from storage.sqlite.database import open_database
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
-from storage.sqlite.state import ENDED, STALE, SqliteState, Times
+from storage.sqlite.state import ENDED, MOST, STALE, SqliteState, Times
+from storage.sqlite.summary import summary
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class SqliteLedger(LedgerBase):
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
+        self._forgotten_hour = -1
         self._is_closed = False
 
     @property
@@ -113,7 +116,7 @@ class SqliteLedger(LedgerBase):
             self._state.check_room(
                 connection, entry.tenant, opens=False, admitted=session_rules.is_admitted(entry)
             )
-            self._state.append(row, entry.tenant)
+            self._state.append(row, entry)
             session = self._state.read(connection, SessionKey(entry.tenant, entry.session_id))
             if session is not None:
                 self._state.save(connection, session, session_rules.used(session, self._clock()))
@@ -198,12 +201,9 @@ class SqliteLedger(LedgerBase):
             with self._long as connection:
                 # One snapshot: an entry may be deleted between the two.
                 connection.execute("BEGIN")
-                summed = hours.summed_hours(connection, wanted) if is_summed else []
-                sums = connection.execute(*rows.summary_query(wanted, group_by, summed))
-                return rows.summary_of(sums, group_by)
+                return summary(connection, wanted, group_by, oldest)
 
-        in_sums = {GroupBy.SESSION_ID, GroupBy.MINUTE, *OF_ENTRY_ALONE}.isdisjoint(group_by)
-        is_summed = in_sums and wanted.session_id is None and wanted.handle is None
+        oldest = self._clock() - self._entry_ms
         return await self._on_thread(read)
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
@@ -239,9 +239,19 @@ class SqliteLedger(LedgerBase):
                 pass
         while await self._writer.run(partial(state.forget_entries, times=times), deletes=True):
             pass
-        for tenant, hour in await self._later(hours.LISTED, []):
-            await self._writer.run(partial(hours.sum_up_again, tenant=tenant, hour=hour))
+        await self._forget_sums(times)
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
+
+    async def _forget_sums(self, times: Times) -> None:
+        """Once an hour, after the entries of that hour."""
+        if (hour := times.oldest // sums.HOUR_MS) == self._forgotten_hour:
+            return
+        first_day = first_kept_day(times.now, times.now - times.oldest)
+        for (tenant,) in await self._later(sums.TENANTS, []):
+            forget = partial(sums.forget, tenant=tenant, oldest=times.oldest, first_day=first_day, most=MOST)
+            while not await self._writer.run(forget, deletes=True):
+                pass
+        self._forgotten_hour = hour
 
     async def delete_tenant(self, tenant: str) -> Purged:
         return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant), deletes=True)
@@ -323,9 +333,9 @@ def _charge(
         return None
     state.save(connection, before, session_rules.charged(session, charge, now))
     if charge.call_id is None:
-        state.append(row, charge.key.tenant)
+        state.append(row, charge.entry)
     else:
-        state.append_now(connection, row, charge.key.tenant)
+        state.append_now(connection, row, charge.entry)
     if charge.text is not None and charge.kept_as is not None:
         state.keep_finding(connection, charge.key, charge.epoch, charge.kept_as, charge.text)
     return session_rules.receipt(budget, charge)

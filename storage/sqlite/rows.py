@@ -1,8 +1,8 @@
 """Sessions, entries and filters as SQLite rows and back."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable
+from dataclasses import fields
 from functools import cache
 from itertools import chain, groupby
 from operator import attrgetter
@@ -10,18 +10,7 @@ from typing import Any
 
 import msgspec
 
-from domain import accounting
-from domain.accounting import (
-    OF_ENTRY_ALONE,
-    PERIOD_FORMATS,
-    PERIOD_MS,
-    AccountingEntry,
-    EntryFilter,
-    EntryType,
-    GroupBy,
-    Summary,
-    SummaryRow,
-)
+from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
@@ -30,7 +19,7 @@ from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
 from storage.sqlite.database import OF_ENTRY
-from storage.sqlite.hours import END, FROM_HOUR, HOUR_MS, SUMMED_SEQ, Hours, unsummed_times
+from storage.sqlite.sums import HOUR_MS, SINCE_HOUR
 
 Row = tuple[object, ...]
 """A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them has not its default."""
@@ -76,27 +65,6 @@ COUNT = "SELECT ifnull((SELECT max(seq) FROM entries) - (SELECT min(seq) FROM en
 # With the index of another column, each page would sort every entry that matches.
 _ENTRIES = "SELECT seq, entry FROM entries NOT INDEXED WHERE "
 _ENTRIES_OF_SESSION = "SELECT seq, entry FROM entries INDEXED BY entries_of_session WHERE "
-_SUMS = (
-    "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
-    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(observed_tokens_saved),"
-    " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more) FROM "
-)
-_ADDED = (
-    "sum(bytes) AS bytes, sum(tokens_in) AS tokens_in, sum(tokens_out) AS tokens_out,"
-    " sum(tokens_saved) AS tokens_saved, sum(latency) AS latency, total(cost_usd) AS cost_usd,"
-    " sum(observed_tokens_saved) AS observed_tokens_saved, sum(stored) AS stored,"
-    " sum(found_nothing) AS found_nothing, sum(costs_more) AS costs_more"
-)
-_OF_ENTRIES = (
-    f"count(*) AS entries, sum(status = 'failed') AS failed, {_ADDED}, sum(first_question) AS asked_back,"
-    " max(latency) AS latency_max"
-    " FROM entries"
-)
-_OF_SUMS = (
-    f"sum(entries) AS entries, sum(failed) AS failed, {_ADDED}, sum(asked_back) AS asked_back,"
-    " max(latency_max) AS latency_max FROM "
-)
-
 _encoder = msgspec.json.Encoder()
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 _COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
@@ -235,7 +203,7 @@ def call_of(row: Row) -> Row:
 def where(wanted: EntryFilter) -> tuple[str, list[object]]:
     """Returns the condition and its parameters."""
     # As a list of all tenants, because each index begins with the tenant.
-    every = [] if wanted.tenant is not None else ["tenant IN (SELECT tenant FROM tenants)"]
+    every = [] if wanted.tenant is not None else ["tenant IN (SELECT tenant FROM histories)"]
     conditions: dict[str, object] = {
         "tenant = ?": wanted.tenant,
         "session_id = ?": wanted.session_id,
@@ -252,70 +220,6 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
     return " AND ".join([*every, *values]), list(values.values())
 
 
-def summary_query(
-    wanted: EntryFilter, group_by: Sequence[GroupBy], summed: Sequence[Hours] = ()
-) -> tuple[str, list[object]]:
-    """Rows of a group's values and its sums, most tokens saved first. `summed`: hours that are answered from
-    their sums; those of entries that are not kept are added. The index `sums_of_time` holds all other columns
-    that this needs, except `session_id` and `handle`."""
-    columns, of_entry, of_hour, in_order = "", "", "", list[str]()
-    for number, key in enumerate(group_by):
-        grouped, entry, hour, column = f"group{number}", key.value, f"nullif({key.value}, x'')", key.value
-        if (period := PERIOD_MS.get(key)) is not None:
-            entry, hour, column = f"timestamp / {period}", f"hour * {HOUR_MS} / {period}", "hour"
-            grouped = f"strftime('{PERIOD_FORMATS[key]}', group{number} * {period // 1000}, 'unixepoch')"
-        elif key is GroupBy.MONTH:
-            month, column = f"strftime('{PERIOD_FORMATS[key]}', {{}}, 'unixepoch')", "hour"
-            entry, hour = month.format("timestamp / 1000"), month.format(f"hour * {HOUR_MS // 1000}")
-        elif key in OF_ENTRY_ALONE:
-            entry, hour, column = f"CAST(entry AS TEXT) ->> '$.{OF_ENTRY_ALONE[key]}'", "NULL", "NULL"
-        columns += f"{grouped}, "
-        of_entry += f"{entry} AS group{number}, "
-        of_hour += f"{hour} AS group{number}, "
-        in_order.append(column)
-    groups = ", ".join(f"group{number}" for number in range(len(group_by)))
-    parts, values = list[str](), list[object]()
-
-    def add(select: str, part: EntryFilter, more: str, order: str, *bounds: int) -> None:
-        condition, values_of_part = where(part)
-        parts.append(f"SELECT {select} WHERE {condition}{more} GROUP BY {order}")
-        values.extend((*values_of_part, *bounds))
-
-    for since, until in unsummed_times(summed, wanted):
-        timed = replace(wanted, since=since, until=until)
-        add(of_entry + _OF_ENTRIES, timed, f" AND seq <= ({SUMMED_SEQ})" if summed else "", groups)
-    for hours in summed:
-        every = replace(wanted, since=None, until=None)
-        add(
-            f"{of_hour}{_OF_SUMS}hour_sums", every, " AND hour >= ? AND hour < ?", ", ".join(in_order), *hours
-        )
-    if summed:
-        # By the number of the row: the index of times would be read whole.
-        add(f"{of_entry}{_OF_ENTRIES} NOT INDEXED", wanted, f" AND seq > ({SUMMED_SEQ})", groups)
-    if wanted.session_id is None and wanted.handle is None:
-        every = replace(wanted, since=None, until=None)
-        span = -(-(wanted.since or 0) // HOUR_MS), -(-(wanted.until or END) // HOUR_MS)
-        rolled = ", ".join("NULL" if column == "session_id" else column for column in in_order)
-        select = of_hour.replace("nullif(session_id, x'')", "NULL")
-        add(f"{select}{_OF_SUMS}rolled_sums", every, " AND hour >= ? AND hour < ?", rolled, *span)
-    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({group}, '')" for group in groups.split(", "))])
-    query = f"SELECT {columns}{_SUMS}({' UNION ALL '.join(parts)})"
-    return f"{query} GROUP BY {groups} ORDER BY {order}", values
-
-
-def summary_of(sums: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy]) -> Summary:
-    """`found` are the rows of `summary_query`."""
-    rows, rest, names, count = list[SummaryRow](), None, tuple(map(str, group_by)), len(group_by)
-    for values in sums:
-        if len(rows) < accounting.MOST_GROUPS:
-            groups = dict(zip(names, values, strict=False))
-            rows.append(SummaryRow(values[0], *[*values[count:], groups]))
-        else:
-            row = SummaryRow(None, *values[count:])
-            rest = row if rest is None else rest.plus(row)
-    return Summary(rows, rest)
-
-
 def entries_query(
     wanted: EntryFilter, seq: int | None, limit: int, *, newest_first: bool
 ) -> tuple[str, list[object]]:
@@ -323,7 +227,7 @@ def entries_query(
     condition, values = where(wanted)
     if wanted.tenant is not None and wanted.since is not None:
         # Entries are nearly in order of time: does not read those of earlier hours.
-        condition += f" AND {FROM_HOUR}"
+        condition += f" AND {SINCE_HOUR}"
         values += [wanted.tenant, wanted.since // HOUR_MS]
     sign, order = ("<", "DESC") if newest_first else (">", "ASC")
     if seq is not None:

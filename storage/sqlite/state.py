@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from domain.accounting import AccountingEntry
 from domain.budget import Session
 from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import SessionKey
 from domain.ports import Clock
 from domain.quotas import LedgerUsage, Purged, QuotaOf, TenantQuota
 from storage.base import session_rules
-from storage.sqlite import hours, rows
+from storage.sqlite import rows, sums
 
 KEPT_SESSIONS = 1_000
 """Number of cached sessions. A read of another one from the database takes 20 microseconds."""
@@ -25,7 +26,8 @@ ENDED = "SELECT tenant, session_id FROM sessions WHERE ended_at IS NOT NULL"
 _FORGET_SESSION = "DELETE FROM sessions WHERE tenant = ? AND session_id = ?"
 # As session_rules.text_bytes and entry_bytes count, also for damaged columns.
 _TEXT_BYTES = "ifnull(length(CAST(text AS BLOB)), 0)"
-_ENTRY = f"seq, ifnull(tenant, ''), ifnull(2 * length(CAST(entry AS BLOB)), 0) + {_TEXT_BYTES}"
+_ENTRY_BYTES = f"ifnull(2 * length(CAST(entry AS BLOB)), 0) + {_TEXT_BYTES}"
+_ENTRY = f"seq, ifnull(tenant, ''), CAST(timestamp AS INTEGER), {_ENTRY_BYTES}"
 _CALLS = (
     f"SELECT seq, {_TEXT_BYTES} FROM entries"  # noqa: S608
     " WHERE tenant = ? AND session_id = ? AND call_id IS NOT NULL LIMIT ?"
@@ -86,8 +88,7 @@ class SqliteState:
         self._changed_usages: dict[str, LedgerUsage] = {}
         self._forgotten: set[SessionKey] = set()
         self._entries: list[rows.Row] = []
-        # The first write also sums up what the last process left.
-        self._unsummed = hours.MOST_UNSUMMED
+        self._sums: sums.Added = {}
 
     def committed(self, key: SessionKey) -> Session | None:
         """None if it is not cached: it may be in the database."""
@@ -117,11 +118,11 @@ class SqliteState:
         if new != old:
             self.count(tenant, new.sessions - old.sessions, new.bytes - old.bytes)
 
-    def append(self, row: rows.Row, tenant: str) -> None:
-        self._count_entry(row, tenant)
+    def append(self, row: rows.Row, entry: AccountingEntry) -> None:
+        self._count_entry(row, entry)
         self._entries.append(row)
 
-    def append_now(self, connection: sqlite3.Connection, row: rows.Row, tenant: str) -> None:
+    def append_now(self, connection: sqlite3.Connection, row: rows.Row, entry: AccountingEntry) -> None:
         """For the entry of a named call: a retry in the same transaction has to find it."""
         try:
             rows.insert(connection, [row])
@@ -129,11 +130,11 @@ class SqliteState:
             # The entry of the same call is damaged: this one takes its place as the receipt.
             connection.execute(rows.FORGET_CALL, rows.call_of(row))
             rows.insert(connection, [row])
-        self._count_entry(row, tenant)
+        self._count_entry(row, entry)
 
-    def _count_entry(self, row: rows.Row, tenant: str) -> None:
-        self.count(tenant, 0, rows.row_bytes(row))
-        self._unsummed += 1
+    def _count_entry(self, row: rows.Row, entry: AccountingEntry) -> None:
+        self.count(entry.tenant, 0, rows.row_bytes(row))
+        sums.collect(self._sums, entry)
 
     def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: Times) -> bool:
         """Returns False if the session has more calls to delete: then call it again."""
@@ -178,14 +179,18 @@ class SqliteState:
         """Returns whether there may be more to delete. Entries are nearly in order of time."""
         gone = connection.execute(_OLDEST, (times.now, MOST, times.oldest)).fetchall()
         self._delete_entries(connection, gone)
-        hours.forget_rolled(connection, times.oldest)
         return bool(gone)
 
-    def _delete_entries(self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int]]) -> None:
-        """Each as `seq`, tenant and the bytes that it counts for."""
+    def _delete_entries(
+        self, connection: sqlite3.Connection, gone: Sequence[tuple[int, str, int, int]]
+    ) -> None:
+        """Each as `seq`, tenant, time and the bytes that it counts for."""
         connection.executemany(_FORGET_ENTRY, [(seq,) for seq, *_ in gone])
-        for _, tenant, size in gone:
+        deleted = dict[str, int]()
+        for _, tenant, at, size in gone:
             self.count(tenant, 0, -size)
+            deleted[tenant] = max(at, deleted.get(tenant, at))
+        sums.note_deleted(connection, deleted)
 
     def forget_tenant(self, connection: sqlite3.Connection, tenant: str) -> Purged:
         """Deletes up to MOST entries and sessions, then what else there is of the tenant."""
@@ -204,7 +209,7 @@ class SqliteState:
         connection.execute(_FORGET_DAMAGED, (tenant,))
         if tenant in self._usages:
             self._changed_usages.setdefault(tenant, session_rules.NOTHING)
-        return Purged(0, 0, hours.forget_tenant(connection, tenant, MOST))
+        return Purged(0, 0, sums.forget_tenant(connection, tenant, MOST))
 
     def check_room(
         self, connection: sqlite3.Connection, tenant: str, *, opens: bool, admitted: bool = False
@@ -225,7 +230,7 @@ class SqliteState:
     def _make_room(self, connection: sqlite3.Connection, tenant: str, quota: TenantQuota) -> None:
         """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones."""
         if surplus := session_rules.surplus_bytes(self._usage(tenant), quota):
-            self._roll_up(connection, tenant, surplus)
+            self._delete_oldest(connection, tenant, surplus)
         if session_rules.surplus_bytes(self._usage(tenant), quota):
             self._forget_selected(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
         since = self._clock() - self._idle_ms
@@ -234,14 +239,13 @@ class SqliteState:
             count = MOST
         self._forget_selected(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
 
-    def _roll_up(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> None:
-        gone = list[tuple[int, str, int]]()
+    def _delete_oldest(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> None:
+        gone = list[tuple[int, str, int, int]]()
         for row in connection.execute(_OLDEST_OF_TENANT, (tenant, MOST)):
             if surplus <= 0:
                 break
             gone.append(row)
-            surplus -= row[2]
-        hours.roll_up(connection, [seq for seq, *_ in gone])
+            surplus -= row[-1]
         self._delete_entries(connection, gone)
 
     def _forget_selected(
@@ -282,9 +286,7 @@ class SqliteState:
     def write(self, connection: sqlite3.Connection) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
         rows.insert(connection, self._entries)
-        if self._unsummed >= hours.MOST_UNSUMMED:
-            self._unsummed = 0
-            hours.sum_up_new(connection)
+        sums.add_newest(connection, self._sums)
         for session in self._changed.values():
             self._write_session(connection, session)
         for tenant, usage in self._changed_usages.items():
@@ -318,3 +320,4 @@ class SqliteState:
         self._changed_usages.clear()
         self._forgotten.clear()
         self._entries.clear()
+        self._sums.clear()

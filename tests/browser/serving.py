@@ -16,7 +16,7 @@ import httpx
 
 from domain.accounting import AccountingEntry, EntryDetails, EntryStatus, EntryType
 from domain.decisions import OutcomeKind, Trigger
-from storage.sqlite import hours, rows
+from storage.sqlite import rows, sums
 from storage.sqlite.database import open_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,8 +163,11 @@ def write_ledger(state: Path, count: int) -> None:
     connections = open_database(path)
     with connections.writer as writer:
         writer.execute("BEGIN")
-        rows.insert(writer, map(rows.entry_row, past_entries(count, now)))
-        hours.sum_up_new(writer)
+        added: sums.Added = {}
+        for entry in past_entries(count, now):
+            rows.insert(writer, [rows.entry_row(entry)])
+            sums.collect(added, entry)
+        sums.add(writer, added, 1)
         writer.execute("COMMIT")
     for connection in (connections.by_key, connections.long, connections.writer):
         connection.close()

@@ -15,7 +15,7 @@ from samples import (
     entry,
 )
 
-from domain.accounting import EntryDetails, EntryFilter, EntryType, GroupBy
+from domain.accounting import EntryDetails, EntryFilter, EntryType, Gap, GroupBy
 from domain.budget import SessionChange
 from domain.errors import TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
@@ -135,23 +135,29 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
     kept = (await ledger.entries(EntryFilter(TENANT), 1000, None)).entries
     assert 10 < len(kept) < 190
     assert [one.tokens_in for one in kept][-10:] == [*range(190, 200)]
-    for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY, GroupBy.MONTH):
-        total = (await ledger.summary(EntryFilter(TENANT), group_by)).total
-        assert (total.entries, total.tokens_in) == (200, sum(range(200)))
+    for group_by in (GroupBy.TOOL_NAME, GroupBy.DAY, GroupBy.MONTH, GroupBy.KEY, GroupBy.DOOR):
+        found = await ledger.summary(EntryFilter(TENANT), group_by)
+        assert (found.total.entries, found.total.tokens_in, found.gaps) == (200, sum(range(200)), {})
     assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).total.entries == 201
     assert (await ledger.summary(EntryFilter(TENANT, tool_name="other"), GroupBy.TYPE)).total.entries == 0
-    for group_by in (GroupBy.KEY, GroupBy.DOOR):
-        # What went into sums has neither; Redis reads the entries alone.
-        total = (await ledger.summary(EntryFilter(TENANT), group_by)).total
-        assert total.entries in (200, len(kept))
-    of_one = (await ledger.summary(EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE)).total
-    assert of_one.entries == sum(one.session_id == ONE.session_id for one in kept)
+    deleted = (await ledger.summary(EntryFilter(TENANT), GroupBy.HOUR)).gaps[Gap.BYTES]
+    assert deleted is not None
+    for wanted, group_by, count in (
+        (EntryFilter(TENANT), GroupBy.SESSION_ID, 200),
+        (EntryFilter(TENANT), GroupBy.HOUR, 200),
+        (EntryFilter(TENANT, since=START + 1), GroupBy.TYPE, 200),
+        (EntryFilter(None, until=clock.now + 1), GroupBy.TENANT, 201),
+        (EntryFilter(TENANT, session_id=KEY.session_id), GroupBy.TYPE, 100),
+        (EntryFilter(TENANT, session_id=ONE.session_id), GroupBy.TYPE, 100),
+    ):
+        found = await ledger.summary(wanted, group_by)
+        mine = [one for one in kept if wanted.session_id in (None, one.session_id)]
+        assert found.total.entries == len(mine) + (wanted.tenant is None)
+        assert found.total.entries == count or found.gaps == {Gap.BYTES: deleted}
+    later = await ledger.summary(EntryFilter(TENANT, since=deleted + 1), GroupBy.SESSION_ID)
+    assert (later.total.entries, later.gaps) == ((clock.now - deleted) // 1000, {})
     await ledger.sweep()
     assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 200
-    # What was summed up is deleted after its retention, too, to the hour or the day.
-    clock.advance(2 * 86_400)
-    await ledger.sweep()
-    assert (await ledger.summary(EntryFilter(None), GroupBy.TYPE)).rows == []
 
 
 async def test_a_ledger_full_of_sessions_in_use_takes_no_new_call_and_lets_everything_else_go_on(

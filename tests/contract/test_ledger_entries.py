@@ -295,7 +295,7 @@ async def test_a_summary_groups_by_several_keys_of_one_tenant_or_of_all(
             assert told == rows
             assert {tuple(row.groups) for row in found.rows} == {tuple(keys.split())}
             assert [row.group for row in found.rows] == [row.groups[asked[0]] for row in found.rows]
-            assert (found.rest, found.is_damaged) == (None, False)
+            assert (found.rest, found.gaps) == (None, {})
         # A sweep adds the hours up, where a ledger does so. It deletes nothing: nothing is too old.
         clock.now = START + 1
         await ledger.sweep()

@@ -227,7 +227,7 @@ async def test_damaged_values_of_the_ledger_stop_neither_sweeps_nor_other_reques
             "UPDATE entries SET text = CAST(x'ff41' AS TEXT), timestamp = 1 WHERE session_id = 'old'",
             "UPDATE findings SET text = x'ff'",
             "UPDATE tenants SET bytes = 'many'",
-            "INSERT INTO unsummed_hours VALUES ('default', 'then')",
+            "UPDATE period_sums SET period = 'then' WHERE period = (SELECT min(period) FROM period_sums)",
         ):
             database.execute(damage)
     service = await services.start(state, SWEEPING, max_sessions="100")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from samples import KEY, START, TENANT, WINDOW, FakeClock, charge, entry, handle, stored_entry
 
-from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, Gap, GroupBy
 from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidField, StoreUnavailable
@@ -20,6 +20,7 @@ from storage import open_ledger
 from storage.base import cursors
 from storage.redis.keys import shard_of
 from storage.redis.ledger import RedisLedger
+from storage.redis.records import pack
 from tests.redis_server import RedisServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
@@ -186,6 +187,48 @@ async def test_a_summary_is_the_same_from_days_that_are_kept(
             await swept.sweep()
         assert len(await listed(ledger)) == len(await listed(reference)) == 200 - 50
         await compare(2)
+
+
+async def test_sums_of_another_shape_are_not_added_up_and_not_called_complete(
+    redis_url: str, clock: FakeClock
+) -> None:
+    """As an older replica writes them, until it sees that the schema is a newer one."""
+    async with opened(redis_url, clock) as ledger:
+        for _ in range(3):
+            await ledger.append(entry(at=clock.now))
+        shard, day = shard_of(KEY), clock.now // 86_400_000
+        older = pack(("tool", "t", *[None] * 6)), pack([1, *[0] * 13])
+        await ledger._redis.command("HSET", shard.key("day", day), *older)
+        found = await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)
+        assert (found.total.entries, found.gaps) == (3, {})
+        for _ in range(2):
+            clock.advance(2 * 86_400)
+            await ledger.sweep()
+            found = await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)
+            assert (found.total.entries, set(found.gaps)) == (3, {Gap.DAMAGED})
+
+
+async def test_days_that_two_replicas_pack_are_added_up_once(redis_url: str, clock: FakeClock) -> None:
+    async with opened(redis_url, clock) as one, opened(redis_url, clock) as other:
+        for number in range(40):
+            await one.append(entry(SessionKey(TENANT, f"run-{number}"), clock.now + number * HOUR))
+        clock.advance(5 * 86_400)
+        reads = asyncio.gather(*[total(one) for _ in range(20)])
+        await asyncio.gather(one.sweep(), other.sweep())
+        assert set(await reads) == {40}
+        assert (await total(one), await total(other)) == (40, 40)
+        late = entry(at=START)
+        await other.append(late)
+        assert await total(one) == 41
+        clock.advance(2 * 86_400)
+        await asyncio.gather(one.sweep(), other.sweep())
+        assert await total(one) == 41
+
+
+async def total(ledger: Ledger) -> int:
+    found = await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)
+    assert found.gaps == {}
+    return found.total.entries
 
 
 async def test_a_session_that_none_can_be_called_has_no_entries(redis_url: str) -> None:

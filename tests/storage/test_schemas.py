@@ -10,7 +10,7 @@ import pytest
 from samples import KEY, FakeClock, charge
 
 from domain import __version__
-from domain.accounting import EntryFilter, GroupBy
+from domain.accounting import EntryFilter, Gap, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
@@ -21,7 +21,10 @@ from tests.redis_server import RedisServer
 pytestmark = pytest.mark.anyio
 
 OLDER, NEWER = (0, "0.0.9"), (1000, "9.0.0")
-LEDGER_7 = Path(__file__).resolve().parents[1] / "deploy/kept/0.1.0/ledger.sql"
+KEPT = Path(__file__).resolve().parents[1] / "deploy/kept"
+LEDGER_7, LEDGER_9 = KEPT / "0.1.0/ledger.sql", KEPT / "0.2.0/ledger.sql"
+HOUR_MS = 3_600_000
+TEXTS = ("tool_name", "trigger", "outcome", "model", "strategy", "tool_kind")
 REDIS_KEY = "spillgate:schema"
 
 
@@ -116,26 +119,47 @@ async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_s
     with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute("SELECT version FROM written_by").fetchall() == [(__version__,)]
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-        assert connection.execute("SELECT sum(entries) FROM hour_sums").fetchone() == (before,)
+        sums = "SELECT length / 3600000, sum(entries) FROM period_sums GROUP BY length"
+        assert connection.execute(sums).fetchall() == [(1, before), (24, before)]
     connection.close()
 
 
-async def test_entries_that_cannot_be_summed_up_stop_no_migration(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_entries_that_cannot_be_read_stop_no_migration(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(LEDGER_7.read_text())
-        # Their sum is no integer of SQLite.
-        connection.execute(
-            f"UPDATE entries SET tokens_in = {1 << 62}, timestamp = 1, type = 'tool', tool_name = 't',"
-            " trigger = NULL, outcome = NULL, status = 'ok', model = NULL, strategy = NULL, tool_kind = NULL"
-        )
         tenant, before = connection.execute("SELECT tenant, count(*) FROM entries").fetchone()
+        connection.execute("UPDATE entries SET entry = x'ff' WHERE seq = 1")
     connection.close()
     ledger = await opened_ledger(f"sqlite://{path}")
-    assert len((await ledger.entries(EntryFilter(tenant), 10, None)).entries) == before
-    assert "cannot be summed up" in caplog.text
+    assert len((await ledger.entries(EntryFilter(tenant), 10, None)).entries) == before - 1
+    assert (await ledger.summary(EntryFilter(tenant), GroupBy.TYPE)).total.entries == before - 1
+    await ledger.close()
+
+
+async def test_sums_that_outlived_their_entries_are_migrated(tmp_path: Path) -> None:
+    """As schema 10 kept them: without the keys and clients of their entries."""
+    path = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(LEDGER_9.read_text())
+        tenant, at, before = connection.execute("SELECT tenant, timestamp, count(*) FROM entries").fetchone()
+        connection.execute("CREATE TABLE rolled_sums AS SELECT * FROM hour_sums WHERE FALSE")
+        names = [name for _, name, *_ in connection.execute("PRAGMA table_info(rolled_sums)")]
+        known = {"tenant": tenant, "type": "tool", "status": "ok", "entries": 2, "tokens_saved": 5}
+        for hour in (at // HOUR_MS - 25, at // HOUR_MS - 24):
+            values = [{**dict.fromkeys(TEXTS, b""), **known, "hour": hour}.get(name, 0) for name in names]
+            connection.execute(f"INSERT INTO rolled_sums VALUES ({', '.join('?' * len(names))})", values)
+        connection.execute("PRAGMA user_version = 10")
+    connection.close()
+    ledger = await opened_ledger(f"sqlite://{path}")
+    found = await ledger.summary(EntryFilter(tenant), GroupBy.DAY)
+    assert sorted(row.entries for row in found.rows) == sorted([before, 4])
+    assert set(found.gaps) == {Gap.HISTORY}
+    by_key = await ledger.summary(EntryFilter(tenant), GroupBy.KEY)
+    assert by_key.rest is not None
+    assert (by_key.rest.entries, by_key.total.entries) == (4, before + 4)
+    by_hour = await ledger.summary(EntryFilter(tenant), GroupBy.HOUR)
+    assert (by_hour.total.entries, set(by_hour.gaps)) == (before, {Gap.HISTORY, Gap.BYTES})
     await ledger.close()
 
 

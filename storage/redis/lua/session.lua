@@ -12,9 +12,11 @@
 --        keep_first if a finding that is there stays
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; once_ms: how long the reply is kept; session_ms, entry_ms: after
---        which Redis deletes what no sweep has deleted
+--        which Redis deletes what no sweep has deleted; kept_ms, sums_ms: how long entries and sums
+--        of days are kept; most_groups of a day
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
+--      [8] the group for its sums if the day has `most_groups`
 -- Returns the last use, or nil if the session or the receipt is another one.
 
 local asked = cmsgpack.unpack(ARGV[1])
@@ -33,7 +35,12 @@ local state, sizes, bytes, time = shard .. 'state', shard .. 'sizes', asked.byte
 
 -- Sums that are damaged stay as they are: a summary then reads the entries of the day.
 local function add_sums(key, row)
-  local packed = redis.call('HGET', key, ARGV[7])
+  local group = ARGV[7]
+  local packed = redis.call('HGET', key, group)
+  if not packed and redis.call('HLEN', key) >= asked.most_groups then
+    group = ARGV[8]
+    packed = redis.call('HGET', key, group)
+  end
   if packed then
     local sums = cmsgpack.unpack(packed)
     assert(#sums == #row)
@@ -41,30 +48,33 @@ local function add_sums(key, row)
       row[place] = place < #row and row[place] + sum or math.max(row[place], sum)
     end
   end
-  redis.call('HSET', key, ARGV[7], cmsgpack.pack(row))
+  redis.call('HSET', key, group, cmsgpack.pack(row))
 end
 
 -- The id of an entry is its time, or that of the entry before it if that is later, and a number. It is kept from its
 -- time on, or from now on if the clock of its writer differed by more than a minute.
-local function add_entry(entries, handles, days, sums)
+local function add_entry(entries, handles, days)
   local last, number = string.match(redis.pcall('XINFO', 'STREAM', entries)[8] or '0-0', '(%d+)-(%d+)')
   local ms, at = math.max(asked.at, last), runs_on(asked.at) and asked.at or time
   number = ms == tonumber(last) and number + 1 or 0
   redis.call('XADD', entries, string.format('%.0f-%.0f', ms, number), 'e', ARGV[6], 't', at)
   add_to(state, 'bytes', 2 * #ARGV[6])
   redis.call('HSET', state, 'wait', math.max(ms - asked.at, number_of(redis.call('HGET', state, 'wait'))))
+  local day = math.max(asked.day, first_open_day(asked.kept_ms))
+  local sums = shard .. 'day:' .. day
   pcall(add_sums, sums, asked.amounts)
-  redis.call('ZADD', days, asked.day, asked.day)
+  redis.call('ZADD', days, day, day)
   if asked.handle then
     redis.call('ZADD', handles, 'GT', at, asked.handle)
   end
-  for _, key in ipairs({ entries, handles, days, sums }) do
-    redis.call('PEXPIRE', key, asked.entry_ms)
-  end
+  redis.call('PEXPIRE', entries, asked.entry_ms)
+  redis.call('PEXPIRE', handles, asked.entry_ms)
+  redis.call('PEXPIRE', days, asked.sums_ms)
+  redis.call('PEXPIRE', sums, asked.sums_ms)
 end
 
 if ARGV[6] ~= '' then
-  add_entry(shard .. 'entries', shard .. 'handles', shard .. 'days', shard .. 'day:' .. asked.day)
+  add_entry(shard .. 'entries', shard .. 'handles', shard .. 'days')
 end
 if asked.opens then
   bytes, used_at = bytes - number_of(redis.pcall('HGET', sizes, asked.name)), 0

@@ -45,6 +45,18 @@ local function delete_entry(entries, item)
   return 2 * #item[2][2]
 end
 
+-- Notes the newest time (ms) of entries that are deleted: those up to then are not all there.
+local function note_deleted(state, at)
+  need_hash(state)
+  redis.call('HSET', state, 'deleted', string.format('%.0f', math.max(at, number_of(redis.call('HGET', state, 'deleted')))))
+end
+
+-- The first day, since 1970, to which sums are added. The sums of a day before it are packed, an hour after the last
+-- of its entries has reached the age `kept` (ms).
+local function first_open_day(kept)
+  return math.floor((now() - kept - 3600000) / 86400000)
+end
+
 -- Adds to `held`, after `due` was changed. A counter that is damaged or missing is counted again from `due`; it is
 -- deleted with the last result.
 local function add_to_held(held, due, amount)

@@ -1,19 +1,21 @@
--- Deletes a batch of a shard's sessions and entries that are old enough, and the sums and handles of their time.
+-- Deletes a batch of a shard's sessions and entries that are old enough, and the handles of their time. The sums of
+-- days go with a tenant alone: else they are packed.
 -- Names of sessions that have expired in Redis go too. A damaged time is the latest. Entries of the future hide none.
 --
 -- KEYS state, entries, handles, days, live, ended, sizes
 -- ARGV [1] prefix of the shard  [2] how long sessions are kept (ms)  [3] ended sessions and entries  [4] the batch size
 --      [5] where the batch begins in the names of live sessions: '-' or '(' and name  [6] in the entries
 --      [7] the caller's clock (ms): nothing is deleted if this server's clock has jumped; '': all is old enough
--- Returns how many sessions and entries it deleted, and where the next batch begins in both; the first '' at the end.
+-- Returns how many sessions and entries it deleted, where the next batch begins in both, the first '' at the end, and
+-- the days whose sums are to be packed.
 
 local state, entries, handles, days, live, ended, sizes = unpack(KEYS)
 if ARGV[7] ~= '' and not runs_on(ARGV[7]) then
-  return { 0, 0, '', '-' }
+  return { 0, 0, '', '-', {} }
 end
 local time, batch = ARGV[7] == '' and 2 ^ 53 or now(), tonumber(ARGV[4])
 local idle, oldest = time - ARGV[2], time - ARGV[3]
-local sessions, gone, bytes = 0, 0, 0
+local sessions, gone, bytes, newest = 0, 0, 0, 0
 
 local function delete(name, list)
   sessions, bytes = sessions + 1, bytes + delete_session(ARGV[1], list, sizes, name)
@@ -35,21 +37,30 @@ for _, item in ipairs(items) do
   at = tonumber(item[2][4] or string.match(item[1], '%d+')) or 2 ^ 53
   if at <= oldest then
     gone, bytes = gone + 1, bytes + delete_entry(entries, item)
+    newest = math.max(newest, at)
   end
 end
 local begin = gone == 0 and at > time and '(' .. items[#items][1] or ARGV[6]
-for _, day in ipairs(redis.call('ZRANGEBYSCORE', days, '-inf', math.floor((oldest + 1) / 86400000) - 1)) do
-  redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
-  redis.call('ZREM', days, day)
+local closed = {}
+if ARGV[7] ~= '' then
+  closed = redis.call('ZRANGEBYSCORE', days, '-inf', first_open_day(ARGV[3]) - 1)
+elseif redis.call('XLEN', entries) == 0 then
+  for _, day in ipairs(redis.call('ZRANGE', days, 0, -1)) do
+    redis.call('UNLINK', ARGV[1] .. 'day:' .. day)
+  end
+  redis.call('UNLINK', days, ARGV[1] .. 'earlier')
+end
+if gone > 0 then
+  note_deleted(state, newest)
 end
 if bytes > 0 then
   add_to(state, 'bytes', -bytes)
 end
 if redis.call('XLEN', entries) == 0 then
   redis.call('UNLINK', entries)
-  if redis.call('EXISTS', live, ended) == 0 then
+  if redis.call('EXISTS', live, ended, days) == 0 then
     redis.call('UNLINK', state, sizes)
   end
 end
 local goes_on = #names == batch or sessions + gone > 0 or begin ~= ARGV[6]
-return { sessions, gone, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '', begin }
+return { sessions, gone, goes_on and (#names > 0 and '(' .. names[#names] or ARGV[5]) or '', begin, closed }

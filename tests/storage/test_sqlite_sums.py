@@ -1,5 +1,7 @@
-"""Sums of hours: whatever was added and deleted, a summary is the one that the entries give."""
+"""Sums of hours and days: whatever was added and deleted, a summary is that of the ledger in memory, which
+has no sums of hours."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -9,23 +11,34 @@ from pathlib import Path
 import pytest
 from samples import KEY, TENANT, FakeClock, charge, entry, handle
 
-from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain import accounting
+from domain.accounting import (
+    DAY_MS,
+    AccountingEntry,
+    EntryDetails,
+    EntryFilter,
+    EntryStatus,
+    EntryType,
+    GroupBy,
+    SummaryRow,
+)
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import SessionKey
 from domain.ports import Ledger
 from storage import open_ledger
-from storage.sqlite import hours
+from storage.base import summaries
+from storage.sqlite import sums
 from tests.counts import count
 
 pytestmark = [pytest.mark.anyio, pytest.mark.repeated]
 
-HOUR = hours.HOUR_MS
+HOUR = sums.HOUR_MS
 RETENTION_HOURS = 30
 HANDLE = handle("s1")
 
 
 def any_entry(dice: random.Random, now: int) -> AccountingEntry:
-    return entry(
+    made = entry(
         SessionKey(dice.choice([TENANT, TENANT, "other"]), f"s{dice.randrange(3)}"),
         # Late entries come too, into hours that are summed up already.
         at=now - dice.choice([0, 0, 0, HOUR, 5 * HOUR]),
@@ -38,6 +51,7 @@ def any_entry(dice: random.Random, now: int) -> AccountingEntry:
         latency=float(dice.randrange(50)),
         tokens_saved=dice.randrange(-50, 500),
         cost_usd=dice.randrange(8) / 4,
+        client=dice.choice([None, "codex"]),
         details=EntryDetails(
             dice.choice([None, str(HANDLE)]),
             first_question=dice.random() < 0.5,
@@ -45,6 +59,7 @@ def any_entry(dice: random.Random, now: int) -> AccountingEntry:
             costs_more=dice.random() < 0.5,
         ),
     )
+    return replace(made, key=dice.choice([None, "ci"]))
 
 
 def any_change(dice: random.Random, clock: FakeClock) -> Callable[[Ledger], Awaitable[object]]:
@@ -57,10 +72,15 @@ def any_change(dice: random.Random, clock: FakeClock) -> Callable[[Ledger], Awai
         return methodcaller("settle", made)
     if step < 0.73:
         # The next entries get the numbers of the newest that are deleted.
-        return methodcaller("delete_tenant", "other")
+        return delete_other
     if step < 0.85:
-        clock.now += dice.choice([HOUR // 3, HOUR, 7 * HOUR])
+        clock.now += dice.choice([HOUR // 3, HOUR, 7 * HOUR, 40 * HOUR])
     return methodcaller("sweep")
+
+
+async def delete_other(ledger: Ledger) -> None:
+    while not (await ledger.delete_tenant("other")).is_done:
+        pass
 
 
 def any_filter(dice: random.Random, began: int, now: int) -> EntryFilter:
@@ -68,9 +88,13 @@ def any_filter(dice: random.Random, began: int, now: int) -> EntryFilter:
         dice.choice([TENANT, "other", None]),
         session_id=dice.choice([None, None, None, "s1"]),
         tool_name=dice.choice([None, None, "a"]),
-        since=dice.choice([None, began, now - dice.randrange(RETENTION_HOURS * HOUR)]),
-        until=dice.choice([None, None, now - dice.randrange(3 * HOUR)]),
+        since=dice.choice([None, began, now - dice.randrange(RETENTION_HOURS * HOUR), midnight(dice, now)]),
+        until=dice.choice([None, None, now - dice.randrange(3 * HOUR), midnight(dice, now)]),
     )
+
+
+def midnight(dice: random.Random, now: int) -> int:
+    return (now // DAY_MS - dice.randrange(5)) * DAY_MS
 
 
 async def compare(ledgers: list[Ledger], wanted: EntryFilter, dice: random.Random) -> None:
@@ -78,12 +102,14 @@ async def compare(ledgers: list[Ledger], wanted: EntryFilter, dice: random.Rando
     pages = [await ledger.entries(wanted, 5, None, newest_first=is_newest_first) for ledger in ledgers]
     assert pages[0].entries == pages[1].entries
     group_by = dice.sample(list(GroupBy), dice.choice([1, 1, 2, 3]))
+    one, other = [await ledger.summary(wanted, *group_by) for ledger in ledgers]
     # Rows with equal sums of tokens are in any order if their groups differ in "" and None alone.
-    one, other = [
-        sorted((replace(row, latency_ms_mean=round(row.latency_ms_mean, 6)) for row in found.rows), key=repr)
-        for found in [await ledger.summary(wanted, *group_by) for ledger in ledgers]
-    ]
-    assert one == other
+    assert sorted(map(rounded, one.rows), key=repr) == sorted(map(rounded, other.rows), key=repr)
+    assert (one.rest and rounded(one.rest), one.gaps) == (other.rest and rounded(other.rest), other.gaps)
+
+
+def rounded(row: SummaryRow) -> SummaryRow:
+    return replace(row, latency_ms_mean=round(row.latency_ms_mean, 6))
 
 
 @pytest.mark.parametrize("seed", range(count(3, 30)))
@@ -91,7 +117,8 @@ async def test_summaries_agree_with_the_memory_ledger(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     dice = random.Random(seed)
-    monkeypatch.setattr(hours, "MOST_UNSUMMED", dice.choice([1, 4, 1000]))
+    monkeypatch.setattr(accounting, "MOST_GROUPS_OF_DAY", dice.choice([2, 1000]))
+    monkeypatch.setattr(summaries, "HISTORY_DAYS", dice.choice([3, 400]))
 
     async def opened(url: str) -> Ledger:
         return await open_ledger(
@@ -116,19 +143,19 @@ async def test_summaries_agree_with_the_memory_ledger(
         await ledger.close()
 
 
-async def test_entries_that_cannot_be_summed_up_do_not_stop_the_writer(
-    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_numbers_past_64_bits_stop_neither_the_writer_nor_other_sums(
+    tmp_path: Path, clock: FakeClock
 ) -> None:
-    monkeypatch.setattr(hours, "MOST_UNSUMMED", 5)
     ledger = await open_ledger(
         f"sqlite://{tmp_path}/ledger.db",
         clock=clock,
         session_retention_seconds=10**9,
         entry_retention_seconds=10**9,
     )
-    for tokens in (1, 1 << 62, 1 << 62, *range(20)):
-        await ledger.append(entry(KEY, tokens_in=tokens))
+    sent = [entry(KEY, tokens_in=tokens) for tokens in (1, 1 << 62, 1 << 62, *range(20))]
+    await asyncio.gather(*map(ledger.append, sent))
     await ledger.check()
     assert len((await ledger.entries(EntryFilter(TENANT), 1000, None)).entries) == 23
-    assert {record.name for record in caplog.records} == {"spillgate.storage"}
+    (row,) = (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).rows
+    assert (row.entries, row.tokens_out) == (23, 0)
     await ledger.close()

@@ -1,0 +1,182 @@
+"""Summaries: from sums of whole days, and of whole hours that have all entries; the rest from the entries."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from domain import accounting
+from domain.accounting import (
+    DAY_MS,
+    FIELD_OF,
+    PERIOD_FORMATS,
+    PERIOD_MS,
+    EntryFilter,
+    Gap,
+    GroupBy,
+    Summary,
+    SummaryRow,
+)
+from storage.base.summaries import gap_of, sums_answer
+from storage.sqlite.database import OF_ENTRY
+from storage.sqlite.rows import where
+from storage.sqlite.sums import AMOUNTS, END, HOUR_MS, NOT_TOLD
+
+_OF_ENTRY = {
+    **{name: name for name in AMOUNTS},
+    "entries": "1",
+    "failed": "status = 'failed'",
+    "tokens_saved_observed": "observed_tokens_saved",
+    "asked_back": "first_question",
+    "latency_max": "latency",
+}
+"""The amounts of an entry, by their names in sums."""
+
+_NOT_OF_HOURS = {GroupBy.SESSION_ID, GroupBy.MINUTE, GroupBy.KEY, GroupBy.DOOR}
+
+_TOTAL = {"latency_max": "max", "cost_usd": "total"}
+_TOTALS = (
+    "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
+    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(tokens_saved_observed),"
+    " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more)"
+)
+_DELETED = "SELECT max(deleted), max(forgotten) FROM histories WHERE ifnull(tenant = ?, TRUE)"
+_OF_DAYS = f"SELECT 1 FROM period_sums WHERE length = {DAY_MS} AND period >= ? AND"  # noqa: S608
+_NEEDED = (
+    "SELECT max(deleted) FROM histories WHERE ifnull(tenant = ?, TRUE) AND deleted >= ?"  # noqa: S608
+    f" AND EXISTS ({_OF_DAYS} period_sums.tenant = histories.tenant"
+    f" AND period <= min(?, deleted) / {DAY_MS} AND {{}})"
+)
+_MERGED = f"{_OF_DAYS} period < ? AND tool_name = x'00' AND ifnull(tenant = ?, TRUE) AND {{}} LIMIT 1"
+
+
+class Span(NamedTuple):
+    """The time from `since` to before `until` (Unix ms). `length`: whole hours or days, which are answered
+    from their sums; None: from the entries."""
+
+    length: int | None
+    since: int
+    until: int
+
+
+def summary(
+    connection: sqlite3.Connection, wanted: EntryFilter, group_by: Sequence[GroupBy], oldest: int
+) -> Summary:
+    """Within a transaction that reads. `oldest`: entries up to then (Unix ms) go by age."""
+    deleted, forgotten = (one or 0 for one in connection.execute(_DELETED, (wanted.tenant,)).fetchone())
+    spans = spans_of(wanted, group_by, deleted)
+    gaps = dict(_gaps(connection, wanted, spans, oldest))
+    if (wanted.since or 0) < forgotten:
+        gaps[Gap.HISTORY] = forgotten
+    rows = connection.execute(*_query(wanted, group_by, spans)) if spans else ()
+    return _summary_of(rows, group_by, gaps)
+
+
+def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy], deleted: int) -> list[Span]:
+    """The spans that answer a summary. Entries up to `deleted` (Unix ms) are not all there."""
+    of_hours = wanted.session_id is None and _NOT_OF_HOURS.isdisjoint(group_by)
+    lengths = (DAY_MS,) * sums_answer(wanted, group_by) + (HOUR_MS,) * of_hours
+    return _spans(wanted.since or 0, END if wanted.until is None else wanted.until, lengths, deleted)
+
+
+def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> list[Span]:
+    if since >= until or not lengths:
+        return [Span(None, since, until)] if since < until else []
+    length, *shorter = lengths
+    # An hour that lacks entries is answered by those that are there.
+    first = since if length == DAY_MS else max(since, deleted + 1)
+    first, last = -(-first // length) * length, until // length * length
+    if first >= last:
+        return _spans(since, until, tuple(shorter), deleted)
+    before = _spans(since, first, tuple(shorter), deleted)
+    after = _spans(last, until, tuple(shorter), deleted)
+    return [*before, Span(length, first, last), *after]
+
+
+def _gaps(
+    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[Span], oldest: int
+) -> Iterator[tuple[Gap, int | None]]:
+    """What the spans lack."""
+    # What a session had, and the tools that are not told apart, are not known.
+    known = EntryFilter(
+        None, type=wanted.type, trigger=wanted.trigger, outcome=wanted.outcome, status=wanted.status
+    )
+    condition, values = where(known)
+    tools = "ifnull(tool_name IN (?, x'00'), TRUE)"
+    for span in spans:
+        if span.length is None:
+            bounds = (wanted.tenant, span.since, span.since // DAY_MS, span.until - 1)
+            asked = (*bounds, wanted.tool_name, *values)
+            (deleted,) = connection.execute(_NEEDED.format(f"{tools} AND {condition}"), asked).fetchone()
+            if deleted is not None:
+                yield gap_of(deleted, oldest), deleted
+        elif span.length == DAY_MS and wanted.tool_name is not None:
+            asked = (span.since // DAY_MS, span.until // DAY_MS, wanted.tenant, *values)
+            if connection.execute(_MERGED.format(condition), asked).fetchone():
+                yield Gap.MERGED, None
+
+
+def _query(
+    wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[Span]
+) -> tuple[str, list[object]]:
+    """Rows of a group's values and its sums, most tokens saved first."""
+    parts, values = list[str](), list[object]()
+    for span in spans:
+        part, more = _part(wanted, group_by, span)
+        parts.append(part)
+        values += more
+    shown = [_shown(key, f"group{number}") for number, key in enumerate(group_by)]
+    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({one}, '')" for one in shown)])
+    return (
+        f"SELECT {', '.join([*shown, _TOTALS])} FROM ({' UNION ALL '.join(parts)})"  # noqa: S608
+        f" GROUP BY {', '.join(shown)} ORDER BY {order}"
+    ), values
+
+
+def _part(wanted: EntryFilter, group_by: Sequence[GroupBy], span: Span) -> tuple[str, list[object]]:
+    """The sums of a span by group."""
+    if span.length is None:
+        amounts, table = _OF_ENTRY, "entries"
+        condition, values = where(replace(wanted, since=span.since, until=span.until))
+    else:
+        amounts, table = {name: name for name in AMOUNTS}, "period_sums"
+        condition, values = where(replace(wanted, since=None, until=None))
+        condition += " AND length = ? AND period >= ? AND period < ?"
+        values += [span.length, span.since // span.length, span.until // span.length]
+    groups = [f"{_value(key, span.length)} AS group{number}" for number, key in enumerate(group_by)]
+    sums = [f"{_TOTAL.get(name, 'sum')}({amount}) AS {name}" for name, amount in amounts.items()]
+    columns, names = ", ".join([*groups, *sums]), ", ".join(f"group{place}" for place in range(len(group_by)))
+    return f"SELECT {columns} FROM {table} WHERE {condition} GROUP BY {names}", values  # noqa: S608
+
+
+def _value(key: GroupBy, length: int | None) -> str:
+    """The value by which an entry, or the sums of an hour or a day, are grouped; of a period its beginning in
+    seconds."""
+    name = FIELD_OF.get(key, key.value)
+    if key in PERIOD_FORMATS:
+        at, step = "timestamp" if length is None else f"period * {length}", PERIOD_MS.get(key, DAY_MS)
+        return f"{at} / {step} * {step // 1000}"
+    if length is not None:
+        return name if key is GroupBy.TENANT else f"nullif({name}, x'')"
+    if name in OF_ENTRY:
+        return name
+    return f"CASE WHEN json_valid(CAST(entry AS TEXT)) THEN CAST(entry AS TEXT) ->> '$.{name}' END"
+
+
+def _shown(key: GroupBy, group: str) -> str:
+    return f"strftime('{PERIOD_FORMATS[key]}', {group}, 'unixepoch')" if key in PERIOD_FORMATS else group
+
+
+def _summary_of(
+    sums: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy], gaps: dict[Gap, int | None]
+) -> Summary:
+    """`sums` are the rows of `_query`."""
+    rows, rest, names, count = list[SummaryRow](), None, tuple(map(str, group_by)), len(group_by)
+    for values in sums:
+        if len(rows) < accounting.MOST_GROUPS and NOT_TOLD not in values[:count]:
+            groups = dict(zip(names, values, strict=False))
+            rows.append(SummaryRow(values[0], *[*values[count:], groups]))
+        else:
+            row = SummaryRow(None, *values[count:])
+            rest = row if rest is None else rest.plus(row)
+    return Summary(rows, rest, gaps)

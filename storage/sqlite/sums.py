@@ -1,0 +1,152 @@
+"""Sums of each hour and each day by group, written in the transaction of their entries. A summary of 30 days
+reads them in place of a million entries.
+
+Sums of hours save the reading of entries, and go with them; they do not tell keys and clients apart. Sums of
+days outlive their entries: storage/base/summaries.py.
+
+Hours and days are numbered since 1970, by their length in ms. Of a value that an entry does not have, the
+column is x'' in place of NULL, which no primary key may hold; of one that is not told apart it is x'00'.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+
+import msgspec
+
+from domain import accounting
+from domain.accounting import DAY_MS, PERIOD_MS, AccountingEntry, GroupBy
+from storage.base.summaries import GROUPED, MERGED, Group, Sums, Value, group_of, merged, sums_of
+
+HOUR_MS = PERIOD_MS[GroupBy.HOUR]
+
+NOT_TOLD = b"\0"
+"""The value of a field that is not told apart."""
+
+END = (1 << 62) // DAY_MS * DAY_MS
+"""After every time."""
+
+AMOUNTS = Sums.__struct_fields__
+_REAL = ("latency", "cost_usd", "latency_max")
+_AMOUNTS = ", ".join(f"{name} {'REAL' if name in _REAL else 'INTEGER'} NOT NULL" for name in AMOUNTS)
+_KEYS = ("tenant", "length", "period", *GROUPED)
+_COLUMNS = (*_KEYS, "first_seq", *AMOUNTS)
+
+TABLES = f"""
+CREATE TABLE period_sums (
+  tenant TEXT NOT NULL, length INTEGER NOT NULL, period INTEGER NOT NULL,
+  {", ".join(f"{name} TEXT NOT NULL" for name in GROUPED)},
+  first_seq INTEGER NOT NULL, {_AMOUNTS},
+  PRIMARY KEY ({", ".join(_KEYS)})
+) WITHOUT ROWID;
+CREATE TABLE histories (
+  tenant TEXT PRIMARY KEY, deleted INTEGER NOT NULL DEFAULT -1, forgotten INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+"""
+"""`first_seq`: no entry of the period has a lower one. `histories` has a row for each tenant that has sums:
+entries up to `deleted` and sums of days up to `forgotten` (Unix ms) are not all there."""
+
+_GROUP = " AND ".join(f"{name} = ?" for name in _KEYS)
+_ADDED = ", ".join(f"{name} = {name} + ?" for name in AMOUNTS[:-1])
+_ADD = f"UPDATE period_sums SET {_ADDED}, latency_max = max(latency_max, ?) WHERE {_GROUP}"  # noqa: S608
+_ADD_UP = ", ".join(f"{name} = {name} + excluded.{name}" for name in AMOUNTS[:-1])
+_INSERT = (
+    f"INSERT INTO period_sums ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+    f" ON CONFLICT DO UPDATE SET {_ADD_UP}, latency_max = max(latency_max, excluded.latency_max)"
+)
+_FIRST_SEQ = "SELECT ifnull(max(seq), 0) - ? + 1 FROM entries"
+_COUNT = "SELECT count(*) FROM period_sums WHERE tenant = ? AND length = ? AND period = ?"
+_BEGIN_HISTORY = "INSERT OR IGNORE INTO histories (tenant) VALUES (?)"
+_NOTE_DELETED = (
+    "INSERT INTO histories (tenant, deleted) VALUES (?, ?)"
+    " ON CONFLICT DO UPDATE SET deleted = max(deleted, excluded.deleted)"
+)
+_NOTE_FORGOTTEN = "UPDATE histories SET forgotten = ? WHERE tenant = ? AND forgotten < ?"
+_END_HISTORY = "DELETE FROM histories WHERE tenant = ?"
+TENANTS = "SELECT tenant FROM histories"
+_STEP = (
+    "SELECT period + 1 FROM period_sums WHERE tenant = ? AND length = ? AND period < ?"
+    " ORDER BY period LIMIT 1 OFFSET ?"
+)
+_FORGET = "DELETE FROM period_sums WHERE tenant = ? AND length = ? AND period < ?"
+
+SINCE_HOUR = (
+    f"seq >= ifnull((SELECT min(first_seq) FROM period_sums WHERE tenant = ? AND length = {HOUR_MS}"  # noqa: S608
+    f" AND period >= ?), {END})"
+)
+"""A condition that is true for all entries of a tenant in an hour and later, and for few others."""
+
+Added = dict[tuple[str, int, Group], Sums]
+"""Sums of new entries by tenant, hour and group."""
+
+
+def collect(added: Added, entry: AccountingEntry) -> None:
+    key = entry.tenant, entry.timestamp // HOUR_MS, group_of(entry)
+    if key in added:
+        added[key].add(sums_of(entry))
+    else:
+        added[key] = sums_of(entry)
+
+
+def add_newest(connection: sqlite3.Connection, added: Added) -> None:
+    """Adds the sums of entries at the end of the transaction that has inserted them."""
+    if added:
+        count = sum(sums.entries for sums in added.values())
+        add(connection, added, connection.execute(_FIRST_SEQ, (count,)).fetchone()[0])
+
+
+def add(connection: sqlite3.Connection, added: Added, first_seq: int) -> None:
+    """Adds sums to their hours and days. `first_seq`: none of their entries has a lower one."""
+    for (tenant, hour, group), sums in added.items():
+        amounts = msgspec.structs.astuple(sums)
+        day, columns = hour * HOUR_MS // DAY_MS, _columns(group)
+        of_hour = *columns[:-2], NOT_TOLD, NOT_TOLD
+        connection.execute(_INSERT, (tenant, HOUR_MS, hour, *of_hour, first_seq, *amounts))
+        if not connection.execute(_ADD, (*amounts, tenant, DAY_MS, day, *columns)).rowcount:
+            connection.execute(_BEGIN_HISTORY, (tenant,))
+            (count,) = connection.execute(_COUNT, (tenant, DAY_MS, day)).fetchone()
+            if count >= accounting.MOST_GROUPS_OF_DAY:
+                columns = _columns(merged(group))
+            connection.execute(_INSERT, (tenant, DAY_MS, day, *columns, first_seq, *amounts))
+
+
+def _columns(group: Group) -> list[str | bytes]:
+    return list(map(_column, group))
+
+
+def _column(value: Value) -> str | bytes:
+    if value is None:
+        return b""
+    # SQLite's driver takes longer to bind an enum.
+    return NOT_TOLD if value is MERGED else str.__str__(value)
+
+
+def note_deleted(connection: sqlite3.Connection, deleted: Mapping[str, int]) -> None:
+    """`deleted`: the newest time (Unix ms) of the entries of each tenant that are deleted."""
+    connection.executemany(_NOTE_DELETED, deleted.items())
+
+
+def forget(connection: sqlite3.Connection, tenant: str, oldest: int, first_day: int, most: int) -> bool:
+    """Deletes sums of hours that end up to `oldest` (Unix ms), whose entries are gone, and of days before the
+    first one that is kept. Returns whether that is all; if not, it has deleted about `most`."""
+    count, is_all = _forget_before(connection, tenant, DAY_MS, first_day, most)
+    if count:
+        forgotten = first_day * DAY_MS
+        connection.execute(_NOTE_FORGOTTEN, (forgotten, tenant, forgotten))
+    return is_all and _forget_before(connection, tenant, HOUR_MS, (oldest + 1) // HOUR_MS, most)[1]
+
+
+def forget_tenant(connection: sqlite3.Connection, tenant: str, most: int) -> bool:
+    """Deletes about `most` sums of a tenant without entries. Returns whether none is left."""
+    if not all(_forget_before(connection, tenant, length, END, most)[1] for length in (HOUR_MS, DAY_MS)):
+        return False
+    connection.execute(_END_HISTORY, (tenant,))
+    return True
+
+
+def _forget_before(
+    connection: sqlite3.Connection, tenant: str, length: int, period: int, most: int
+) -> tuple[int, bool]:
+    """Returns how many rows it deleted, whole periods, and whether there are no more."""
+    step = connection.execute(_STEP, (tenant, length, period, most)).fetchone()
+    before = period if step is None else step[0]
+    return connection.execute(_FORGET, (tenant, length, before)).rowcount, step is None
