@@ -155,6 +155,8 @@ async def _served(app: FastAPI, runtime: Runtime) -> AsyncIterator[None]:
         tasks.start_soon(run, "clock", partial(watch_clock, runtime.clock_watch))
         tasks.start_soon(run, "sweep", partial(sweep_forever, runtime))
         tasks.start_soon(run, "policy files", partial(follow_policies, app.state))
+        if runtime.exported is not None:
+            tasks.start_soon(run, "export", runtime.exported.append_missing)
         keys: Credentials | None = app.state.keys
         if keys is not None and keys.issuer is not None:
             tasks.start_soon(run, "issuer keys", keys.issuer.keys.follow)

@@ -21,8 +21,8 @@ from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import clock_file_of
 from app.operations.export import SETTING as EXPORT
-from app.operations.export import ExportedLedger
-from app.operations.line_writer import JsonLines
+from app.operations.export import EarlierExport, ExportedLedger, writer_of
+from app.operations.line_writer import STANDARD_OUTPUT, JsonLines
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
@@ -73,14 +73,15 @@ _STALE_POLICY = (
 
 
 class EntryIds:
-    """`entry-<64 random bits of this process>-<count>`: unique, and a tenth of a UUID's cost."""
+    """`entry-<writer>-<count>`: unique, and a tenth of a UUID's cost. The writer is 16 digits of this
+    process, random ones after those given."""
 
-    def __init__(self) -> None:
-        self._prefix = f"entry-{secrets.token_hex(8)}"
+    def __init__(self, digits: str = "") -> None:
+        self.writer = digits + secrets.token_hex(8 - len(digits) // 2)
         self._count = itertools.count(1)
 
     def __call__(self) -> str:
-        return f"{self._prefix}-{next(self._count):08x}"
+        return f"entry-{self.writer}-{next(self._count):08x}"
 
 
 class LiveQuotas:
@@ -136,6 +137,7 @@ class Runtime:
     tracer: "Tracer | None" = None
     audit: Audit | None = None
     tracing: TraceTarget = field(default_factory=TraceTarget)
+    exported: ExportedLedger | None = None
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
@@ -198,10 +200,10 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         key_uses = None if keys is None else key_uses_of(store)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
-        new_entry_id = EntryIds()
-        ledger = unrecorded = UnrecordedLedger(ledger, clock, new_entry_id, metrics.unrecorded)
+        ids, exported = EntryIds(writer_of(settings.accounting_export)), None
+        ledger = unrecorded = UnrecordedLedger(ledger, clock, ids, metrics.unrecorded)
         if settings.accounting_export is not None:
-            ledger = _exported(settings.accounting_export, settings, ledger, metrics, stack)
+            ledger = exported = _exported(settings, ledger, ids.writer, metrics, stack)
         stack.push_async_callback(unrecorded.record)
         background = Background()
         stack.push_async_callback(background.close)
@@ -224,9 +226,10 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             spend_caps,
             readiness,
             unrecorded,
-            new_entry_id,
+            ids,
             background=background,
             clock_watch=watch,
+            exported=exported,
             policy_stamp=stamp,
             storage_keys=keys,
             key_uses=key_uses,
@@ -281,12 +284,14 @@ async def _sealed(
 
 
 def _exported(
-    target: str, settings: Settings, ledger: Ledger, metrics: Metrics, stack: AsyncExitStack
-) -> Ledger:
+    settings: Settings, ledger: Ledger, writer: str, metrics: Metrics, stack: AsyncExitStack
+) -> ExportedLedger:
+    target = settings.accounting_export or STANDARD_OUTPUT
+    earlier = EarlierExport.find(target)
     export = JsonLines[AccountingEntry](EXPORT, target, settings.accounting_export_max_bytes)
     metrics.watch_dropped("export_lost", lambda: export.dropped)
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
-    return ExportedLedger(ledger, export)
+    return ExportedLedger(ledger, export, earlier, writer)
 
 
 def _opened_audit(target: str | None, metrics: Metrics, stack: AsyncExitStack) -> Audit | None:

@@ -109,6 +109,15 @@ def failing(act: Callable[..., Awaitable[Any]], error: type[BaseException], *num
     return faulty
 
 
+def slow_write(file: Any, lines: bytes) -> None:
+    """Longer than a kill takes to come."""
+    time.sleep(0.2)
+    write_file(file, lines)
+
+
+write_file = line_writer._File.write
+
+
 async def run_once(self: supervisor.Supervisor, name: str, task: Callable[[], Awaitable[None]]) -> None:
     await task()
 
@@ -127,6 +136,7 @@ OFTEN += [(supervisor, "FIRST_SECONDS", PAUSE_SECONDS)]
 FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
+    "an export that falls behind": [(line_writer._File, "write", slow_write)],
     "look-first": [(RedisLedger, "reserve", look_first)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "a short log queue": [(logs, "MOST_WAITING", 8)],
