@@ -15,6 +15,7 @@ class EntryType(StrEnum):
     READ = "read"
     PASS_ON = "pass_on"
     UNRECORDED = "unrecorded"
+    LOST = "lost"
 
 
 class EntryStatus(StrEnum):
@@ -109,6 +110,9 @@ class AccountingEntry:
     `extract_id`, the id of the entry of its extraction. Of an extraction: the `mode` asked for, the
     `strategy` used, `fallback_reason` where it fell back, and `coverage`, the share of the data (0 to 1) that
     the answer rests on. Of a result that was handed on, `tool_name` is the tool that got it.
+
+    An entry of the type `lost` says that entries which the ledger had acknowledged up to about its time are
+    lost.
     """
 
     id: str
@@ -230,14 +234,21 @@ HISTORY_DAYS = 400
 class Gap(StrEnum):
     """Why a summary lacks entries of the time asked for. AGE, BYTES: entries that are not kept any more, past
     their retention or the bound of bytes, and the sums of their days cannot answer. HISTORY: sums of days are
-    not kept any more. MERGED: sums in which the value of a filter is not told apart. DAMAGED: a record
-    cannot be read."""
+    not kept any more. MERGED: sums in which the value of a filter is not told apart. UNRECORDED: what the
+    ledger had no room for. LOST: entries that were acknowledged, and that the ledger has lost. DAMAGED: a
+    record cannot be read."""
 
     AGE = "age"
     BYTES = "bytes"
     HISTORY = "history"
     MERGED = "merged"
+    UNRECORDED = "unrecorded"
+    LOST = "lost"
     DAMAGED = "damaged"
+
+
+GAPS_OF_TYPES = {"unrecorded": Gap.UNRECORDED, "lost": Gap.LOST}
+"""Entries of these types say that others of their time are missing, of any kind."""
 
 
 @dataclass(frozen=True, slots=True)

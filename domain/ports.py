@@ -244,6 +244,13 @@ class SessionPage:
     next_cursor: str | None
 
 
+class LostWrite(NamedTuple):
+    """An entry that the ledger acknowledged and has lost, with others before it: its session and its time."""
+
+    key: SessionKey
+    at: int
+
+
 class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns.
@@ -320,6 +327,11 @@ class Ledger(Backend, Protocol):
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """Sums by one or more keys. Periods are UTC: `YYYY-MM-DD`, `YYYY-MM-DDThh:00Z`,
         `YYYY-MM-DDThh:mmZ`. Of more than MOST_GROUPS groups the ledger chooses those that it tells apart."""
+        ...
+
+    async def lost_writes(self) -> list[LostWrite]:
+        """The newest of the entries that were acknowledged to this process and are lost, until an entry of
+        the type `lost` with the same session and time is appended."""
         ...
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:

@@ -6,7 +6,18 @@ from contextlib import AbstractAsyncContextManager
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Reported, Session, SessionChange
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Draft, Entered, Ledger, Load, Receipt, ResultStore, SessionPage
+from domain.ports import (
+    Call,
+    Charge,
+    Draft,
+    Entered,
+    Ledger,
+    Load,
+    LostWrite,
+    Receipt,
+    ResultStore,
+    SessionPage,
+)
 from domain.quotas import LedgerUsage, Purged
 from domain.results import Durability, StoredResult, UsageReport
 
@@ -124,6 +135,9 @@ class LedgerAround(Ledger):
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         return await self._inner.summary(wanted, *group_by)
+
+    async def lost_writes(self) -> list[LostWrite]:
+        return await self._inner.lost_writes()
 
     async def stored_at(self, tenant: str, handle: Handle) -> int | None:
         return await self._inner.stored_at(tenant, handle)

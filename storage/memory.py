@@ -36,6 +36,7 @@ from storage.base.summaries import (
     Sums,
     first_kept_day,
     group_of,
+    is_of_time,
     matches,
     merged,
     sums_answer,
@@ -438,11 +439,13 @@ class MemoryLedger(LedgerBase):
                     summed.add((tenant, day))
                     for group, one in groups.items():
                         sums.add_day(tenant, day, group, msgspec.structs.replace(one))
-                elif self._lacks_entries(sums, history, day) and any(map(sums.may_match, groups)):
-                    sums.note_deleted(history.deleted, self._clock() - self._entry_ms)
+                elif self._lacks_entries(sums, history, day):
+                    sums.note_deleted(groups, history.deleted, self._clock() - self._entry_ms)
         for entry in self._entries.values():
-            if (entry.tenant, entry.timestamp // DAY_MS) not in summed and matches(entry, wanted):
-                sums.add_entry(entry)
+            if (entry.tenant, entry.timestamp // DAY_MS) not in summed and is_of_time(entry, wanted):
+                sums.note_type(entry.type)
+                if matches(entry, wanted):
+                    sums.add_entry(entry)
         return sums.summary()
 
     def _lacks_entries(self, sums: GroupedSums, history: "_History", day: int) -> bool:

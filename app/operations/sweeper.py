@@ -7,7 +7,9 @@ from contextlib import contextmanager, suppress
 import anyio
 
 from app.runtime import Runtime
+from domain.accounting import AccountingEntry, EntryStatus, EntryType
 from domain.errors import StorageError
+from domain.ports import LostWrite
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 """Between two sweeps; a quarter of the retention where that is in between."""
@@ -53,6 +55,23 @@ async def sweep(rt: Runtime, left_behind: bool) -> int:
         session = await rt.ledger.session(key)
         if session is not None:
             deleted += await rt.store.delete_session(key, session.first_live_epoch)
+    for write in await rt.ledger.lost_writes():
+        await rt.ledger.append(_entry_of(rt, write))
     await rt.indexes.sweep(rt.store)
     await rt.spend_caps.daily.learn_of(await rt.ledger.usage())
     return deleted
+
+
+def _entry_of(rt: Runtime, lost: LostWrite) -> AccountingEntry:
+    """Tells that the entry, and others before it, are lost."""
+    tenant, session_id = lost.key
+    log.warning("The ledger has lost entries that it acknowledged.", extra={"fields": {"tenant": tenant}})
+    return AccountingEntry(
+        id=rt.new_entry_id(),
+        type=EntryType.LOST,
+        timestamp=lost.at,
+        tenant=tenant,
+        session_id=session_id,
+        tool_name="",
+        status=EntryStatus.FAILED,
+    )

@@ -164,6 +164,10 @@ _GAPS = {
     Gap.HISTORY: f"Sums of the days before {{until}} are not kept: they live {HISTORY_DAYS} days at most.",
     Gap.MERGED: f"Past {MOST_GROUPS_OF_DAY} groups of a day tools are not told apart: entries of this tool "
     "may be missing.",
+    Gap.UNRECORDED: "Results or readings while the ledger had no room are summed by session alone: see "
+    "/accounting/entries?type=unrecorded.",
+    Gap.LOST: "The ledger has lost entries that it had acknowledged, in a failover or a restart: see "
+    "/accounting/entries?type=lost.",
     Gap.DAMAGED: "A record that is damaged, or that another version wrote, was left out: entries may be "
     "missing. The log names it.",
 }

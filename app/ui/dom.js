@@ -125,7 +125,7 @@ export function outcomeMark(outcome) {
   return h("span", { class: `outcome is-${outcome ?? "none"}` }, outcome ?? "–");
 }
 
-const KINDS = { tool: "result", extract: "question", llm: "model call", read: "read back", pass_on: "handed on", unrecorded: "not recorded" };
+const KINDS = { tool: "result", extract: "question", llm: "model call", read: "read back", pass_on: "handed on", unrecorded: "not recorded", lost: "entries lost" };
 
 export function kindOf(entry) {
   if (entry.type === "tool") return outcomeMark(entry.outcome);

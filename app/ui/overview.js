@@ -62,7 +62,7 @@ function summed(rows, key) {
 export async function show(root, { signal }) {
   const [range, filter] = chosen();
   const parts = {
-    figures: h("div", { class: "figures" }), chart: h("div"), groups: h("div", { class: "columns" }),
+    figures: h("div", { class: "figures" }), gaps: h("div"), chart: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
   };
   let [chart, detailed, commands] = [null, 0, new Map()];
@@ -73,6 +73,7 @@ export async function show(root, { signal }) {
     root.replaceChildren(
       h("div", { class: "head" }, h("h1", {}, "Overview"), ranges(range, filter), chips(range, filter)),
       parts.figures,
+      parts.gaps,
       card("Tokens kept out of context", parts.chart),
       parts.groups,
       h("div", { class: "columns two" }, card("Extraction", parts.extraction), card("Largest results", parts.largest)),
@@ -97,6 +98,7 @@ export async function show(root, { signal }) {
     }
     if (!isDrawn) draw();
     figures(parts.figures, summed(sums.rows, "type"), sums.total);
+    parts.gaps.replaceChildren(...sums.warnings.map((text) => h("p", { class: "warning" }, "⚠ ", text)));
     const [times, saved, observed] = periods(
       sums.rows, step, since, until, (row) => row.tokens_saved, (row) => row.tokens_saved_observed);
     const lines = [["Kept out, net", "accent", saved]];

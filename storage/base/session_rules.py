@@ -15,7 +15,7 @@ from domain.errors import (
     TooManySessions,
 )
 from domain.handles import DEFAULT_SESSION, SessionKey
-from domain.ports import Call, Charge, Clock, Entered, Receipt
+from domain.ports import Call, Charge, Clock, Entered, LostWrite, Receipt
 from domain.quotas import LedgerUsage, QuotaOf, TenantQuota, reached, unbounded
 from domain.results import UsageReport
 from domain.structs import replace
@@ -48,6 +48,10 @@ class LedgerBase(ABC):
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._idle_ms = min(IDLE_MS, self._session_ms // 4)
         self._quota_of = options.get("quota_of", unbounded)
+
+    async def lost_writes(self) -> list[LostWrite]:
+        """A ledger that keeps all that it acknowledges loses none."""
+        return []
 
     @abstractmethod
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:

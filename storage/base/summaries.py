@@ -19,6 +19,7 @@ from domain import accounting
 from domain.accounting import (
     DAY_MS,
     FIELD_OF,
+    GAPS_OF_TYPES,
     HISTORY_DAYS,
     PERIOD_FORMATS,
     PERIOD_MS,
@@ -152,9 +153,18 @@ class GroupedSums:
         before = self._gaps.get(gap)
         self._gaps[gap] = max(before or 0, until or 0) or None
 
-    def note_deleted(self, deleted: int, oldest: int) -> None:
-        """Entries up to the time `deleted` are needed and not all there: see `gap_of`."""
-        self.note(gap_of(deleted, oldest), deleted)
+    def note_deleted(self, groups: Iterable[Group], deleted: int, oldest: int) -> None:
+        """Notes that entries of a day with these groups are needed, which are not all there up to `deleted`:
+        see `gap_of`."""
+        for group in groups:
+            self.note_type(group[_TYPE])
+            if self.may_match(group):
+                self.note(gap_of(deleted, oldest), deleted)
+
+    def note_type(self, type: object) -> None:
+        """An entry of this type is of the time that is asked for, and of the tenant."""
+        if (gap := GAPS_OF_TYPES.get(str(type))) is not None:
+            self.note(gap)
 
     def covers(self, day: int) -> bool:
         """Whether all of the day is asked for."""
@@ -185,6 +195,7 @@ class GroupedSums:
 
     def add_day(self, tenant: str, day: int, group: Group, sums: Sums) -> None:
         """Adds the sums of a group of a whole day, if the filter selects them. Takes `sums` over."""
+        self.note_type(group[_TYPE])
         if not self.may_match(group):
             return
         if any(wanted is not None and value is MERGED for wanted, value in self._filtered(group)):
@@ -228,7 +239,7 @@ def _period(begins: int, group_by: GroupBy) -> str:
 
 def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
     return (
-        wanted.tenant in (None, entry.tenant)
+        is_of_time(entry, wanted)
         and wanted.session_id in (None, entry.session_id)
         and wanted.type in (None, entry.type)
         and wanted.tool_name in (None, entry.tool_name)
@@ -236,6 +247,13 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
         and wanted.outcome in (None, entry.outcome)
         and wanted.status in (None, entry.status)
         and wanted.handle in (None, entry.details.tool_output_handle)
+    )
+
+
+def is_of_time(entry: AccountingEntry, wanted: EntryFilter) -> bool:
+    """Whether the entry is of the tenant and of the time that are asked for."""
+    return (
+        wanted.tenant in (None, entry.tenant)
         and (wanted.since is None or entry.timestamp >= wanted.since)
         and (wanted.until is None or entry.timestamp < wanted.until)
     )

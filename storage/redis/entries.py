@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryPage, Gap
+from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, Gap
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import GroupedSums, matches
+from storage.base.summaries import GroupedSums, is_of_time, matches
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import DamagedRecord, decode_entry
@@ -53,6 +53,8 @@ class RedisEntries:
                 for _, entry in reader.matching:
                     sums.add_entry(entry)
                 reader.matching.clear()
+            for type in reader.types:
+                sums.note_type(type)
             if reader.is_damaged:
                 sums.note(Gap.DAMAGED)
 
@@ -96,7 +98,7 @@ class RedisEntries:
 class _EntryReader:
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. `read_id` is the cursor:
     in the order of reading, every entry up to that id was taken or does not match. "" is the start if the
-    newest entries come first."""
+    newest entries come first. `types`: those of the entries of the time that is asked for."""
 
     shard: Shard
     wanted: EntryFilter
@@ -107,6 +109,7 @@ class _EntryReader:
     matching: list[tuple[str, AccountingEntry]] = field(default_factory=list)
     is_done: bool = False
     is_damaged: bool = False
+    types: set[EntryType] = field(default_factory=set)
     read_to: str = ""
 
     def __post_init__(self) -> None:
@@ -144,6 +147,8 @@ class _EntryReader:
             except DamagedRecord:
                 damaged.append(entry_id.decode())
                 continue
+            if is_of_time(entry, self.wanted):
+                self.types.add(entry.type)
             if matches(entry, self.wanted):
                 self.matching.append((entry_id.decode(), entry))
         if items:

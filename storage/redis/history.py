@@ -23,6 +23,7 @@ from storage.redis.records import (
     pack_day,
     unpack_day,
 )
+from storage.redis.sessions import Sessions
 
 _TENANTS_AT_ONCE = 10
 """Number of tenants whose sums are in memory at the same time."""
@@ -37,6 +38,7 @@ class RedisHistory(RedisEntries):
 
     _clock: Clock
     _entry_ms: int
+    _sessions: Sessions
     _forgotten_hour = -1
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
@@ -51,6 +53,7 @@ class RedisHistory(RedisEntries):
         return sums.summary()
 
     async def _add_tenant(self, sums: GroupedSums, shards: Sequence[Shard], *, is_by_day: bool) -> None:
+        await self._note_lost(sums, shards)
         deleted = await self._deleted(shards)
         days = await self._days(sums.wanted, shards)
         lacking = {one for one in days if _since(sums.wanted, one[1]) <= deleted[one[0]]}
@@ -72,6 +75,13 @@ class RedisHistory(RedisEntries):
             parts = [(one[0], _part(sums.wanted, one[1])) for one in days if one not in answered]
         for shard, part in parts:
             await self._add_entries(sums, shard, part)
+
+    async def _note_lost(self, sums: GroupedSums, shards: Sequence[Shard]) -> None:
+        """Entries that Redis has lost, of which no entry tells yet."""
+        await self._sessions.compare(shards)
+        for write in self._sessions.acknowledged.lost():
+            if write.key.tenant == shards[0].tenant and sums.reaches(write.at // DAY_MS):
+                sums.note(Gap.LOST)
 
     async def _deleted(self, shards: Sequence[Shard]) -> dict[Shard, int]:
         """Up to which time (Unix ms) the entries of each shard are not all there."""
@@ -145,8 +155,9 @@ class RedisHistory(RedisEntries):
         if is_whole:
             for group, row in record.sums:
                 sums.add_day(tenant, day, group, row)
-        elif any(sums.may_match(group) for group, _ in record.sums):
-            sums.note_deleted(record.deleted, self._clock() - self._entry_ms)
+        else:
+            groups = (group for group, _ in record.sums)
+            sums.note_deleted(groups, record.deleted, self._clock() - self._entry_ms)
 
     async def _pack_days(self, tenant: str, days: Sequence[int]) -> None:
         """Packs the sums of days to which nothing is added any more. Replicas may do that at the same time:

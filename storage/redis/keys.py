@@ -24,6 +24,7 @@ state                hash     `bytes` of sessions and entries; `wait`, how much 
                               an entry may be; `deleted`: entries up to that time (ms) are not all there
 entries              stream   accounting entries, `e` and its time `t`; expires
 handles              zset     handles by when they were last stored; expires
+wrote:<process>      string   how many entries a process wrote to this shard; expires
 days                 zset     days that have sums in this shard; expires
 day:<day>            hash     sums of a day's entries by group; expires
 earlier              hash     in the first shard of a tenant: packed sums of earlier days, of all of its

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Unpack
 
-from domain.accounting import AccountingEntry
+from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Reported, ReportWarning, Session, SessionChange
 from domain.errors import TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Load, Receipt, SessionPage
+from domain.ports import Call, Charge, Entered, Load, LostWrite, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged, TenantQuota
 from domain.results import UsageReport
 from storage.base import cursors, session_rules
@@ -140,7 +140,10 @@ class RedisLedger(RedisHistory, LedgerBase):
             after = state.session and session_rules.used(state.session, self._clock())
             return Step(after, entry)
 
-        await self._sessions.change(SessionKey(entry.tenant, entry.session_id), decide)
+        key = SessionKey(entry.tenant, entry.session_id)
+        await self._sessions.change(key, decide)
+        if entry.type is EntryType.LOST:
+            self._sessions.acknowledged.told(LostWrite(key, entry.timestamp))
 
     async def session(self, key: SessionKey) -> Session | None:
         return (await self._sessions.read(key)).session
@@ -250,6 +253,11 @@ class RedisLedger(RedisHistory, LedgerBase):
                 await self._pack_days(tenant, sorted(numbers))
         await self._forget_days(closed)
         return ended
+
+    async def lost_writes(self) -> list[LostWrite]:
+        acknowledged = self._sessions.acknowledged
+        await self._sessions.compare(acknowledged.shards())
+        return acknowledged.lost()
 
     async def delete_tenant(self, tenant: str) -> Purged:
         purged = Purged(0, 0, True)

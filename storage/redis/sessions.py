@@ -15,8 +15,9 @@ from domain.errors import SpillgateError
 from domain.handles import SessionKey
 from storage.base import session_rules
 from storage.base.summaries import group_of, merged, sums_of
+from storage.redis.acknowledged import WRITER_MS, Acknowledged
 from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
-from storage.redis.keys import shard_of
+from storage.redis.keys import Shard, shard_of
 from storage.redis.records import (
     SEAL,
     CallRecord,
@@ -83,6 +84,8 @@ class Sessions:
         self._known: dict[SessionKey, SessionState] = {}
         self._locks: WeakValueDictionary[SessionKey, asyncio.Lock] = WeakValueDictionary()
         self._prefix = secrets.token_hex(8)
+        self._times["writer_ms"] = WRITER_MS
+        self.acknowledged = Acknowledged()
         self._count = itertools.count(1)
 
     def reading(self, key: SessionKey, receipt: str = "") -> tuple[str | bytes, ...]:
@@ -144,6 +147,16 @@ class Sessions:
                 if after is not None:
                     return after, step
 
+    async def compare(self, shards: Sequence[Shard]) -> None:
+        """Asks whether Redis has all entries of these shards that it acknowledged to this process."""
+        known = [
+            (shard, newest) for shard in shards if (newest := self.acknowledged.newest(shard)) is not None
+        ]
+        keys = [shard.key("wrote", self._prefix) for shard, _ in known]
+        counts = await self._redis.commands([("GET", key) for key in keys])
+        for (shard, newest), key, count in zip(known, keys, counts, strict=True):
+            self.acknowledged.compare(shard, newest, self._redis.counter(key, count))
+
     def _known_step(self, key: SessionKey, decide: Decide) -> Step | None:
         state = self._known.get(key)
         if state is None:
@@ -166,6 +179,7 @@ class Sessions:
     ) -> SessionState | None:
         """Returns the session afterwards; None if another replica has changed it."""
         shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
+        newest = self.acknowledged.newest(shard)
         record = packed = group = others = b""
         change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
         change |= {
@@ -184,7 +198,7 @@ class Sessions:
         if entry is not None:
             once, packed, group = entry.id, pack_entry(entry), pack(group_of(entry))
             others = pack(merged(group_of(entry)))
-            change["most_groups"] = accounting.MOST_GROUPS_OF_DAY
+            change |= {"most_groups": accounting.MOST_GROUPS_OF_DAY, "writer": self._prefix}
             handle = entry.details.tool_output_handle if entry.type is EntryType.TOOL else None
             change |= {"at": entry.timestamp, "day": entry.timestamp // DAY_MS, "handle": handle}
             change["amounts"] = sums_of(entry)
@@ -192,11 +206,14 @@ class Sessions:
         keys = (shard.key("session", key.session_id), shard.key("once", once))
         is_same = before is not None and record[:SEAL] == state.seal
         args = (fields, state.seal, state.first, b"" if is_same else record, step.text, packed, group, others)
-        used_at = await self._redis.script("session", keys, args)
+        reply = await self._redis.script("session", keys, args)
         self._redis.note_written(shard)
-        if used_at is None:
+        if reply is None:
             self._known.pop(key, None)
             return None
+        used_at, _, number = reply.partition(b" ")
+        if entry is not None:
+            self.acknowledged.note(shard, newest, int(number), key, entry.timestamp)
         after = session and replace(session, last_used_at=int(used_at))
         return self._learn(key, SessionState(after, record[:SEAL] or state.seal))
 

@@ -9,6 +9,7 @@ from domain import accounting
 from domain.accounting import (
     DAY_MS,
     FIELD_OF,
+    GAPS_OF_TYPES,
     PERIOD_FORMATS,
     PERIOD_MS,
     EntryFilter,
@@ -47,6 +48,12 @@ _NEEDED = (
     f" AND EXISTS ({_OF_DAYS} period_sums.tenant = histories.tenant"
     f" AND period <= min(?, deleted) / {DAY_MS} AND {{}})"
 )
+_NOTES = f"type IN {tuple(GAPS_OF_TYPES)} AND ifnull(tenant = ?, TRUE)"
+_NOTES_OF_ENTRIES = f"SELECT DISTINCT type FROM entries WHERE {_NOTES} AND timestamp >= ? AND timestamp < ?"  # noqa: S608
+_NOTES_OF_DAYS = (
+    f"SELECT DISTINCT type FROM period_sums JOIN histories USING (tenant) WHERE {_NOTES}"  # noqa: S608
+    f" AND length = {DAY_MS} AND period >= ? AND period < ? AND (? OR deleted >= ? AND period <= deleted / ?)"
+)
 _MERGED = f"{_OF_DAYS} period < ? AND tool_name = x'00' AND ifnull(tenant = ?, TRUE) AND {{}} LIMIT 1"
 
 
@@ -68,6 +75,7 @@ def summary(
     gaps = dict(_gaps(connection, wanted, spans, oldest))
     if (wanted.since or 0) < forgotten:
         gaps[Gap.HISTORY] = forgotten
+    gaps.update(_noted(connection, wanted, spans))
     rows = connection.execute(*_query(wanted, group_by, spans)) if spans else ()
     return _summary_of(rows, group_by, gaps)
 
@@ -114,6 +122,19 @@ def _gaps(
             asked = (span.since // DAY_MS, span.until // DAY_MS, wanted.tenant, *values)
             if connection.execute(_MERGED.format(condition), asked).fetchone():
                 yield Gap.MERGED, None
+
+
+def _noted(
+    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[Span]
+) -> Iterator[tuple[Gap, None]]:
+    """The gaps that entries tell of. Where these are not all there, the sums of their days have the types."""
+    for span in spans:
+        days = span.since // DAY_MS, -(-span.until // DAY_MS)
+        asked = (wanted.tenant, *days, span.length == DAY_MS, span.since, DAY_MS)
+        found = connection.execute(_NOTES_OF_DAYS, asked).fetchall()
+        if span.length != DAY_MS:
+            found += connection.execute(_NOTES_OF_ENTRIES, (wanted.tenant, span.since, span.until)).fetchall()
+        yield from ((GAPS_OF_TYPES[type], None) for (type,) in found)
 
 
 def _query(

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from domain import accounting
-from domain.accounting import DAY_MS, PERIOD_MS, AccountingEntry, GroupBy
+from domain.accounting import DAY_MS, GAPS_OF_TYPES, PERIOD_MS, AccountingEntry, GroupBy
 from storage.base.summaries import GROUPED, MERGED, Group, Sums, Value, group_of, merged, sums_of
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
@@ -38,6 +38,7 @@ CREATE TABLE period_sums (
   first_seq INTEGER NOT NULL, {_AMOUNTS},
   PRIMARY KEY ({", ".join(_KEYS)})
 ) WITHOUT ROWID;
+CREATE INDEX entries_of_gaps ON entries (tenant, timestamp) WHERE type IN {tuple(GAPS_OF_TYPES)};
 CREATE TABLE histories (
   tenant TEXT PRIMARY KEY, deleted INTEGER NOT NULL DEFAULT -1, forgotten INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;

@@ -124,6 +124,34 @@ async def test_a_tenant_of_which_only_sums_are_left_can_be_deleted(ledger: Ledge
     assert (found.total.entries, found.gaps) == (1, {})
 
 
+async def test_entries_that_were_lost_are_missing_from_every_summary_of_their_time(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    made = await fill(ledger, clock, 2)
+    lost = entry(KEY, MIDNIGHT + 2 * DAY_MS, type=EntryType.LOST, tool_name="lost")
+    await ledger.append(lost)
+    for _ in range(2):
+        for wanted in (
+            EntryFilter(TENANT, tool_name="read_file"),
+            EntryFilter(TENANT, type=EntryType.LLM, since=lost.timestamp, until=lost.timestamp + DAY_MS),
+            EntryFilter(None),
+        ):
+            for group_by in (GroupBy.DAY, GroupBy.MODEL):
+                found = await ledger.summary(wanted, group_by)
+                assert found.gaps == {Gap.LOST: None}
+        for wanted in (
+            EntryFilter(TENANT, until=lost.timestamp),
+            EntryFilter(TENANT, since=lost.timestamp + DAY_MS),
+            EntryFilter("other", since=MIDNIGHT),
+        ):
+            assert (await ledger.summary(wanted, GroupBy.DAY)).gaps == {}
+        by_hour = await ledger.summary(EntryFilter(TENANT, since=lost.timestamp), GroupBy.HOUR)
+        assert Gap.LOST in by_hour.gaps
+        clock.advance(3 * 86_400)
+        await ledger.sweep()
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == len(made) // 2 + 1
+
+
 async def test_names_without_number_take_bounded_room_and_costs_stay_told_apart(
     ledger: Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,12 @@ class Proxy:
         """The next replies to requests that hold `marker`: the connection is closed in their place."""
         self._marker, self._times = marker, times
 
+    def move(self, port: int) -> None:
+        """From now on to another server, as after a failover."""
+        self._target = port
+        for stream in list(self._streams):
+            stream.close()
+
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"

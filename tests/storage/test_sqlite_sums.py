@@ -42,7 +42,7 @@ def any_entry(dice: random.Random, now: int) -> AccountingEntry:
         SessionKey(dice.choice([TENANT, TENANT, "other"]), f"s{dice.randrange(3)}"),
         # Late entries come too, into hours that are summed up already.
         at=now - dice.choice([0, 0, 0, HOUR, 5 * HOUR]),
-        type=dice.choice([EntryType.TOOL, EntryType.EXTRACT]),
+        type=EntryType.LOST if dice.random() < 0.03 else dice.choice([EntryType.TOOL, EntryType.EXTRACT]),
         tool_name=dice.choice(["a", "b"]),
         trigger=dice.choice([None, Trigger.SIZE_CAP]),
         outcome=dice.choice([None, OutcomeKind.STORE]),

@@ -13,11 +13,12 @@
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; once_ms: how long the reply is kept; session_ms, entry_ms: after
 --        which Redis deletes what no sweep has deleted; kept_ms, sums_ms: how long entries and sums
---        of days are kept; most_groups of a day
+--        of days are kept; most_groups of a day; writer, the process, of which Redis counts the entries that it
+--        wrote to the shard; writer_ms: as long as it writes so often
 --      As they were read, '' for none: [2] the beginning of the record  [3] the receipt
 --      To be written, '' for none: [4] the record  [5] the receipt or the finding  [6] the entry  [7] its group
 --      [8] the group for its sums if the day has `most_groups`
--- Returns the last use, or nil if the session or the receipt is another one.
+-- Returns the last use and that number, or nil if the session or the receipt is another one.
 
 local asked = cmsgpack.unpack(ARGV[1])
 local reply = redis.call('GET', KEYS[2])
@@ -32,6 +33,7 @@ if string.sub(record or '', 1, 16) ~= ARGV[2] or (first or '') ~= ARGV[3] or res
   return nil
 end
 local state, sizes, bytes, time = shard .. 'state', shard .. 'sizes', asked.bytes, now()
+local written = 0
 
 -- Sums that are damaged stay as they are: a summary then reads the entries of the day.
 local function add_sums(key, row)
@@ -67,6 +69,8 @@ local function add_entry(entries, handles, days)
   if asked.handle then
     redis.call('ZADD', handles, 'GT', at, asked.handle)
   end
+  written = redis.call('INCR', shard .. 'wrote:' .. asked.writer)
+  redis.call('PEXPIRE', shard .. 'wrote:' .. asked.writer, asked.writer_ms)
   redis.call('PEXPIRE', entries, asked.entry_ms)
   redis.call('PEXPIRE', handles, asked.entry_ms)
   redis.call('PEXPIRE', days, asked.sums_ms)
@@ -114,6 +118,6 @@ if bytes ~= 0 then
   add_to(sizes, asked.name, bytes)
   add_to(state, 'bytes', bytes)
 end
-reply = string.format('%.0f', used_at)
+reply = string.format('%.0f %.0f', used_at, written)
 redis.call('SET', KEYS[2], reply, 'PX', asked.once_ms)
 return reply
