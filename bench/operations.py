@@ -15,6 +15,7 @@ import statistics
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +76,40 @@ def charge_of(number: int, *, is_named: bool) -> Charge:
     return Charge(key, 0, 731, entry, WINDOW, True, call_id, fingerprint)
 
 
-async def grown(ledger: Ledger, size: Size, *, is_named: bool) -> float:
-    """Bytes of one more entry: those of the first entries, with their sessions and sums, are not counted."""
+def unnamed(number: int) -> Charge:
+    return charge_of(number, is_named=False)
 
-    async def write(first: int, count: int) -> None:
+
+def named_call(number: int) -> Charge:
+    return charge_of(number, is_named=True)
+
+
+def stored_call(number: int) -> Charge:
+    """A result that was stored, with a text of the usual length in its place."""
+    charge = named_call(number)
+    details = replace(
+        charge.entry.details,
+        tool_output_handle=f"session-{charge.key.session_id}/file-{number:08x}-2f34-8d5a-9c1b-6f0d3f7a2e11",
+        tool_output_reason="size_cap",
+        truncated=True,
+    )
+    stored = {"trigger": Trigger.SIZE_CAP, "outcome": OutcomeKind.STORE, "tokens_saved": 20_000}
+    return replace(charge, entry=replace(charge.entry, details=details, **stored), text="x" * 350)
+
+
+async def grown(url: str, size: Size, make: Callable[[int], Charge]) -> float:
+    """Bytes of one more entry: those of the first entries, with their sessions and sums, are not counted. Nor
+    are connections: they are closed while the size is taken."""
+
+    async def write(first: int, count: int) -> int:
+        ledger = await opened(url)
         for start in range(first, first + count, AT_ONCE):
-            batch = [charge_of(number, is_named=is_named) for number in range(start, start + AT_ONCE)]
-            await asyncio.gather(*map(ledger.settle, batch))
+            await asyncio.gather(*[ledger.settle(make(number)) for number in range(start, start + AT_ONCE)])
+        await ledger.close()
+        return await size()
 
-    await write(0, 1_000)
-    before = await size()
-    await write(1_000, ENTRIES)
-    return (await size() - before) / ENTRIES
+    before = await write(0, 1_000)
+    return (await write(1_000, ENTRIES) - before) / ENTRIES
 
 
 async def opened(url: str) -> Ledger:
@@ -94,7 +117,7 @@ async def opened(url: str) -> Ledger:
     return await open_ledger(url, clock=now, **times)
 
 
-async def in_sqlite(*, is_named: bool) -> float:
+async def in_sqlite(make: Callable[[int], Charge]) -> float:
     with tempfile.TemporaryDirectory(prefix="bench-ledger-") as folder:
         path = Path(folder, "ledger.db")
 
@@ -103,13 +126,10 @@ async def in_sqlite(*, is_named: bool) -> float:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return path.stat().st_size
 
-        ledger = await opened(f"sqlite://{path}")
-        found = await grown(ledger, size, is_named=is_named)
-        await ledger.close()
-        return found
+        return await grown(f"sqlite://{path}", size, make)
 
 
-async def in_redis(url: str, *, is_named: bool) -> float:
+async def in_redis(url: str, make: Callable[[int], Charge]) -> float:
     client = open_redis(url)
     await client.command("FLUSHALL", "SYNC")
 
@@ -123,27 +143,24 @@ async def in_redis(url: str, *, is_named: bool) -> float:
                 break
         for start in range(0, len(keys), 1_000):
             await client.command("UNLINK", *keys[start : start + 1_000])
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
         return int((await client.command("INFO", "memory"))["used_memory"])
 
-    ledger = await opened(url)
-    found = await grown(ledger, size, is_named=is_named)
-    await ledger.close()
+    found = await grown(url, size, make)
     await client.close()
     return found
 
 
 def ledger_rows() -> Iterator[str]:
-    measures: dict[str, Callable[[bool], Awaitable[float]]] = {
-        "SQLite": lambda is_named: in_sqlite(is_named=is_named)
-    }
+    measures: dict[str, Callable[[Callable[[int], Charge]], Awaitable[float]]] = {"SQLite": in_sqlite}
     with ExitStack() as stack:
         if shutil.which("redis-server"):
-            url = stack.enter_context(redis_server())
-            measures["Redis"] = lambda is_named: in_redis(url, is_named=is_named)
+            measures["Redis"] = partial(in_redis, stack.enter_context(redis_server()))
         for name, measure in measures.items():
-            plain, named = [asyncio.run(_awaited(measure, is_named)) for is_named in (False, True)]
-            yield f"| {name} | {plain:,.0f} | {named - plain:,.0f} |"
+            plain, named, stored = [
+                asyncio.run(_awaited(measure, make)) for make in (unnamed, named_call, stored_call)
+            ]
+            yield f"| {name} | {plain:,.0f} | {named - plain:,.0f} | {stored - named:,.0f} |"
 
 
 TENANTS = {"1 key, 1 door, 10 tools": (1, 1, 10), "5, 2, 15": (5, 2, 15), "20, 3, 30": (20, 3, 30)}
@@ -218,8 +235,10 @@ def sums_rows() -> Iterator[str]:
             )
 
 
-async def _awaited(measure: Callable[[bool], Awaitable[float]], is_named: bool) -> float:
-    return await measure(is_named)
+async def _awaited(
+    measure: Callable[[Callable[[int], Charge]], Awaitable[float]], make: Callable[[int], Charge]
+) -> float:
+    return await measure(make)
 
 
 def key_line(tenant: str, key: str, role: str = "agent") -> str:
@@ -361,7 +380,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=0.2)
     options, _ = parser.parse_known_args()
-    print("| ledger | bytes of an entry | more for a call id |\n|---|---|---|")
+    print("| ledger | bytes of an entry | more for a call id | more if it is stored |\n|---|---|---|---|")
     for row in ledger_rows():
         print(row, flush=True)
     if shutil.which("redis-server"):

@@ -36,8 +36,8 @@ from storage.base.summaries import (
     Sums,
     first_kept_day,
     group_of,
-    is_of_time,
     matches,
+    may_tell_of_gap,
     merged,
     sums_answer,
     sums_of,
@@ -442,10 +442,12 @@ class MemoryLedger(LedgerBase):
                 elif self._lacks_entries(sums, history, day):
                     sums.note_deleted(groups, history.deleted, self._clock() - self._entry_ms)
         for entry in self._entries.values():
-            if (entry.tenant, entry.timestamp // DAY_MS) not in summed and is_of_time(entry, wanted):
+            if (entry.tenant, entry.timestamp // DAY_MS) in summed:
+                continue
+            if may_tell_of_gap(entry, wanted):
                 sums.note_type(entry.type)
-                if matches(entry, wanted):
-                    sums.add_entry(entry)
+            if matches(entry, wanted):
+                sums.add_entry(entry)
         return sums.summary()
 
     def _lacks_entries(self, sums: GroupedSums, history: "_History", day: int) -> bool:

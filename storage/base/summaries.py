@@ -250,6 +250,13 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
     )
 
 
+def may_tell_of_gap(entry: AccountingEntry, wanted: EntryFilter) -> bool:
+    """Whether the entry, if its type tells of a gap, tells of one in what is asked for, whatever that is. The
+    session is known of all but lost entries."""
+    is_of_session = entry.type is EntryType.LOST or wanted.session_id in (None, entry.session_id)
+    return is_of_session and is_of_time(entry, wanted)
+
+
 def is_of_time(entry: AccountingEntry, wanted: EntryFilter) -> bool:
     """Whether the entry is of the tenant and of the time that are asked for."""
     return (

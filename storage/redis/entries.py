@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, EntryType, Gap
 from domain.handles import SessionKey, is_name
 from storage.base import cursors
-from storage.base.summaries import GroupedSums, is_of_time, matches
+from storage.base.summaries import GroupedSums, matches, may_tell_of_gap
 from storage.redis.connection import RedisConnection
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import DamagedRecord, decode_entry
@@ -98,7 +98,7 @@ class RedisEntries:
 class _EntryReader:
     """Reads the entries of a shard in pieces of `count`, which doubles up to _PIECE. `read_id` is the cursor:
     in the order of reading, every entry up to that id was taken or does not match. "" is the start if the
-    newest entries come first. `types`: those of the entries of the time that is asked for."""
+    newest entries come first. `types`: those of entries that may tell of a gap."""
 
     shard: Shard
     wanted: EntryFilter
@@ -147,7 +147,7 @@ class _EntryReader:
             except DamagedRecord:
                 damaged.append(entry_id.decode())
                 continue
-            if is_of_time(entry, self.wanted):
+            if may_tell_of_gap(entry, self.wanted):
                 self.types.add(entry.type)
             if matches(entry, self.wanted):
                 self.matching.append((entry_id.decode(), entry))

@@ -94,10 +94,9 @@ class RedisLedger(RedisHistory, LedgerBase):
 
     async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
         check_count(charge.tokens)
-        entry, text, size, finding = charge.entry, b"", 0, None
+        entry, text, finding = charge.entry, b"", None
         if charge.call_id is not None:
             text = pack_call(entry, charge.fingerprint, charge.text)
-            size = session_rules.text_bytes(charge.text)
         elif charge.text is not None and charge.kept_as is not None:
             text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"
         admitted = session_rules.is_admitted(entry)
@@ -117,7 +116,7 @@ class RedisLedger(RedisHistory, LedgerBase):
                     check_room(opens=False)
                 except TenantFull:
                     return used
-            return used._replace(text=text, text_bytes=size, finding=finding)
+            return used._replace(text=text, finding=finding)
 
         state, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
         if state.session is not None and state.receipt is not None:

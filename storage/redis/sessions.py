@@ -55,15 +55,13 @@ class SessionState:
 
 class Step(NamedTuple):
     """What `change` writes: the session after the change, None if it is unknown and stays so, and the records
-    that belong to the change. `uses`: the session is used now. `text` is a receipt or the text of a finding,
-    and takes `text_bytes` of the session's bytes. `once`: keeps a finding that is there. `ends`: also deletes
-    the session's findings."""
+    that belong to the change. `uses`: the session is used now. `text` is a receipt or the text of a finding.
+    `once`: keeps a finding that is there. `ends`: also deletes the session's findings."""
 
     session: Session | None
     entry: AccountingEntry | None = None
     uses: bool = True
     text: bytes = b""
-    text_bytes: int = 0
     finding: str | None = None
     once: bool = False
     ends: bool = False
@@ -181,7 +179,7 @@ class Sessions:
         shard, before, session, entry = shard_of(key), state.session, step.session, step.entry
         newest = self.acknowledged.newest(shard)
         record = packed = group = others = b""
-        change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": step.text_bytes}
+        change: dict[str, Any] = {"shard": shard.key(""), "name": key.session_id, "bytes": 0}
         change |= {
             "finding": step.finding,
             "keep_first": step.once or None,

@@ -13,6 +13,7 @@ from domain.accounting import (
     PERIOD_FORMATS,
     PERIOD_MS,
     EntryFilter,
+    EntryType,
     Gap,
     GroupBy,
     Summary,
@@ -49,7 +50,10 @@ _NEEDED = (
     f" AND period <= min(?, deleted) / {DAY_MS} AND {{}})"
 )
 _NOTES = f"type IN {tuple(GAPS_OF_TYPES)} AND ifnull(tenant = ?, TRUE)"
-_NOTES_OF_ENTRIES = f"SELECT DISTINCT type FROM entries WHERE {_NOTES} AND timestamp >= ? AND timestamp < ?"  # noqa: S608
+_NOTES_OF_ENTRIES = (
+    f"SELECT DISTINCT type FROM entries WHERE {_NOTES} AND timestamp >= ? AND timestamp < ?"  # noqa: S608
+    f" AND (type = '{EntryType.LOST}' OR ifnull(session_id = ?, TRUE))"
+)
 _NOTES_OF_DAYS = (
     f"SELECT DISTINCT type FROM period_sums JOIN histories USING (tenant) WHERE {_NOTES}"  # noqa: S608
     f" AND length = {DAY_MS} AND period >= ? AND period < ? AND (? OR deleted >= ? AND period <= deleted / ?)"
@@ -133,7 +137,8 @@ def _noted(
         asked = (wanted.tenant, *days, span.length == DAY_MS, span.since, DAY_MS)
         found = connection.execute(_NOTES_OF_DAYS, asked).fetchall()
         if span.length != DAY_MS:
-            found += connection.execute(_NOTES_OF_ENTRIES, (wanted.tenant, span.since, span.until)).fetchall()
+            of_span = (wanted.tenant, span.since, span.until, wanted.session_id)
+            found += connection.execute(_NOTES_OF_ENTRIES, of_span).fetchall()
         yield from ((GAPS_OF_TYPES[type], None) for (type,) in found)
 
 

@@ -158,14 +158,15 @@ def check_bytes(server: "Redis", shard: Shard) -> dict[str, str]:
     """Compares the counters with what there is. Returns the findings, all of the life that goes on."""
     found = server.hgetall(shard.key("session", KEY.session_id))
     kept = server.hgetall(shard.key("findings", KEY.session_id))
-    size = sum(map(len, kept.values()))
+    receipts = {name: packed for name, packed in found.items() if b":" in name}
+    size = sum(len(name) + len(text) * 9 // 8 + 100 for name, text in (kept | receipts).items())
     if found:
         session = unseal(KEY, found[b"s"], found[b"r"], found[b"u"])
-        texts = [decode_call(text).text for name, text in found.items() if b":" in name]
-        size += session_rules.session_usage(session).bytes + sum(map(session_rules.text_bytes, texts))
+        size += session_rules.session_usage(session).bytes
         assert all(name.startswith(b"%d:" % session.epoch) for name in kept)
     assert int(server.hget(shard.key("sizes"), KEY.session_id) or 0) == size
-    size += sum(2 * len(item[b"e"]) for _, item in server.xrange(shard.key("entries")))
+    entries = [item[b"e"] for _, item in server.xrange(shard.key("entries"))]
+    size += sum(len(one) + 90 + 170 * (b"tool_output_handle" in one) for one in entries)
     assert int(server.hget(shard.key("state"), "bytes") or 0) == size
     return {name.decode().partition(":")[2]: text.decode() for name, text in kept.items()}
 

@@ -8,8 +8,8 @@
 --        was        tokens reserved when it was read, nil if it was unknown; `reserved` tokens afterwards
 --        is_known   whether there is a session afterwards; `uses` if this is a use of it; `has_ended`; `opens` if it was
 --                   unknown
---        bytes      that it counts for in addition; `ends` if its findings are deleted; `finding`, the field of one
---        keep_first if a finding that is there stays
+--        bytes      that it counts for in addition, without receipt and findings; `ends` if its findings are deleted
+--        finding    the field of one; `keep_first` if a finding that is there stays
 --        receipt    the field of the receipt of a named call, or ''
 --        at, day, handle, amounts of an entry; once_ms: how long the reply is kept; session_ms, entry_ms: after
 --        which Redis deletes what no sweep has deleted; kept_ms, sums_ms: how long entries and sums
@@ -60,7 +60,7 @@ local function add_entry(entries, handles, days)
   local ms, at = math.max(asked.at, last), runs_on(asked.at) and asked.at or time
   number = ms == tonumber(last) and number + 1 or 0
   redis.call('XADD', entries, string.format('%.0f-%.0f', ms, number), 'e', ARGV[6], 't', at)
-  add_to(state, 'bytes', 2 * #ARGV[6])
+  add_to(state, 'bytes', entry_bytes(ARGV[6]))
   redis.call('HSET', state, 'wait', math.max(ms - asked.at, number_of(redis.call('HGET', state, 'wait'))))
   local day = math.max(asked.day, first_open_day(asked.kept_ms))
   local sums = shard .. 'day:' .. day
@@ -84,8 +84,9 @@ if asked.opens then
   bytes, used_at = bytes - number_of(redis.pcall('HGET', sizes, asked.name)), 0
 end
 if asked.ends then
-  for _, text in ipairs(redis.pcall('HVALS', findings)) do
-    bytes = bytes - #text
+  local texts = redis.pcall('HGETALL', findings)
+  for place = 1, #texts, 2 do
+    bytes = bytes - field_bytes(texts[place], #texts[place + 1])
   end
   -- First, because a full server refuses a script only at its first write, and allows UNLINK.
   redis.call('UNLINK', findings)
@@ -99,10 +100,11 @@ if asked.finding then
   need_hash(findings)
   local size = redis.call('HSTRLEN', findings, asked.finding)
   if not (asked.keep_first and size > 0) then
-    bytes = bytes + #ARGV[5] - size
+    bytes = bytes + field_bytes(asked.finding, #ARGV[5]) - field_bytes(asked.finding, size)
     redis.call('HSET', findings, asked.finding, ARGV[5])
   end
 elseif ARGV[5] ~= '' then
+  bytes = bytes + field_bytes(asked.receipt, #ARGV[5]) - field_bytes(asked.receipt, #(first or ''))
   redis.call('HSET', session, asked.receipt, ARGV[5])
 end
 if asked.is_known then
