@@ -256,6 +256,7 @@ async def _opened_ports(
         session_retention_seconds=settings.retention_seconds,
         entry_retention_seconds=settings.ledger_retention_seconds,
         quota_of=quota_of,
+        max_bytes=settings.ledger_total_max_bytes,
     )
     stack.push_async_callback(ledger.close)
     return store, ledger

@@ -145,6 +145,12 @@ class Settings(BaseSettings):
         description="Bytes of one tenant's accounting and sessions, about; past it the oldest entries go "
         "into sums; 0 = no quota.",
     )
+    ledger_total_max_bytes: int = Field(
+        0,
+        ge=0,
+        description="Bytes of all tenants' accounting and sessions together, about; past it the oldest "
+        "entries of the largest tenants go into sums; 0 = no bound.",
+    )
     tenant_requests_per_second: float = Field(
         0.0,
         ge=0,

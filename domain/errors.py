@@ -327,8 +327,8 @@ class StoreFull(StorageError):
     status = 507
     title = "Store full"
     advice = (
-        "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES or "
-        "SPILLGATE_LEDGER_MAX_BYTES."
+        "Delete results, or let the operator free disk space or raise SPILLGATE_STORAGE_MAX_BYTES, "
+        "SPILLGATE_LEDGER_MAX_BYTES or SPILLGATE_LEDGER_TOTAL_MAX_BYTES."
     )
 
 

@@ -1,6 +1,6 @@
 """The reference: a store and a ledger in this process's memory, gone when the process ends."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from domain.budget import Reported, Session, SessionChange
 from domain.errors import ResultExpired, StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Clock, Draft, Entered, Load, Receipt, SessionPage
-from domain.quotas import LedgerUsage, Purged, QuotaOf, TenantQuota, unbounded
+from domain.quotas import LedgerUsage, Purged, QuotaOf, unbounded
 from domain.results import Durability, StoredResult, UsageReport
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
@@ -266,12 +266,14 @@ class MemoryLedger(LedgerBase):
             del self._usage[tenant]
 
     def _check_room(self, tenant: str, *, opens: bool, admitted: bool = False) -> None:
+        self._check_total(admitted=admitted)
         quota = self._quota_of(tenant)
         check = partial(session_rules.check_room, quota=quota, opens=opens)
         try:
             check(self._used(tenant))
         except (TenantFull, TooManySessions):
-            self._make_room(tenant, quota)
+            idle = session_rules.idle_to_delete(self._used(tenant), quota)
+            self._make_room(tenant, lambda: session_rules.surplus_bytes(self._used(tenant), quota), idle)
             try:
                 check(self._used(tenant), admitted=admitted)
             except (TenantFull, TooManySessions) as error:
@@ -280,21 +282,27 @@ class MemoryLedger(LedgerBase):
                 idle_at = None if used_at is None else used_at + self._idle_ms
                 raise session_rules.with_retry_time(error, idle_at, self._clock()) from None
 
-    def _make_room(self, tenant: str, quota: TenantQuota) -> None:
-        surplus = session_rules.surplus_bytes(self._used(tenant), quota)
-        for seq, entry in [(seq, one) for seq, one in self._entries.items() if one.tenant == tenant]:
-            if surplus <= 0:
-                break
-            surplus -= _size(entry)
-            self._drop(seq)
+    def _check_total(self, *, admitted: bool) -> None:
+        """Makes room at the bound of all tenants together. Raises StoreFull."""
+        for tenant in session_rules.largest_first(self._usage):
+            self._make_room(tenant, lambda: session_rules.surplus(self._total, self._max_bytes))
+        session_rules.check_total(self._total, self._max_bytes, admitted=admitted)
+
+    @property
+    def _total(self) -> int:
+        return sum(usage.bytes for usage in self._usage.values())
+
+    def _make_room(self, tenant: str, surplus: Callable[[], int], idle: int = 0) -> None:
+        """`surplus`: the bytes that have to go. `idle`: so many idle sessions may go in any case."""
+        for seq in [seq for seq, one in self._entries.items() if one.tenant == tenant]:
+            if surplus():
+                self._drop(seq)
         ended = [key for key, one in self._sessions.items() if one.session.ended_at is not None]
         for key in (key for key in ended if key.tenant == tenant):
-            if session_rules.surplus_bytes(self._used(tenant), quota):
+            if surplus():
                 self._forget(key)
-        used = self._used(tenant)
-        count = session_rules.idle_to_delete(used, quota)
         for place, key in enumerate(self._idle(tenant)):
-            if place < count or session_rules.surplus_bytes(self._used(tenant), quota):
+            if place < idle or surplus():
                 self._forget(key)
 
     def _idle(self, tenant: str) -> list[SessionKey]:

@@ -160,7 +160,8 @@ _ONLY_DAYS = "Of the time before, only sums of whole days are kept: without sess
 _GAPS = {
     Gap.AGE: "Entries up to {until} are past their retention (SPILLGATE_LEDGER_RETENTION_SECONDS). "
     f"{_ONLY_DAYS}",
-    Gap.BYTES: f"Entries up to {{until}} had to make room (SPILLGATE_LEDGER_MAX_BYTES). {_ONLY_DAYS}",
+    Gap.BYTES: "Entries up to {until} had to make room (SPILLGATE_LEDGER_MAX_BYTES, "
+    f"SPILLGATE_LEDGER_TOTAL_MAX_BYTES). {_ONLY_DAYS}",
     Gap.HISTORY: f"Sums of the days before {{until}} are not kept: they live {HISTORY_DAYS} days at most.",
     Gap.MERGED: f"Past {MOST_GROUPS_OF_DAY} groups of a day tools are not told apart: entries of this tool "
     "may be missing.",

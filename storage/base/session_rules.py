@@ -1,7 +1,7 @@
 """Pure rules of all ledgers: opening, charging and ending a session, and a tenant's quotas (429, 507)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, NotRequired, TypedDict, Unpack, cast
 
 from domain.accounting import PERIOD_MS, AccountingEntry, EntryType, GroupBy
@@ -11,6 +11,7 @@ from domain.errors import (
     IdempotencyKeyReused,
     SessionEnded,
     SpillgateError,
+    StoreFull,
     TenantFull,
     TooManySessions,
 )
@@ -37,6 +38,7 @@ class LedgerOptions(TypedDict):
     session_retention_seconds: float
     entry_retention_seconds: float
     quota_of: NotRequired[QuotaOf]
+    max_bytes: NotRequired[int]
 
 
 class LedgerBase(ABC):
@@ -48,6 +50,8 @@ class LedgerBase(ABC):
         self._entry_ms = int(options["entry_retention_seconds"] * 1000)
         self._idle_ms = min(IDLE_MS, self._session_ms // 4)
         self._quota_of = options.get("quota_of", unbounded)
+        self._max_bytes = options.get("max_bytes", 0)
+        """The bound of all tenants together; 0: none."""
 
     async def lost_writes(self) -> list[LostWrite]:
         """A ledger that keeps all that it acknowledges loses none."""
@@ -141,8 +145,27 @@ def check_room(usage: LedgerUsage, quota: TenantQuota, *, opens: bool, admitted:
 
 def surplus_bytes(usage: LedgerUsage, quota: TenantQuota) -> int:
     """The bytes that have to go once the tenant has reached its bound; 0 before."""
-    most = quota.ledger_max_bytes
-    return max(0, usage.bytes - int(most * ROLLED_TO)) if 0 < most <= usage.bytes else 0
+    return surplus(usage.bytes, quota.ledger_max_bytes)
+
+
+def surplus(used: int, most: int) -> int:
+    """The bytes that have to go once a bound is reached; 0 before. A bound of 0 is none."""
+    return max(0, used - int(most * ROLLED_TO)) if 0 < most <= used else 0
+
+
+def largest_first(usages: Mapping[str, LedgerUsage]) -> list[str]:
+    """The tenants in the order in which their entries go at the bound of all together."""
+    return sorted(usages, key=lambda tenant: -usages[tenant].bytes)
+
+
+def check_total(used: int, most: int, *, admitted: bool = False) -> None:
+    """`used` bytes of all tenants. `admitted`: see `is_admitted`. Raises StoreFull."""
+    if 0 < most <= used and not admitted:
+        raise StoreFull(
+            "Sessions in use take all that SPILLGATE_LEDGER_TOTAL_MAX_BYTES allows. End sessions that are "
+            "done with, or raise it, and try again.",
+            cause=f"{used:,} of {most:,} bytes are used",
+        )
 
 
 def idle_to_delete(usage: LedgerUsage, quota: TenantQuota) -> int:

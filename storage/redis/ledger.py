@@ -46,6 +46,7 @@ class RedisLedger(RedisHistory, LedgerBase):
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
         self._usages: dict[str, _TenantUsage] = {}
+        self._total = _TotalUsage()
         self.shared_clock = RedisClock(connection)
 
     @property
@@ -315,6 +316,7 @@ class RedisLedger(RedisHistory, LedgerBase):
     async def _room(self, tenant: str, size: int = 0) -> Callable[..., None]:
         """Returns `check_room` for a tenant who is about to write `size` bytes. Reads the usage of a tenant
         with quotas once a second, and whenever the writes of this replica may have reached one since."""
+        await self._total_room(size)
         most = self._quota_of(tenant)
         if not (most.max_sessions or most.ledger_max_bytes):
             return partial(self._check_room, _TenantUsage(), most)
@@ -334,11 +336,41 @@ class RedisLedger(RedisHistory, LedgerBase):
     def _check_room(
         self, tally: "_TenantUsage", most: TenantQuota, *, opens: bool, admitted: bool = False
     ) -> None:
+        session_rules.check_total(self._total.used, self._max_bytes, admitted=admitted)
         try:
             session_rules.check_room(tally.usage, most, opens=opens, admitted=admitted)
         except (TenantFull, TooManySessions) as error:
             idle_at = tally.first_use and tally.first_use + self._idle_ms
             raise session_rules.with_retry_time(error, idle_at or None, self._clock()) from None
+
+    async def _total_room(self, size: int) -> None:
+        """Makes room at the bound of all tenants together. Counts them where the writes of this replica may
+        have reached it, and where they are a hundredth of it."""
+        total, most = self._total, self._max_bytes
+        total.written += size + _STEP_BYTES // 4
+        is_near = total.used + total.written >= most or total.written >= most // 100
+        if not most or not is_near or self._clock() < total.try_at:
+            return
+        async with total.making:
+            usages = await self.usage()
+            total.used, total.written = sum(used.bytes for used in usages.values()), 0
+            surplus = session_rules.surplus(total.used, most)
+            for tenant in session_rules.largest_first(usages) if surplus else ():
+                if freed := await self._free(tenant, surplus):
+                    total.used -= freed
+                    break
+            else:
+                # Nothing is to be freed: asked again in a while.
+                total.try_at = self._clock() + (_PAUSE_MS if surplus else 0)
+
+    async def _free(self, tenant: str, surplus: int) -> int:
+        """Deletes the oldest entries, or else ended sessions and idle ones. Returns how many bytes."""
+        if freed := await self._roll_up(tenant, surplus):
+            return freed
+        before = await self._counted(tenant, _TenantUsage())
+        await self._leave_all(tenant, "ended", 0, _BATCH)
+        await self._leave_all(tenant, "live", self._idle_ms, _BATCH)
+        return before.bytes - (await self._counted(tenant, _TenantUsage())).bytes
 
     async def _make_room(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
         """Deletes the oldest entries, then ended sessions, then idle ones, and returns the usage afterwards.
@@ -368,10 +400,10 @@ class RedisLedger(RedisHistory, LedgerBase):
         tally.usage, tally.counted_at, tally.steps, tally.size = used, time.monotonic(), 0, 0
         return used
 
-    async def _roll_up(self, tenant: str, surplus: int) -> None:
+    async def _roll_up(self, tenant: str, surplus: int) -> int:
         """Deletes the oldest entries of the tenant, a batch of one shard at a time. The sums of their days
-        were written with them."""
-        shards = shards_of(tenant)
+        were written with them. Returns how many bytes."""
+        shards, freed = shards_of(tenant), 0
         for _ in range(_ROLLS):
             heads = await self._redis.commands(
                 [("XRANGE", shard.key("entries"), "-", "+", "COUNT", 1) for shard in shards]
@@ -381,12 +413,13 @@ class RedisLedger(RedisHistory, LedgerBase):
                 for items, shard in zip(heads, shards, strict=True)
                 if items
             ]
-            if surplus <= 0 or not oldest:
+            if surplus <= freed or not oldest:
                 break
             *_, shard = min(oldest)
             keys = [shard.key("state"), shard.key("entries")]
-            _, size = await self._redis.script("roll", keys, (_BATCH, surplus))
-            surplus -= size
+            _, size = await self._redis.script("roll", keys, (_BATCH, surplus - freed))
+            freed += size
+        return freed
 
     async def _leave_all(
         self, tenant: str, names: str, idle_ms: int, count: int, *, only_empty: bool = False
@@ -427,3 +460,13 @@ class _TenantUsage:
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
     try_at: int = 0
     first_use: int = 0
+
+
+@dataclass(slots=True)
+class _TotalUsage:
+    """The bytes of all tenants when they were last counted, and about those that this replica wrote since."""
+
+    used: int = 0
+    written: int = 1 << 62
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    try_at: int = 0

@@ -46,7 +46,7 @@ class SqliteLedger(LedgerBase):
         database = open_database(path)
         self._lock = database.lock
         usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(self._quota_of, usages, self._clock, self._idle_ms)
+        self._state = SqliteState(self._quota_of, self._max_bytes, usages, self._clock, self._idle_ms)
         # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
         # another process may write to it.
         files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]

@@ -1,7 +1,7 @@
 """A cache of sessions and usages, what the open transaction has to write, and what it deletes."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from domain.budget import Session
 from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import SessionKey
 from domain.ports import Clock
-from domain.quotas import LedgerUsage, Purged, QuotaOf, TenantQuota
+from domain.quotas import LedgerUsage, Purged, QuotaOf
 from storage.base import session_rules
 from storage.sqlite import rows, sums
 
@@ -78,14 +78,20 @@ class SqliteState:
     """Committed sessions and usages are read on the event loop's thread; all else on the writer's thread.
     Readers see the changes of a transaction after its commit."""
 
-    def __init__(self, quota_of: QuotaOf, usages: dict[str, LedgerUsage], clock: Clock, idle_ms: int) -> None:
+    def __init__(
+        self, quota_of: QuotaOf, max_bytes: int, usages: dict[str, LedgerUsage], clock: Clock, idle_ms: int
+    ) -> None:
+        """`max_bytes`: see LedgerBase."""
         self._clock = clock
+        self._max_bytes = max_bytes
         self._idle_ms = idle_ms
         self._quota_of = quota_of
         self._usages = usages
         self._committed: dict[SessionKey, Session] = {}
         self._changed: dict[SessionKey, Session] = {}
         self._changed_usages: dict[str, LedgerUsage] = {}
+        self._committed_total = sum(usage.bytes for usage in usages.values())
+        self._changed_total = 0
         self._forgotten: set[SessionKey] = set()
         self._entries: list[rows.Row] = []
         self._sums: sums.Added = {}
@@ -208,18 +214,23 @@ class SqliteState:
         # What damaged rows left of it.
         connection.execute(_FORGET_DAMAGED, (tenant,))
         if tenant in self._usages:
-            self._changed_usages.setdefault(tenant, session_rules.NOTHING)
+            left = self._usage(tenant)
+            self.count(tenant, -left.sessions, -left.bytes)
         return Purged(0, 0, sums.forget_tenant(connection, tenant, MOST))
 
     def check_room(
         self, connection: sqlite3.Connection, tenant: str, *, opens: bool, admitted: bool = False
     ) -> None:
         """Within a transaction. Makes room if there is none. Raises TenantFull, TooManySessions."""
+        self._check_total(connection, admitted=admitted)
         quota = self._quota_of(tenant)
         try:
             session_rules.check_room(self._usage(tenant), quota, opens=opens)
         except (TenantFull, TooManySessions):
-            self._make_room(connection, tenant, quota)
+            idle = session_rules.idle_to_delete(self._usage(tenant), quota)
+            self._make_room(
+                connection, tenant, lambda: session_rules.surplus_bytes(self._usage(tenant), quota), idle
+            )
             try:
                 session_rules.check_room(self._usage(tenant), quota, opens=opens, admitted=admitted)
             except (TenantFull, TooManySessions) as error:
@@ -227,26 +238,44 @@ class SqliteState:
                 idle_at = None if used_at is None else used_at + self._idle_ms
                 raise session_rules.with_retry_time(error, idle_at, self._clock()) from None
 
-    def _make_room(self, connection: sqlite3.Connection, tenant: str, quota: TenantQuota) -> None:
-        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones."""
-        if surplus := session_rules.surplus_bytes(self._usage(tenant), quota):
-            self._delete_oldest(connection, tenant, surplus)
-        if session_rules.surplus_bytes(self._usage(tenant), quota):
+    def _check_total(self, connection: sqlite3.Connection, *, admitted: bool) -> None:
+        """Makes room at the bound of all tenants together. Raises StoreFull."""
+        if session_rules.surplus(self._total, self._max_bytes):
+            for tenant in session_rules.largest_first(self._usages | self._changed_usages):
+                before = self._total
+                self._make_room(
+                    connection, tenant, lambda: session_rules.surplus(self._total, self._max_bytes)
+                )
+                if self._total < before:
+                    break
+        session_rules.check_total(self._total, self._max_bytes, admitted=admitted)
+
+    @property
+    def _total(self) -> int:
+        return self._committed_total + self._changed_total
+
+    def _make_room(
+        self, connection: sqlite3.Connection, tenant: str, surplus: Callable[[], int], idle: int = 0
+    ) -> None:
+        """In the order of `Ledger`: the oldest entries, then sessions that have ended, then idle ones, up to
+        MOST of each. `surplus`: the bytes that have to go. `idle`: so many idle sessions go in any case."""
+        has_more = self._delete_oldest(connection, tenant, surplus())
+        if surplus() and not has_more:
             self._forget_selected(connection, tenant, _ENDED_OF_TENANT, (tenant, MOST))
         since = self._clock() - self._idle_ms
-        count = session_rules.idle_to_delete(self._usage(tenant), quota)
-        if session_rules.surplus_bytes(self._usage(tenant), quota):
-            count = MOST
-        self._forget_selected(connection, tenant, _IDLE_OF_TENANT, (tenant, since, min(count, MOST)))
+        count = MOST if surplus() and not has_more else min(idle, MOST)
+        self._forget_selected(connection, tenant, _IDLE_OF_TENANT, (tenant, since, count))
 
-    def _delete_oldest(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> None:
+    def _delete_oldest(self, connection: sqlite3.Connection, tenant: str, surplus: int) -> bool:
+        """Deletes up to MOST entries. Returns whether there may be more of them."""
         gone = list[tuple[int, str, int, int]]()
-        for row in connection.execute(_OLDEST_OF_TENANT, (tenant, MOST)):
+        for row in connection.execute(_OLDEST_OF_TENANT, (tenant, MOST)) if surplus else ():
             if surplus <= 0:
                 break
             gone.append(row)
             surplus -= row[-1]
         self._delete_entries(connection, gone)
+        return len(gone) == MOST
 
     def _forget_selected(
         self, connection: sqlite3.Connection, tenant: str, query: str, values: tuple[object, ...]
@@ -264,17 +293,19 @@ class SqliteState:
     def has_room(self, tenant: str, *, opens: bool) -> bool:
         """By what is committed."""
         used, quota = self._usages.get(tenant, session_rules.NOTHING), self._quota_of(tenant)
-        is_full = session_rules.surplus_bytes(used, quota) or (
-            opens and session_rules.idle_to_delete(used, quota)
+        is_full = (
+            session_rules.surplus_bytes(used, quota)
+            or session_rules.surplus(self._committed_total, self._max_bytes)
+            or (opens and session_rules.idle_to_delete(used, quota))
         )
         return not is_full
 
     def count(self, tenant: str, sessions: int, size: int) -> None:
         usage = self._usage(tenant)
         # A counter that was damaged began at 0.
-        self._changed_usages[tenant] = LedgerUsage(
-            max(0, usage.sessions + sessions), max(0, usage.bytes + size)
-        )
+        after = LedgerUsage(max(0, usage.sessions + sessions), max(0, usage.bytes + size))
+        self._changed_usages[tenant] = after
+        self._changed_total += after.bytes - usage.bytes
 
     def usage(self) -> dict[str, LedgerUsage]:
         """By what is committed."""
@@ -305,6 +336,7 @@ class SqliteState:
 
     def commit(self) -> None:
         self._usages.update(self._changed_usages)
+        self._committed_total += self._changed_total
         for tenant, usage in self._changed_usages.items():
             if usage == session_rules.NOTHING:
                 del self._usages[tenant]
@@ -318,6 +350,7 @@ class SqliteState:
         """Runs after the transaction, committed or rolled back."""
         self._changed.clear()
         self._changed_usages.clear()
+        self._changed_total = 0
         self._forgotten.clear()
         self._entries.clear()
         self._sums.clear()

@@ -116,8 +116,8 @@ async def open_bounded_ledger(
     url = _url(request, tmp_path)
     async with AsyncExitStack() as stack:
 
-        async def open_it(**quota: int) -> Ledger:
-            ledger = await _open_ledger(url, clock, lambda tenant: TenantQuota(**quota))
+        async def open_it(max_bytes: int = 0, **quota: int) -> Ledger:
+            ledger = await _open_ledger(url, clock, lambda tenant: TenantQuota(**quota), max_bytes)
             stack.push_async_callback(ledger.close)
             return ledger
 
@@ -167,13 +167,16 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     return await open_sealed_store(store, Ring(), clock) if is_sealed else store
 
 
-async def _open_ledger(url: str, clock: FakeClock, quota_of: QuotaOf = unbounded) -> Ledger:
+async def _open_ledger(
+    url: str, clock: FakeClock, quota_of: QuotaOf = unbounded, max_bytes: int = 0
+) -> Ledger:
     is_sealed = url.startswith(SEALED)
     url = url.removeprefix(SEALED)
     options = {
         "clock": clock,
         "session_retention_seconds": RETENTION,
         "entry_retention_seconds": ENTRY_RETENTION,
+        "max_bytes": max_bytes,
     }
     ledger = await open_ledger(url, quota_of=quota_of, **options)
     return sealed_ledger(ledger, await _open_store(f"{SEALED}memory:", clock, 0)) if is_sealed else ledger

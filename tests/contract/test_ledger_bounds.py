@@ -17,7 +17,7 @@ from samples import (
 
 from domain.accounting import EntryDetails, EntryFilter, EntryType, Gap, GroupBy
 from domain.budget import SessionChange
-from domain.errors import TenantFull, TooManySessions
+from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Ledger, given_name
 from domain.quotas import LedgerUsage
@@ -158,6 +158,50 @@ async def test_at_its_bound_the_oldest_entries_go_into_sums(
     assert (later.total.entries, later.gaps) == ((clock.now - deleted) // 1000, {})
     await ledger.sweep()
     assert (await ledger.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 200
+
+
+async def test_at_the_bound_of_all_tenants_the_largest_give_their_oldest_entries(
+    open_bounded_ledger: OpenBounded, clock: FakeClock
+) -> None:
+    ledger = await open_bounded_ledger(max_bytes=100_000, ledger_max_bytes=90_000)
+    small = SessionKey("small", "one")
+    await ledger.settle(charge(1, key=small))
+    keys = [SessionKey(f"team-{number}", f"run-{number}") for number in range(6)]
+    for number in range(600):
+        clock.advance(1)
+        # The first team sends half of all.
+        key = keys[0] if number % 2 else keys[number // 2 % 6]
+        await ledger.settle(charge(1, key=key, entry=entry(key, clock.now)))
+    usages = await ledger.usage()
+    assert sum(used.bytes for used in usages.values()) < 110_000
+    sizes = [usages[key.tenant].bytes for key in keys]
+    assert max(sizes) < 90_000
+    assert min(sizes) > 8_000
+    assert len((await ledger.entries(EntryFilter("small"), 10, None)).entries) == 1
+    for key in keys:
+        found = await ledger.summary(EntryFilter(key.tenant), GroupBy.TYPE)
+        assert (found.total.entries, found.gaps) == (350 if key is keys[0] else 50, {})
+    first = await ledger.summary(EntryFilter("team-0"), GroupBy.SESSION_ID)
+    assert set(first.gaps) == {Gap.BYTES}
+
+
+async def test_sessions_of_all_tenants_that_take_all_of_the_bound_let_no_new_call_in(
+    open_bounded_ledger: OpenBounded, clock: FakeClock
+) -> None:
+    ledger = await open_bounded_ledger(max_bytes=40_000)
+    keys = [SessionKey(f"team-{number}", "one") for number in range(4)]
+    for key in keys:
+        await ledger.put_session(key, OPEN)
+        await ledger.keep_finding(key, 0, "name", "x" * 9_500)
+    with pytest.raises(StoreFull, match="SPILLGATE_LEDGER_TOTAL_MAX_BYTES") as full:
+        await ledger.enter(Call(SessionKey("other", "one"), WINDOW, False))
+    assert not isinstance(full.value, TenantFull)
+    assert await ledger.session(keys[0]) is not None
+    assert (await ledger.report(keys[0], UsageReport(700))).session.used_tokens == 700
+    # Idle ones go, of the largest tenant first.
+    clock.advance(RETENTION / 4)
+    await ledger.settle(charge(1, key=SessionKey("other", "one")))
+    assert sum([await ledger.session(key) is None for key in keys]) >= 1
 
 
 async def test_a_ledger_full_of_sessions_in_use_takes_no_new_call_and_lets_everything_else_go_on(
