@@ -54,9 +54,11 @@ class EarlierExport(NamedTuple):
     def find(cls, target: str) -> Self | None:
         """None if nothing is there, or no file."""
         path = Path(target).absolute()
-        if target == STANDARD_OUTPUT or not path.is_file():
-            return None
-        return cls(path, int(path.stat().st_mtime * 1000))
+        # A name that is none is an error where the file is opened.
+        with suppress(OSError):
+            if target != STANDARD_OUTPUT and path.is_file():
+                return cls(path, int(path.stat().st_mtime * 1000))
+        return None
 
     def newest(self) -> tuple[set[str], int]:
         """The ids of the newest lines, and from which time on (Unix ms) they are all there."""

@@ -55,10 +55,10 @@ async def sweep(rt: Runtime, left_behind: bool) -> int:
         session = await rt.ledger.session(key)
         if session is not None:
             deleted += await rt.store.delete_session(key, session.first_live_epoch)
-    for write in await rt.ledger.lost_writes():
-        await rt.ledger.append(_entry_of(rt, write))
     await rt.indexes.sweep(rt.store)
     await rt.spend_caps.daily.learn_of(await rt.ledger.usage())
+    for write in await rt.ledger.lost_writes():
+        await rt.ledger.append(_entry_of(rt, write))
     return deleted
 
 

@@ -12,7 +12,7 @@ from typing import Unpack
 
 from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import TenantFull, TooManySessions
+from domain.errors import StoreFull, TenantFull, TooManySessions
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Entered, Load, LostWrite, Receipt, SessionPage
 from domain.quotas import LedgerUsage, Purged, TenantQuota
@@ -248,9 +248,11 @@ class RedisLedger(RedisHistory, LedgerBase):
             closed.setdefault(shard.tenant, set()).update(map(int, days))
             names = await self._redis.command("ZRANGE", shard.key("ended"), 0, -1)
             ended += [SessionKey(shard.tenant, name.decode()) for name in names or ()]
-        for tenant, numbers in closed.items():
-            if numbers:
-                await self._pack_days(tenant, sorted(numbers))
+        # Sums that a full Redis has no room to pack stay as they are.
+        with suppress(StoreFull):
+            for tenant, numbers in closed.items():
+                if numbers:
+                    await self._pack_days(tenant, sorted(numbers))
         await self._forget_days(closed)
         return ended
 

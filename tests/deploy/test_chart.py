@@ -278,9 +278,11 @@ def test_pods_start_again_when_a_secret_changes_that_is_read_at_the_start_alone(
 
 def test_the_caps_are_derived_from_the_memory_of_redis() -> None:
     given = settings_of(render_shared("redis.maxMemory=2Gi", "quotas.tenantPercent=10"))
-    assert given["SPILLGATE_STORAGE_MAX_BYTES"] == str(1 << 30)
-    assert given["SPILLGATE_TENANT_STORAGE_MAX_BYTES"] == str((1 << 30) // 10)
-    assert given["SPILLGATE_LEDGER_MAX_BYTES"] == str((2 << 30) // 10)
+    stored, ledgers = (2 << 30) * 2 // 5, (2 << 30) * 3 // 5
+    assert given["SPILLGATE_STORAGE_MAX_BYTES"] == str(stored)
+    assert given["SPILLGATE_TENANT_STORAGE_MAX_BYTES"] == str(stored // 10)
+    assert given["SPILLGATE_LEDGER_TOTAL_MAX_BYTES"] == str(ledgers)
+    assert given["SPILLGATE_LEDGER_MAX_BYTES"] == str(ledgers // 10)
 
 
 def test_the_image_may_be_named_by_its_digest() -> None:

@@ -1,6 +1,7 @@
 """The settings of the shared shape and of Compose last: the load that the docs promise, in simulated days."""
 
 import hashlib
+import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,15 +12,18 @@ from typing import NamedTuple
 import pytest
 
 from app.operations.sweeper import sweep
+from app.runtime import Runtime
+from domain.accounting import EntryFilter, GroupBy
 from tests.conftest import StillClock, served
 from tests.counts import count
 from tests.deploy.manifests import Node, environment, option, pod, redis_server, replica, services, size
 from tests.deploy.rendered import render_shared
 from tests.redis_server import RedisServer
+from tests.redis_time import tell_scripts_the_time
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
-SENT_A_DAY = 500
+SENT_A_DAY = 1500
 """Load, caps and Redis' memory are smaller by the same factor, so that a day has so many results."""
 RESULTS_OF_A_RUN = 50
 DAYS = 8
@@ -31,6 +35,7 @@ DAY_SECONDS = 86_400
 CAPS = (
     "SPILLGATE_STORAGE_MAX_BYTES",
     "SPILLGATE_TENANT_STORAGE_MAX_BYTES",
+    "SPILLGATE_LEDGER_TOTAL_MAX_BYTES",
     "SPILLGATE_LEDGER_MAX_BYTES",
     "SPILLGATE_MAX_SESSIONS",
 )
@@ -75,7 +80,7 @@ class Simulation:
     """The service as it is shipped, over a real Redis. `shares`: the most of each bound that was used."""
 
     def __init__(self, shape: Shape, server: RedisServer) -> None:
-        self._server, self._clock = server, StillClock()
+        self._server, self.clock = server, StillClock()
         self._empty, self._memory = self._used_memory(), shape.memory // shape.scale
         self._teams, self._sent = team_of_each_run(), 0
         self._texts = {name: a_text(length) for name, length in TEXTS.items()}
@@ -83,23 +88,52 @@ class Simulation:
         server.ask("CONFIG", "SET", "maxmemory", str(self._empty + self._memory))
 
     async def pass_days(self, days: int, keys: Path) -> None:
-        async with served(self._clock, storage_url=self._server.url, api_keys_file=keys) as (
+        async with served(self.clock, storage_url=self._server.url, api_keys_file=keys) as (
             rt,
             self._client,
         ):
             runs = SENT_A_DAY // RESULTS_OF_A_RUN
             for number in range(days * runs):
                 await self._run(next(self._teams))
-                self._clock.pass_seconds(DAY_SECONDS / runs)
+                self.clock.pass_seconds(DAY_SECONDS / runs)
                 await sweep(rt, left_behind=False)
-                # Redis deletes them after a minute of its own time.
-                once = "return redis.call('UNLINK', 'none', unpack(redis.call('KEYS', '*:once:*')))"
-                self._server.ask("EVAL", once, "0")
+                self._forget_what_is_brief()
                 if (number + 1) % runs == 0:
-                    for share in (one for use in await rt.readiness.tenant_uses() for one in use.shares()):
-                        self._note(share.quota, share.used, share.cap)
-                    self._note("store", await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
-                    self._note("memory of Redis", self._used_memory() - self._empty, self._memory)
+                    await self._look(rt)
+
+    async def flood(self, teams: Iterator[str], runs: int, keys: Path) -> dict[str, int]:
+        """A run every ten minutes, of small results, faster than entries go by age. Returns what the sums of
+        each team say, all of which are complete."""
+        self._texts["is stored"] = self._texts["passes"]
+        async with served(self.clock, storage_url=self._server.url, api_keys_file=keys) as (
+            rt,
+            self._client,
+        ):
+            for number in range(runs):
+                await self._run(next(teams))
+                self.clock.pass_seconds(600)
+                self._forget_what_is_brief()
+                if number % 10 == 0:
+                    await sweep(rt, left_behind=False)
+                    await self._look(rt)
+            found = await rt.ledger.summary(EntryFilter(None), GroupBy.TENANT)
+        assert found.gaps == {}
+        return {str(row.group): row.entries for row in found.rows}
+
+    def _forget_what_is_brief(self) -> None:
+        """Redis deletes replies after a minute of its own time. Scripts that are told another time are other
+        scripts."""
+        once = "return redis.call('UNLINK', 'none', unpack(redis.call('KEYS', '*:once:*')))"
+        self._server.ask("EVAL", once, "0")
+        self._server.ask("SCRIPT", "FLUSH")
+
+    async def _look(self, rt: Runtime) -> None:
+        for share in (one for use in await rt.readiness.tenant_uses() for one in use.shares()):
+            self._note(share.quota, share.used, share.cap)
+        ledgers = sum(use.bytes for use in (await rt.ledger.usage()).values())
+        self._note("ledgers", ledgers, rt.settings.ledger_total_max_bytes)
+        self._note("store", await rt.store.stored_bytes(), rt.settings.storage_max_bytes)
+        self._note("memory of Redis", self._used_memory() - self._empty, self._memory)
 
     async def _run(self, team: str) -> None:
         """A run of an agent, which does not end its session. Every twentieth result is stored."""
@@ -134,7 +168,9 @@ def set_up(shape: Shape, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         if not name.endswith(OF_THE_PLACE):
             monkeypatch.setenv(name, str(int(value) // shape.scale) if name in CAPS else value)
     with RedisServer(folder / "redis") as server:
-        yield Simulation(shape, server), keys
+        simulation = Simulation(shape, server)
+        tell_scripts_the_time(monkeypatch, simulation.clock)
+        yield simulation, keys
 
 
 @pytest.mark.repeated
@@ -148,6 +184,20 @@ async def test_the_load_of_the_docs_meets_no_bound_when_the_ledger_has_all_its_d
     assert simulation.statuses == {200: DAYS * SENT_A_DAY * 19 // 20, 201: DAYS * SENT_A_DAY // 20}
     assert max(simulation.shares.values()) < 0.9, "from here on alerts fire"
     assert set(CAPS) <= shape.settings.keys()
+
+
+async def test_twelve_tenants_that_send_too_much_do_not_fill_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is below its own cap. All of their entries are in sums."""
+    teams = itertools.cycle([f"team-{number}" for number in range(1, 13)])
+    with set_up(SHARED, tmp_path, monkeypatch) as (simulation, keys):
+        sent = await simulation.flood(teams, runs=300, keys=keys)
+    shares = dict(simulation.shares)
+    assert shares.pop("memory of Redis") < 0.9
+    assert shares.pop("ledgers") < 1.05
+    assert shares["ledger_max_bytes"] < 0.6
+    assert set(sent.values()) == {25 * RESULTS_OF_A_RUN}
 
 
 async def test_caps_for_a_smaller_redis_refuse_the_same_load(

@@ -272,13 +272,14 @@ def test_compose_has_the_caps_that_the_chart_derives() -> None:
     chart = environment(pod(derived)["containers"][0])
     compose = services["spillgate"]["environment"]
     alike = [name for name in chart if name.endswith(("_BYTES", "_SESSIONS", "LEDGER_RETENTION_SECONDS"))]
-    assert len(alike) == 5
+    assert len(alike) == 6
     assert {name: compose[name] for name in alike} == {name: chart[name] for name in alike}
 
 
 def test_caps_of_the_shared_manifest_are_for_the_redis_beside_it() -> None:
     memory = size(option(redis_server["args"], "--maxmemory"))
-    assert 2 * int(environment(replica)["SPILLGATE_STORAGE_MAX_BYTES"]) == memory
+    assert int(environment(replica)["SPILLGATE_STORAGE_MAX_BYTES"]) == memory * 2 // 5
+    assert int(environment(replica)["SPILLGATE_LEDGER_TOTAL_MAX_BYTES"]) == memory * 3 // 5
 
 
 def test_a_model_backend_is_added_to_compose_with_its_key_as_a_secret() -> None:

@@ -27,12 +27,14 @@ helm renders without a cluster. The uid is a salt: readers of Pods cannot try pa
 {{- end }}
 {{- end }}
 
-{{/* What fits into Redis: half of it is for bodies, which are counted before they are packed; half for the
-ledger, which counts about twice of what it uses. */}}
+{{/* What fits into Redis: two fifths of it for bodies, which are counted before they are packed; three fifths for the
+ledgers of all tenants, which count what they use or a little more. */}}
 {{- define "spillgate.caps" -}}
 {{- $memory := include "spillgate.bytes" .Values.redis.maxMemory | int64 }}
-{{- $stored := .Values.quotas.storageBytes | int64 | default (div $memory 2) }}
+{{- $stored := .Values.quotas.storageBytes | int64 | default (div (mul $memory 2) 5) }}
+{{- $ledger := div (mul $memory 3) 5 }}
 - { name: SPILLGATE_STORAGE_MAX_BYTES, value: {{ $stored | quote }} }
 - { name: SPILLGATE_TENANT_STORAGE_MAX_BYTES, value: {{ div (mul $stored .Values.quotas.tenantPercent) 100 | quote }} }
-- { name: SPILLGATE_LEDGER_MAX_BYTES, value: {{ div (mul $memory .Values.quotas.tenantPercent) 100 | quote }} }
+- { name: SPILLGATE_LEDGER_TOTAL_MAX_BYTES, value: {{ $ledger | quote }} }
+- { name: SPILLGATE_LEDGER_MAX_BYTES, value: {{ div (mul $ledger .Values.quotas.tenantPercent) 100 | quote }} }
 {{- end }}
