@@ -26,6 +26,7 @@ from bench import (
     sealing,
     speed,
     start,
+    summaries,
 )
 
 
@@ -38,6 +39,7 @@ def main() -> None:
         ("Speed", speed.main),
         ("The limit", limits.main),
         ("Operations", operations.main),
+        ("Summaries", summaries.main),
         ("Encryption", sealing.main),
         ("Clients", clients.main),
         ("MCP", mcp.main),

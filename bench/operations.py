@@ -35,7 +35,7 @@ from storage import open_ledger
 from storage.redis.connection import open_redis
 from storage.redis.history import RedisHistory
 from storage.sqlite.database import open_database
-from storage.sqlite.sums import Added, add, collect
+from storage.sqlite.sums import Added, SumGroups, add, collect
 
 ENTRIES = 20_000
 SESSIONS = 100
@@ -212,10 +212,10 @@ def sums_in_sqlite(entries: list[AccountingEntry]) -> tuple[int, float]:
     with tempfile.TemporaryDirectory(prefix="bench-sums-") as folder:
         path, days = Path(folder, "ledger.db"), 20
         writer = open_database(path).writer
+        groups = SumGroups()
         for day in range(days):
-            add(
-                writer, {(name, hour - 24 * day, group): one for (name, hour, group), one in added.items()}, 1
-            )
+            earlier = {(name, hour - 24 * day, group): one for (name, hour, group), one in added.items()}
+            add(writer, groups, earlier, 1)
         writer.execute("DELETE FROM period_sums WHERE length < ?", (DAY_MS,))
         writer.execute("VACUUM")
         writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -57,7 +57,7 @@ class SqliteLedger(LedgerBase):
         self._by_key = database.by_key
         self._long = database.long
         self._threads = Threads(1, "ledger-read")
-        self._forgotten_hour = -1
+        self._forgotten_hour = self._first_day = -1
         self._is_closed = False
 
     @property
@@ -251,7 +251,9 @@ class SqliteLedger(LedgerBase):
             forget = partial(sums.forget, tenant=tenant, oldest=times.oldest, first_day=first_day, most=MOST)
             while not await self._writer.run(forget, deletes=True):
                 pass
-        self._forgotten_hour = hour
+            if first_day != self._first_day:
+                await self._writer.run(partial(self._state.forget_groups, tenant=tenant), deletes=True)
+        self._forgotten_hour, self._first_day = hour, first_day
 
     async def delete_tenant(self, tenant: str) -> Purged:
         return await self._writer.run(partial(self._state.forget_tenant, tenant=tenant), deletes=True)

@@ -95,6 +95,7 @@ class SqliteState:
         self._forgotten: set[SessionKey] = set()
         self._entries: list[rows.Row] = []
         self._sums: sums.Added = {}
+        self._groups = sums.SumGroups()
 
     def committed(self, key: SessionKey) -> Session | None:
         """None if it is not cached: it may be in the database."""
@@ -198,6 +199,11 @@ class SqliteState:
             deleted[tenant] = max(at, deleted.get(tenant, at))
         sums.note_deleted(connection, deleted)
 
+    def forget_groups(self, connection: sqlite3.Connection, tenant: str) -> None:
+        """Those without sums."""
+        sums.forget_groups(connection, tenant)
+        self._groups.forget()
+
     def forget_tenant(self, connection: sqlite3.Connection, tenant: str) -> Purged:
         """Deletes up to MOST entries and sessions, then what else there is of the tenant."""
         entries = connection.execute(_OF_TENANT, (tenant, MOST)).fetchall()
@@ -216,6 +222,7 @@ class SqliteState:
         if tenant in self._usages:
             left = self._usage(tenant)
             self.count(tenant, -left.sessions, -left.bytes)
+        self._groups.forget()
         return Purged(0, 0, sums.forget_tenant(connection, tenant, MOST))
 
     def check_room(
@@ -317,7 +324,7 @@ class SqliteState:
     def write(self, connection: sqlite3.Connection) -> None:
         """Runs once per transaction: a session that was charged many times is written once."""
         rows.insert(connection, self._entries)
-        sums.add_newest(connection, self._sums)
+        sums.add_newest(connection, self._groups, self._sums)
         for session in self._changed.values():
             self._write_session(connection, session)
         for tenant, usage in self._changed_usages.items():
@@ -337,6 +344,7 @@ class SqliteState:
     def commit(self) -> None:
         self._usages.update(self._changed_usages)
         self._committed_total += self._changed_total
+        self._groups.commit()
         for tenant, usage in self._changed_usages.items():
             if usage == session_rules.NOTHING:
                 del self._usages[tenant]
@@ -354,3 +362,4 @@ class SqliteState:
         self._forgotten.clear()
         self._entries.clear()
         self._sums.clear()
+        self._groups.reset()

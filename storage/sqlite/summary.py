@@ -22,7 +22,7 @@ from domain.accounting import (
 from storage.base.summaries import gap_of, sums_answer
 from storage.sqlite.database import OF_ENTRY
 from storage.sqlite.rows import where
-from storage.sqlite.sums import AMOUNTS, END, HOUR_MS, NOT_TOLD
+from storage.sqlite.sums import AMOUNTS, END, HOUR_MS, NOT_TOLD, SUMS
 
 _OF_ENTRY = {
     **{name: name for name in AMOUNTS},
@@ -43,10 +43,10 @@ _TOTALS = (
     " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more)"
 )
 _DELETED = "SELECT max(deleted), max(forgotten) FROM histories WHERE ifnull(tenant = ?, TRUE)"
-_OF_DAYS = f"SELECT 1 FROM period_sums WHERE length = {DAY_MS} AND period >= ? AND"  # noqa: S608
+_OF_DAYS = f"SELECT 1 FROM {SUMS} AS sums WHERE length = {DAY_MS} AND period >= ? AND"  # noqa: S608
 _NEEDED = (
     "SELECT max(deleted) FROM histories WHERE ifnull(tenant = ?, TRUE) AND deleted >= ?"  # noqa: S608
-    f" AND EXISTS ({_OF_DAYS} period_sums.tenant = histories.tenant"
+    f" AND EXISTS ({_OF_DAYS} sums.tenant = histories.tenant"
     f" AND period <= min(?, deleted) / {DAY_MS} AND {{}})"
 )
 _NOTES = f"type IN {tuple(GAPS_OF_TYPES)} AND ifnull(tenant = ?, TRUE)"
@@ -55,7 +55,7 @@ _NOTES_OF_ENTRIES = (
     f" AND (type = '{EntryType.LOST}' OR ifnull(session_id = ?, TRUE))"
 )
 _NOTES_OF_DAYS = (
-    f"SELECT DISTINCT type FROM period_sums JOIN histories USING (tenant) WHERE {_NOTES}"  # noqa: S608
+    f"SELECT DISTINCT type FROM {SUMS} JOIN histories USING (tenant) WHERE {_NOTES}"  # noqa: S608
     f" AND length = {DAY_MS} AND period >= ? AND period < ? AND (? OR deleted >= ? AND period <= deleted / ?)"
 )
 _MERGED = f"{_OF_DAYS} period < ? AND tool_name = x'00' AND ifnull(tenant = ?, TRUE) AND {{}} LIMIT 1"
@@ -165,7 +165,7 @@ def _part(wanted: EntryFilter, group_by: Sequence[GroupBy], span: Span) -> tuple
         amounts, table = _OF_ENTRY, "entries"
         condition, values = where(replace(wanted, since=span.since, until=span.until))
     else:
-        amounts, table = {name: name for name in AMOUNTS}, "period_sums"
+        amounts, table = {name: name for name in AMOUNTS}, SUMS
         condition, values = where(replace(wanted, since=None, until=None))
         condition += " AND length = ? AND period >= ? AND period < ?"
         values += [span.length, span.since // span.length, span.until // span.length]

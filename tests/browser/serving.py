@@ -167,13 +167,13 @@ def write_ledger(state: Path, count: int) -> None:
     connections = open_database(path)
     with connections.writer as writer:
         writer.execute("BEGIN")
-        waiting = past_entries(count, now)
+        waiting, groups = past_entries(count, now), sums.SumGroups()
         while some := list(itertools.islice(waiting, 500)):
             added: sums.Added = {}
             for entry in some:
                 sums.collect(added, entry)
             rows.insert(writer, map(rows.entry_row, some))
-            sums.add_newest(writer, added)
+            sums.add_newest(writer, groups, added)
         writer.execute("COMMIT")
     for connection in (connections.by_key, connections.long, connections.writer):
         connection.close()
