@@ -255,13 +255,16 @@ class Ledger(Backend, Protocol):
     """Keeps sessions, budgets and the accounting. Every method is one atomic step, and each that changes
     something is durable against a killed process when it returns.
 
-    At `ledger_max_bytes` of a tenant's quota, its oldest entries go into sums, which `summary` still counts;
-    then ended sessions are forgotten, then idle ones. At `max_sessions`, idle sessions leave, as by
-    `release`: first those that stored nothing, those used longest ago before others. Only if that is not
-    enough, a new call (`enter`, `reserve`, `settle`), `append` and opening a session raise TenantFull, and
-    opening a session TooManySessions; both say when the next session is idle, and change nothing else. All
-    else still works: retries are answered, open sessions take reports and changes, and can be ended. Entries
-    of all types but `tool` are accepted past the bound of bytes: reading goes on.
+    With each entry the sums of its day are written, which outlive it. At `ledger_max_bytes` of a tenant's
+    quota, its oldest entries go; then ended sessions are forgotten, then idle ones. At the bound of bytes of
+    all tenants the same happens to the largest of them; if that is not enough, new calls raise StoreFull.
+
+    At `max_sessions`, idle sessions leave, as by `release`: first those that stored nothing, those used
+    longest ago before others. Only if that is not enough, a new call (`enter`, `reserve`, `settle`), `append`
+    and opening a session raise TenantFull, and opening a session TooManySessions; both say when the next
+    session is idle, and change nothing else. All else still works: retries are answered, open sessions take
+    reports and changes, and can be ended. Entries of all types but `tool` are accepted past the bound of
+    bytes: reading goes on.
     """
 
     async def enter(self, call: Call) -> Entered:
@@ -326,7 +329,8 @@ class Ledger(Backend, Protocol):
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
         """Sums by one or more keys. Periods are UTC: `YYYY-MM-DD`, `YYYY-MM-DDThh:00Z`,
-        `YYYY-MM-DDThh:mmZ`. Of more than MOST_GROUPS groups the ledger chooses those that it tells apart."""
+        `YYYY-MM-DDThh:mmZ`. Of more than MOST_GROUPS groups the ledger chooses those that it tells apart.
+        `gaps` of the summary say all that is missing of the time asked for."""
         ...
 
     async def lost_writes(self) -> list[LostWrite]:
