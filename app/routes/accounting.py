@@ -219,7 +219,8 @@ async def _tenants(request: Request, rt: Runtime, every_tenant: bool) -> list[st
     """All that have entries. Raises Forbidden unless an admin asks, who names none."""
     if not every_tenant and request.app.state.keys is not None:
         raise Forbidden("`all_tenants` needs a key with the role `admin`, and no header Spillgate-Tenant.")
-    return [use.tenant for use in await rt.readiness.tenant_uses()]
+    # Not as readiness knows them: that may be some seconds old.
+    return sorted(await rt.ledger.usage())
 
 
 def _of_each(entries: Entries, tenants: list[str]) -> Entries:
