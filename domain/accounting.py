@@ -172,6 +172,10 @@ class EntryFilter:
     until: int | None = None
     handle: str | None = None
 
+    def touches(self, first: int, last: int) -> bool:
+        """Whether a time from `first` to `last` (Unix ms) has a part in the time asked for."""
+        return (self.until is None or first < self.until) and (self.since is None or last >= self.since)
+
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:

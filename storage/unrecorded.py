@@ -12,7 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from domain.accounting import DAY_MS, AccountingEntry, EntryDetails, EntryType, Unrecorded
+from domain.accounting import (
+    DAY_MS,
+    AccountingEntry,
+    EntryDetails,
+    EntryFilter,
+    EntryType,
+    Gap,
+    GroupBy,
+    Summary,
+    Unrecorded,
+)
 from domain.budget import Reported, Session, SessionChange
 from domain.errors import StorageError, StoreFull, TenantFull, TooManySessions
 from domain.handles import DEFAULT_SESSION, SessionKey
@@ -110,6 +120,13 @@ class UnrecordedLedger(LedgerAround):
             sum(count.results for count, _ in counts),
             sum(count.readings for count, _ in counts),
         )
+
+    async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:
+        found = await self._inner.summary(wanted, *group_by)
+        pending = self.pending(wanted.tenant)
+        if pending is not None and wanted.touches(pending.since, pending.until):
+            found.gaps[Gap.UNRECORDED] = None
+        return found
 
     def cost_usd(self, tenant: str, since: int = 0, session_id: str | None = None) -> float:
         """US dollars for model calls since that time (Unix ms) that the ledger does not know of."""

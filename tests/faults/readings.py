@@ -54,6 +54,14 @@ def exported(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+async def sums_say_that_they_lack_some(client: httpx.AsyncClient) -> None:
+    summary = (await client.get("/accounting/summary")).json()
+    assert summary["complete"] is False
+    assert summary["warnings"][0].startswith("Results or readings while the ledger had no room")
+    before = (await client.get("/accounting/summary", params={"until": "2020-01-01"})).json()
+    assert "while the ledger had no room" not in " ".join(before["warnings"])
+
+
 async def until_told(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     """The entries in place of those that were not recorded, once there are any."""
     async with asyncio.timeout(60):
@@ -70,6 +78,7 @@ async def check_told_in_sums(
     """Each entry is in the export, and the sums of the ledger are those of the export."""
     told = await until_told(client)
     counts = [one["details"]["unrecorded"] for one in told]
+    await sums_say_that_they_lack_some(client)
     assert sum(one["results"] for one in counts) == results
     assert sum(one["readings"] for one in counts) == sum(unrecorded.values())
     for one in told:

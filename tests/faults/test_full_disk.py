@@ -11,7 +11,7 @@ import pytest
 from storage.sqlite.checkpoints import WAL_BYTES
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.readings import check_told_in_sums, counted, read_in_every_way
+from tests.faults.readings import check_told_in_sums, counted, read_in_every_way, sums_say_that_they_lack_some
 from tests.faults.service_process import Service, Services, service_with
 from tests.small_disk import SMALL_DISK_BYTES
 
@@ -214,6 +214,7 @@ async def test_with_no_byte_left_models_ask_read_and_hand_on_and_it_is_told_once
         await client.put("/sessions/reader", json={"model": "gpt-4o"})
         passed = await counted(client, "spillgate_results_unrecorded_total")
         assert await counted(client, "spillgate_readings_unrecorded_total") == sum(entries.values())
+        await sums_say_that_they_lack_some(client)
         reserved = (await client.get("/sessions/full")).json()["budget"]["reserved_tokens"]
         filler.unlink()
         await check_told_in_sums(client, export, entries, passed)

@@ -14,7 +14,7 @@ from redis.exceptions import OutOfMemoryError
 
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
-from tests.faults.readings import check_told_in_sums, counted, read_in_every_way
+from tests.faults.readings import check_told_in_sums, counted, read_in_every_way, sums_say_that_they_lack_some
 from tests.faults.service_process import PATIENCE, PATIENT, Services, service_with
 from tests.faults.test_full_disk import SMALL, fill_by_service
 from tests.redis_server import RedisServer
@@ -113,6 +113,7 @@ async def test_on_a_full_redis_models_ask_read_and_hand_on_and_it_is_told_once_t
             assert (await Call("full", SMALL).send(client)).json()["warnings"]
             entries = await read_in_every_way(client, kept)
             assert await counted(client, "spillgate_readings_unrecorded_total") == sum(entries.values())
+            await sums_say_that_they_lack_some(client)
             assert (await client.get("/sessions/reader")).json()["reads"] == ["full"]
             assert server.ask("CONFIG", "SET", "maxmemory", "100mb") == b"+OK\r\n"
             await check_told_in_sums(client, export, entries, 1)
