@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from contextvars import Context
 from typing import Any
 
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
@@ -116,7 +117,8 @@ class Cluster:
             self._learning = None
         if self._learning is None and time.monotonic() >= self._learn_at:
             self._learn_at = time.monotonic() + LEARN_SECONDS
-            self._learning = asyncio.create_task(self._learn())
+            # What the running request has waited for does not shorten it.
+            self._learning = asyncio.create_task(self._learn(), context=Context())
 
     async def _learn(self) -> None:
         """Asks all servers at once, as one may be silent. Uses the first answer that has the owner of every

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any, NamedTuple
 
 from domain.errors import StorageError, StoreUnavailable
@@ -114,7 +115,8 @@ class Sentinels:
         question."""
         while self._asked_at < moment:
             if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._ask())
+                # What the running request has waited for does not shorten it.
+                self._asking = asyncio.create_task(self._ask(), context=Context())
             await asyncio.shield(self._asking)
 
     async def _listen(self, sentinel: Server) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
@@ -16,13 +17,25 @@ T = TypeVar("T")
 Arg = str | bytes | int
 
 REQUEST_SECONDS = 0.8
-"""The bound of an operation, where the URL has no `timeout`: a caller gets a 503 within a second."""
+"""Where the URL has no `timeout`: the bound of an operation, and of all slow answers that one request waits
+for. A caller gets a 503 within a second, however many operations its request takes."""
 
 BUSY_SECONDS = 0.3
 """How much of that an operation waits for a free connection."""
 
 AWAY_SECONDS = 1.0
 """How long nothing is sent to a server that did not answer; then one caller tries it."""
+
+_QUICK = 0.25
+"""The share of the bound in which an answer is not slow."""
+
+_LEAST = 0.5
+"""The share that must be left, or nothing is sent any more."""
+
+_FRESH_SECONDS = 5.0
+
+_slow: ContextVar[tuple[float, float]] = ContextVar("redis_slow", default=(0.0, float("-inf")))
+"""The seconds that the running request has waited for slow answers, and when it got the last of them."""
 
 
 class Server:
@@ -92,12 +105,17 @@ class Server:
 
     async def _within(self, act: Callable[[], Awaitable[T]], more: float) -> T:
         begun = time.monotonic()
+        bound = self._seconds or REQUEST_SECONDS
+        waited, at = _slow.get()
+        left = bound - (waited if begun <= at + _FRESH_SECONDS else 0.0)
         if self._is_away:
-            if begun < self._try_at:
+            if begun < self._try_at or left < bound * _LEAST:
                 raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
             # Other callers are refused until this try has succeeded or failed.
             self._try_at = begun + AWAY_SECONDS
-        ends = begun + (self._seconds or REQUEST_SECONDS) + more
+        if left < bound * _LEAST:
+            raise StoreUnavailable("Redis answers too slowly. Try again in a moment.", cause=self.named)
+        ends = begun + left + more
         await self._wait_for_connection()
         self.running += 1
         try:
@@ -116,6 +134,8 @@ class Server:
         finally:
             self.running -= 1
             self._gate.release()
+            if (took := time.monotonic() - begun) > bound * _QUICK:
+                _slow.set((bound - left + took, time.monotonic()))
         self._is_away = False
         return done
 

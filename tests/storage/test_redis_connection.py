@@ -185,6 +185,29 @@ async def test_one_restart_between_two_commands_goes_unnoticed(client: Client, o
     assert await asyncio.gather(*[counted(redis, "one") for _ in range(20)]) == [1] * 20
 
 
+async def test_a_request_waits_for_slow_answers_no_longer_in_all_than_for_one(client: Client) -> None:
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = (await reader.read(1 << 16)).split(b"\r\n")[-2]
+        writer.write(b"+%b\r\n" % greeting)
+        while await reader.read(1 << 16):
+            await asyncio.sleep(0.4)
+            writer.write(b"+late\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
+        redis = client(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        watch, reason = Stopwatch(), ""
+        while not reason:
+            try:
+                await redis.command("ECHO", "k")
+            except StoreUnavailable as error:
+                reason = error.detail
+        assert "too slowly" in reason
+        assert watch.seconds < REQUEST_SECONDS + 1
+        assert await as_new_request(redis.command("ECHO", "k")) == b"late"
+        await redis.close()
+
+
 async def test_when_every_connection_is_busy_a_caller_is_told_soon(client: Client, own: RedisServer) -> None:
     redis = client(f"{own.url}?max_connections=1")
     own.pause()

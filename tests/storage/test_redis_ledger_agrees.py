@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import KEY, START, TENANT, WINDOW, FakeClock, entry, handle
 
-from domain.accounting import AccountingEntry, EntryDetails, EntryFilter, EntryStatus, EntryType, GroupBy
+from domain.accounting import (
+    AccountingEntry,
+    EntryDetails,
+    EntryFilter,
+    EntryStatus,
+    EntryType,
+    GroupBy,
+    Summary,
+)
 from domain.budget import SessionChange
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import SpillgateError
@@ -217,7 +225,12 @@ async def test_they_answer_as_the_reference_does(
             if scene.sweeps:
                 assert set(await shared.sweep()) == set(await reference.sweep())
             operation = scene.operation
-            assert await operation.on(shared) == await operation.on(reference), operation
+            answer, expected = await operation.on(shared), await operation.on(reference)
+            if isinstance(answer, Summary) and isinstance(expected, Summary):
+                # Redis knows by shard what it has deleted, and so names less that may be missing.
+                assert answer.gaps.keys() <= expected.gaps.keys(), operation
+                answer = replace(answer, gaps=expected.gaps)
+            assert answer == expected, operation
         found = await in_pages(shared, wanted, size)
         assert by_session(found) == by_session(await in_pages(reference, wanted, size))
         for key in KEYS:
