@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from domain.decisions import OutcomeKind, Trigger
 from domain.llm import LlmTokens
+from domain.results import Durability
 from domain.structs import frozen_struct
 
 
@@ -76,8 +77,8 @@ class EntryDetails:
     result; `found_nothing`, its answer holds nothing of the result; `costs_more`, with it the result has
     cost more tokens than storing it saved.
 
-    `redacted`: how many secrets of each kind were masked in what the model was shown. `unrecorded`: of an
-    entry of that type."""
+    `redacted`: how many secrets of each kind were masked in what the model was shown. `durability`: where the
+    body of a stored result was when its handle was returned. `unrecorded`: of an entry of that type."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -93,6 +94,7 @@ class EntryDetails:
     found_nothing: bool = False
     costs_more: bool = False
     redacted: dict[str, int] | None = None
+    durability: Durability | None = None
     unrecorded: Unrecorded | None = None
 
 

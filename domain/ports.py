@@ -122,11 +122,6 @@ class Backend(Protocol):
 class ResultStore(BodyReader, Backend, Protocol):
     """Keeps the bodies of results and their StoredResult."""
 
-    @property
-    def constant_durability(self) -> Durability | None:
-        """The durability of every result in this store; None if it differs between results."""
-        ...
-
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         """Opens a draft of this tenant. Leaving the context without `publish` deletes it."""
         ...

@@ -19,7 +19,7 @@ from domain.ports import (
     SessionPage,
 )
 from domain.quotas import LedgerUsage, Purged
-from domain.results import Durability, StoredResult, UsageReport
+from domain.results import StoredResult, UsageReport
 
 
 class StoreAround(ResultStore):
@@ -33,10 +33,6 @@ class StoreAround(ResultStore):
     @property
     def load(self) -> Load:
         return self._inner.load
-
-    @property
-    def constant_durability(self) -> Durability | None:
-        return self._inner.constant_durability
 
     async def check(self) -> None:
         await self._inner.check()

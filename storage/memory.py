@@ -56,7 +56,6 @@ class _Body:
 
 
 class MemoryStore:
-    constant_durability = Durability.MEMORY
     warnings = ("Results are kept in the memory of this process: they end with it.",)
     load = Load()
 

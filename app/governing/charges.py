@@ -99,4 +99,5 @@ def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
         observed_outcome=decision.observed_outcome,
         observed_tokens_saved=decision.observed_tokens_saved,
         redacted=redacted,
+        durability=measured.body.durability if decision.handle else None,
     )

@@ -338,7 +338,7 @@ class _Governing:
             truncated_bytes=details.truncated_bytes,
             truncated_total=details.truncated_total,
             is_retry=receipt.is_retry,
-            durability=body.durability or (self.rt.store.constant_durability if handle else None),
+            durability=body.durability or details.durability,
             report_warning=self.report_warning,
             is_recorded=receipt.is_recorded,
             has_no_window=self.rt.known_models.warns(self.measured.session, self.measured.model),

@@ -16,7 +16,7 @@ from domain.errors import ConfigError, ResultExpired
 from domain.handles import Handle, SessionKey
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
-from domain.results import Durability, StoredResult
+from domain.results import StoredResult
 from storage.base.paths import WatchedPath, make_directories, take_lock, used_share
 from storage.base.quota import Quota
 from storage.base.schema import check_mark, mark
@@ -141,7 +141,6 @@ def _own_dir(files: Files, name: str, parent: int) -> int:
 class DiskStore:
     """Deletes are not synced: after a power cut a deleted result may exist again until it expires."""
 
-    constant_durability = Durability.DISK
     warnings: tuple[str, ...] = ()
 
     def __init__(self, root: Root, *, clock: Clock, retention_seconds: float) -> None:

@@ -13,7 +13,7 @@ from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name, is_safe
 from domain.ports import Clock, Draft, Load
 from domain.quotas import QuotaOf, unbounded
-from domain.results import Durability, StoredResult
+from domain.results import StoredResult
 from storage.base.damage import DamagedInfo, Notices
 from storage.base.quota import SharedQuota
 from storage.objects.bucket import Bucket, SegmentCache
@@ -60,7 +60,7 @@ class ObjectStore:
     A use is written down once in a sixteenth of the retention: a result lives at least 15/16 of the
     retention after its last use."""
 
-    constant_durability, load = Durability.OBJECT, Load()
+    load = Load()
 
     def __init__(
         self,

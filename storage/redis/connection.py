@@ -28,6 +28,7 @@ from storage.redis.facts import (
     worst_of,
 )
 from storage.redis.keys import SHARD_KEYS, Shard, probe, shard_in
+from storage.redis.replies import is_expected
 from storage.redis.sentinel import Sentinels
 from storage.redis.server import Arg, Server
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
@@ -56,6 +57,7 @@ _REUSED = 20
 _MANY_REPLIES = 10
 _SCANNED = 1000
 _PROBE_MS = 10_000
+_ODD = "Redis answered as no Redis does. Check the host and the kind of server in its URL, then try again."
 _READING = {"find"}
 """Scripts that write nothing."""
 
@@ -297,8 +299,10 @@ class RedisConnection:
         return await self._place.send(commands, more=more)
 
     def _checked(self, reply: Any, command: Sequence[Arg]) -> Any:
-        """Raises StorageError for an error."""
+        """Raises StorageError for an error, and for a reply that the command does not have."""
         if not isinstance(reply, Exception):
+            if not is_expected(command, reply):
+                raise StoreUnavailable(_ODD, cause=self._address)
             return reply
         if not is_wrong_type(reply):
             raise translated(reply, self._address) from reply
@@ -318,10 +322,9 @@ class RedisConnection:
         replies = await self._send([("EVALSHA", sha, *words), *then], more)
         if isinstance(replies[0], NoScriptError):
             replies = await self._send([("EVAL", source, *words), *then], more)
-        if name in _READING:
-            replies[0] = self._checked(replies[0], (name, *keys))
-        elif isinstance(replies[0], Exception):
+        if isinstance(replies[0], Exception) and name not in _READING:
             raise translated(replies[0], self._address) from replies[0]
+        replies[0] = self._checked(replies[0], (name, *keys))
         if waits:
             await self._check_replicas(waits, replies.pop())
         return replies

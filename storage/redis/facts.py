@@ -6,6 +6,7 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +56,11 @@ _FOR_NOW = {
 
 _CODES = {*_FOR_NOW, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "CROSSSLOT", "ERR"}
 
-SCHEMA = 2
+SCHEMA = 3
 """The schema of the keys and of their values."""
+
+_READ_TOO = {2}
+"""Earlier ones that this version reads. It writes its own number, which the versions before refuse."""
 
 OURS = Schema(SCHEMA)
 
@@ -156,10 +160,11 @@ def _fact(error: BaseException) -> str:
     while below is not None:
         if isinstance(below, socket.gaierror):
             return "name resolution failed"
-        if isinstance(below, OSError) and (number := below.errno or 0) in errno.errorcode:
-            return f"{errno.errorcode[number]} ({os.strerror(number)})"
+        # First: it is an OSError, whose number is that of OpenSSL.
         if isinstance(below, ssl.SSLError):
             return below.reason or "TLS failed"
+        if isinstance(below, OSError) and (number := below.errno or 0) in errno.errorcode:
+            return f"{errno.errorcode[number]} ({os.strerror(number)})"
         if isinstance(below, RedisTimeout | TimeoutError):
             names.append("timed out")
         # The driver takes the code off the text of an error that it has a class for.
@@ -215,6 +220,10 @@ async def learn_schema(command: Callable[..., Awaitable[Any]]) -> Schema:
             return OURS
         schema = await command(*reading)
     number, written_by = schema or (None, None)
+    if number is not None and number.isdigit() and int(number) in _READ_TOO:
+        with suppress(StoreFull):
+            await command("HSET", SCHEMA_KEY, "number", SCHEMA, "written_by", __version__)
+        return OURS
     if number is None or not number.isdigit():
         raise StoreUnavailable(f"The key {SCHEMA_KEY} is damaged. Restore it from a backup.")
     return Schema(int(number), (written_by or b"").decode(errors="replace"))

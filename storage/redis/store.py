@@ -42,8 +42,6 @@ class RedisStore:
     `max_bytes` (0: no bound) and the quotas are for all replicas together. A replica knows the bytes of the
     others as of one second ago, or longer where there are thousands, and counts its own drafts."""
 
-    constant_durability = None
-
     def __init__(
         self,
         connection: RedisConnection,

@@ -62,3 +62,15 @@ async def test_a_database_that_the_server_lacks_is_told(serve: Serve, tmp_path: 
             refused = await client.post("/results", json={"tool_name": "t", "content": "small"})
     assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
     assert "Check the database" in refused.json()["detail"]
+
+
+async def test_a_retry_is_answered_with_the_durability_of_the_first_answer(
+    serve: Serve, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "redis", aof="always") as redis:
+        async with serve(storage_url=redis.url) as client:
+            call = {"session_id": "run", "tool_name": "t", "tool_call_id": "a", "content": "a line\n" * 5000}
+            answers = [(await client.post("/results", json=call)).json() for _ in range(2)]
+            assert [one["durability"] for one in answers] == ["aof", "aof"]
+            (entry,) = (await client.get("/accounting/entries?type=tool")).json()["entries"]
+            assert entry["details"]["durability"] == "aof"

@@ -1,6 +1,8 @@
 """The schema of what is kept: marked once, compared at every start; another one is refused and left alone."""
 
+import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
@@ -14,7 +16,11 @@ from domain.accounting import EntryFilter, Gap, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
+from storage.base.summaries import GROUPED, Sums
+from storage.redis import keys
 from storage.redis import server as one_server
+from storage.redis.facts import SCHEMA
+from storage.redis.records import CallRecord, DayRecord
 from storage.sqlite.database import VERSION
 from tests.redis_server import RedisServer
 
@@ -189,6 +195,31 @@ async def opened_while_away(server: RedisServer) -> AsyncIterator[Ledger]:
     server.start()
     yield ledger
     await ledger.close()
+
+
+async def test_a_redis_of_the_schema_before_is_used_and_marked_as_ours(
+    redis_url: str, redis_server: RedisServer
+) -> None:
+    redis_server.ask("HSET", REDIS_KEY, "number", "2", "written_by", "0.1.0")
+    await (await opened_ledger(redis_url)).close()
+    # The version before refuses it from then on: it would not read what this one writes.
+    assert redis_server.ask("HMGET", REDIS_KEY, "number", "written_by").split()[2::2] == [
+        str(SCHEMA).encode(),
+        __version__.encode(),
+    ]
+
+
+SHAPES = {3: "101115"}
+"""The schema of Redis, and the beginning of the digest of what it stands for."""
+
+
+def test_the_schema_of_redis_changes_with_the_shape_of_what_is_kept() -> None:
+    """Records whose fields are told apart by their places, and the keys. Fields with names may be added."""
+    records = [one.__struct_fields__ for one in (Sums, DayRecord, CallRecord)]
+    named = re.findall(r"^(\S[^ ]*(?: · \S+)*) {2,}(\w+) ", str(keys.__doc__), re.MULTILINE)
+    shape = repr((records, GROUPED, keys.SHARDS, named))
+    digest = hashlib.sha256(shape.encode()).hexdigest()[:6]
+    assert {SCHEMA: digest} == SHAPES, "Raise SCHEMA in storage/redis/facts.py."
 
 
 @pytest.mark.usefixtures("patient_redis")
