@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import redis
 
 from app import __version__
 from tests.conftest import served
 from tests.redis_server import RedisServer
+from tests.redis_time import tell_scripts_the_time
 
 PLACE = Path(__file__).with_name("kept")
 NOW = 1_790_000_000_000
@@ -40,8 +42,10 @@ Given = dict[str, Any]
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     """The service in this process, at the time NOW."""
-    async with served(lambda: NOW, **settings) as (_, client):
-        yield client
+    with pytest.MonkeyPatch.context() as patch:
+        tell_scripts_the_time(patch, lambda: NOW)
+        async with served(lambda: NOW, **settings) as (_, client):
+            yield client
 
 
 def call(call_id: str, content: str) -> Given:
