@@ -170,13 +170,25 @@ class RedisCluster:
     redis-server's own."""
 
     def __init__(
-        self, directory: Path, *, replicas: int = 0, timeout_ms: int = 60_000, options: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        replicas: int = 0,
+        timeout_ms: int = 60_000,
+        options: Sequence[str] = (),
+        clock: MovedClock | None = None,
     ) -> None:
+        """`clock`: that of the first node."""
         clustered = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(timeout_ms)]
         # A replica may take over however long it was away from its primary.
         clustered += ["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"]
         self.nodes = [
-            RedisServer(directory / f"node-{n}", aof="always", options=[*clustered, *options])
+            RedisServer(
+                directory / f"node-{n}",
+                aof="always",
+                options=[*clustered, *options],
+                clock=None if n else clock,
+            )
             for n in range(PRIMARIES + replicas)
         ]
         self.url = f"redis+cluster://{','.join(f'{node.host}:{node.port}' for node in self.nodes)}"

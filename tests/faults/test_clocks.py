@@ -13,7 +13,7 @@ from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import ClockFile, KeptClock
 from tests.faults.service_process import PATIENCE, Service, Services, service_with
 from tests.moved_clock import MovedClock
-from tests.redis_server import RedisServer
+from tests.redis_server import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.anyio
 
@@ -350,3 +350,24 @@ async def test_a_damaged_file_of_the_clock_counts_as_none(tmp_path: Path) -> Non
         read = ClockFile(path).read()
         assert read is not None
         assert read.now == pytest.approx(NOW, abs=1000)
+
+
+async def test_of_a_cluster_the_server_of_a_session_decides_and_a_jump_of_one_stops_all(
+    services: Services, tmp_path: Path
+) -> None:
+    clock = MovedClock(tmp_path / "clock")
+    clock.move(50)
+    with RedisCluster(tmp_path / "cluster", clock=clock) as cluster:
+        settings = {"storage_url": cluster.url, "retention_seconds": "40"}
+        service = await services.start(tmp_path, service_with(*SOON), **settings)
+        async with service.client() as client:
+            # A server that is 50 seconds ahead has its own sessions, too: none of them expires early.
+            handles = [await post(client, number) for number in range(24)]
+            await until(lambda: _sweeps(client))
+            await swept_twice(client)
+            assert await statuses(client, handles) == {200}
+            clock.move(2 * HOUR)
+            await until(lambda: _jumped(client))
+            assert not await _sweeps(client)
+            clock.move(50)
+            assert await statuses(client, handles) == {200}
