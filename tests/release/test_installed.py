@@ -71,16 +71,15 @@ def processor_seconds(process: int) -> float:
 
 def govern(place: Place, spillgate: object) -> None:
     """A governed Claude Code: its settings, the hook as Claude Code calls it, and a question."""
-    url = f"http://127.0.0.1:{free_port()}"
-    place.run(spillgate, "hook", "install", "claude-code", url=url)
+    place.run(spillgate, "hook", "install", "claude-code")
     settings = json.loads((place.home / ".claude" / "settings.json").read_text())
     [hook] = settings["hooks"]["PostToolUse"][0]["hooks"]
-    shown = place.run("sh", "-c", hook["command"], stdin=json.dumps(SENT), url=url, hook_timeout_ms="60000")
+    shown = place.run("sh", "-c", hook["command"], stdin=json.dumps(SENT), hook_timeout_ms="60000")
     handle = HANDLE.search(shown)
     assert handle is not None, shown
     assert len(shown) < 2000
-    assert "19999: a line" in place.run(spillgate, "grep", handle[0], "^19999:", url=url)
-    assert "Results are governed now" in place.run(spillgate, "hook", "status", "claude-code", url=url)
+    assert "19999: a line" in place.run(spillgate, "grep", handle[0], "^19999:")
+    assert "Results are governed now" in place.run(spillgate, "hook", "status", "claude-code")
 
 
 def relay(place: Place, spillgate: object, python: str) -> None:
@@ -95,9 +94,7 @@ def relay(place: Place, spillgate: object, python: str) -> None:
         },
     ]
     stdin = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages)
-    url = f"http://127.0.0.1:{free_port()}"
-    command = (spillgate, "mcp", "--", python, SCRIPTED, place.project / "received")
-    said = place.run(*command, stdin=stdin, url=url)
+    said = place.run(spillgate, "mcp", "--", python, SCRIPTED, place.project / "received", stdin=stdin)
     assert HANDLE.search(said), said
 
 
@@ -115,11 +112,10 @@ def test_a_hook_that_starts_the_service_is_fast(dist: Path, place: Place) -> Non
     machine, 225 on a busy one), 11 for later ones."""
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
     hook = (place.bin / "spillgate", "hook", "claude-code")
-    # A busy machine may take longer for the start than a hook waits for it.
-    given = {"url": f"http://127.0.0.1:{free_port()}", "hook_timeout_ms": "60000"}
 
+    # A busy machine may take longer for the start than a hook waits for it.
     def call() -> None:
-        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), **given))
+        assert HANDLE.search(place.run(*hook, stdin=json.dumps(SENT), hook_timeout_ms="60000"))
 
     first = processor_seconds_of(call)
     lock = place.home / ".local/state/spillgate/embedded/lock"
@@ -155,7 +151,7 @@ def test_uvx_runs_it_from_the_file_and_from_the_source_distribution(dist: Path, 
         end_services(place.home)
         command = (TOOLS / "uvx", "--quiet", "--python", sys.executable, "--from", dist / name, "spillgate")
         began = time.monotonic()
-        text = place.run(*command, "pipe", stdin=LARGE, url=f"http://127.0.0.1:{free_port()}")
+        text = place.run(*command, "pipe", stdin=LARGE)
         seconds.append(time.monotonic() - began)
         assert HANDLE.search(text)
     report("uvx from local files to the first handle message, warm cache", seconds[1], 10, "s")
@@ -163,13 +159,12 @@ def test_uvx_runs_it_from_the_file_and_from_the_source_distribution(dist: Path, 
 
 def test_uvx_installs_a_hook_whose_command_stays(dist: Path, place: Place) -> None:
     """uvx itself runs from a cache, which may be emptied."""
-    url = f"http://127.0.0.1:{free_port()}"
     spillgate = place.bin / "spillgate"
     uvx = (TOOLS / "uvx", "--quiet", "--python", sys.executable, "--from", dist / WHEEL, "spillgate")
-    assert f"{spillgate} hook" in place.run(*uvx, "hook", "install", "claude-code", "--dry-run", url=url)
+    assert f"{spillgate} hook" in place.run(*uvx, "hook", "install", "claude-code", "--dry-run")
     assert not spillgate.exists()
-    assert "uv tool install" in place.run(*uvx, "hook", "install", "claude-code", url=url)
-    assert "Nothing to change" in place.run(*uvx, "hook", "install", "claude-code", url=url)
+    assert "uv tool install" in place.run(*uvx, "hook", "install", "claude-code")
+    assert "Nothing to change" in place.run(*uvx, "hook", "install", "claude-code")
     settings = (place.home / ".claude" / "settings.json").read_text()
     assert f"{spillgate} hook" in settings
     assert place.environment["UV_CACHE_DIR"] not in settings
@@ -204,7 +199,7 @@ def test_all_it_needs_has_wheels(version: str, platform: str, dist: Path, place:
 AGENT = """
 import sys
 from spillgate import Spillgate
-with Spillgate(base_url=sys.argv[1]) as gate:
+with Spillgate() as gate:
     print(gate.govern("execute_shell", "one", sys.stdin.read()))
 """
 
@@ -216,9 +211,8 @@ def test_a_python_agent_uses_the_client_beside_the_service(dist: Path, place: Pl
     python = place.project / "venv" / "bin" / "python"
     client = dist / f"spillgate_client-{__version__}-py3-none-any.whl"
     place.run(TOOLS / "uv", "pip", "install", "--quiet", "--python", python, client)
-    url = f"http://127.0.0.1:{free_port()}"
-    place.run(place.bin / "spillgate", "service", "start", url=url)
-    assert HANDLE.search(place.run(python, "-c", AGENT, url, stdin=LARGE))
+    place.run(place.bin / "spillgate", "service", "start", port=str(free_port()))
+    assert HANDLE.search(place.run(python, "-c", AGENT, stdin=LARGE))
     missing = place.run(
         python, "-c", "import importlib.util as u; print(u.find_spec('app'), u.find_spec('fastapi'))"
     )
@@ -227,18 +221,17 @@ def test_a_python_agent_uses_the_client_beside_the_service(dist: Path, place: Pl
 
 SCRIPT = """
 import { Spillgate } from "spillgate-client";
-const gate = new Spillgate({ baseUrl: process.argv[2] });
-console.log(JSON.stringify(await gate.govern("execute_shell", "one", process.argv[3])));
+const gate = new Spillgate();
+console.log(JSON.stringify(await gate.govern("execute_shell", "one", process.argv[2])));
 """
 
 
 def test_a_typescript_agent_uses_the_npm_package(dist: Path, place: Place) -> None:
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, dist / WHEEL)
-    url = f"http://127.0.0.1:{free_port()}"
-    place.run(place.bin / "spillgate", "service", "start", url=url)
+    place.run(place.bin / "spillgate", "service", "start", port=str(free_port()))
     (place.project / "package.json").write_text('{"private": true, "type": "module"}')
     packed = dist / f"spillgate-client-{__version__}.tgz"
     place.run("npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", packed)
     assert [path.name for path in (place.project / "node_modules").glob("[!.]*")] == ["spillgate-client"]
     (place.project / "agent.js").write_text(SCRIPT)
-    assert HANDLE.search(place.run("node", "agent.js", url, LARGE[:100_000]))
+    assert HANDLE.search(place.run("node", "agent.js", LARGE[:100_000]))
