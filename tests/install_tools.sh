@@ -11,11 +11,8 @@ echo "Installing $wanted for the tests ..."
 # The packages that hold them: of Debian and Ubuntu, of Homebrew.
 if command -v apt-get >/dev/null; then
     packages=$(echo "$wanted" | sed 's/promtool/prometheus/; s/nginx/nginx-light/; s/aws/awscli/')
-    run=""
-    [ "$(id -u)" = 0 ] || run="sudo -n"
-    $run apt-get update -qq >/dev/null 2>&1
     # shellcheck disable=SC2086
-    $run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null 2>&1
+    sh "$(dirname "$0")/apt_install.sh" $packages
 elif command -v brew >/dev/null; then
     # shellcheck disable=SC2086
     brew install --quiet $(echo "$wanted" | sed 's/redis-server/redis/; s/promtool/prometheus/; s/aws/awscli/')

@@ -6,6 +6,5 @@ command -v go >/dev/null && [ -d /usr/share/gocode/src/gopkg.in/validator.v2 ] |
 command -v rustc >/dev/null || missing="$missing rustc"
 command -v java >/dev/null || missing="$missing default-jdk-headless"
 [ -n "$missing" ] || exit 0
-apt-get update -qq
 # shellcheck disable=SC2086 # several packages
-apt-get install -y -qq $missing >/dev/null
+sh "$(dirname "$0")/../apt_install.sh" $missing

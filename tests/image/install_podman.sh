@@ -5,6 +5,5 @@ has() { for one in podman runc debootstrap iptables; do command -v "$one" >/dev/
 has && exit 0
 command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || exit 0
 echo "Installing podman, runc and debootstrap for the tests of the image ..."
-apt-get update -qq >/dev/null 2>&1
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends podman runc netavark aardvark-dns iptables debootstrap >/dev/null 2>&1
+sh "$(dirname "$0")/../apt_install.sh" podman runc netavark aardvark-dns iptables debootstrap
 has || echo "podman, runc, iptables or debootstrap could not be installed: the tests of the image are skipped." >&2
