@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from tqdm import tqdm
 
 from app.edge.server import SETTLE_SECONDS
 from bench import corpus, load
-from bench.operations import API_KEY, QUOTAS, key_file, key_line, with_headers
 from bench.servers import ROOT, free_port
 
 _COLLECTED = re.compile(r"Collected : (\d+)")
@@ -30,24 +28,17 @@ class Kind(NamedTuple):
     size: int
     warm: int
     counted: int
-    has_keys: bool = False
-    has_quotas: bool = False
 
     @property
     def requests(self) -> list[bytes]:
-        sent = []
-        for number, text in enumerate(corpus.texts(self.size, self.warm + self.counted)):
-            headers = {"Authorization": f"Bearer {API_KEY}"} if self.has_keys else {}
-            headers |= {"X_Request_ID": f"bench-{number:08}"} if self.has_quotas else {}
-            body = json.dumps({"tool_name": "bench", "content": text}).encode()
-            sent.append(with_headers(load.request("/results", body), **headers))
-        return sent
+        return [
+            load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
+            for text in corpus.texts(self.size, self.warm + self.counted)
+        ]
 
 
 KINDS = {
     "2 KB, passes": Kind(2_000, 100, 300),
-    "2 KB, keys": Kind(2_000, 100, 300, has_keys=True),
-    "2 KB, keys, roles, quotas, request ids": Kind(2_000, 100, 300, has_keys=True, has_quotas=True),
     "100 KB, stored": Kind(100_000, 20, 60),
     "1 MB, stored": Kind(1_000_000, 4, 12),
 }
@@ -56,17 +47,13 @@ KINDS = {
 def instructions(tree: Path, kind: Kind) -> float:
     """The instructions of one counted result, in the version of Spillgate in `tree`. Takes about twenty
     seconds."""
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-instructions-"))
-        keys = stack.enter_context(key_file(key_line("team-a", API_KEY)))
+    with tempfile.TemporaryDirectory(prefix="bench-instructions-") as folder:
         port = free_port()
         environ = {
             **os.environ,
             "PYTHONHASHSEED": "0",
             "SPILLGATE_STORAGE_URL": f"disk://{folder}/store",
             "SPILLGATE_LOG_LEVEL": "error",
-            **({"SPILLGATE_API_KEYS_FILE": str(keys)} if kind.has_keys else {}),
-            **(QUOTAS if kind.has_quotas else {}),
         }
         report = Path(folder, "report")
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--log-file={report}"]
@@ -125,10 +112,7 @@ def main() -> None:
     print("| result | thousand instructions | before | ratio |\n|---|---|---|---|")
     for name in tqdm(options.only, unit="row"):
         now = instructions(ROOT, KINDS[name]) / 1e3
-        # An older version may not know keys with roles, nor quotas.
-        before = (
-            instructions(options.before, KINDS[name]) / 1e3 if options.before and "keys" not in name else 0
-        )
+        before = instructions(options.before, KINDS[name]) / 1e3 if options.before else 0
         print(f"| {name} | {now:,.0f} |" + (f" {before:,.0f} | {now / before:.3f} |" if before else " | |"))
 
 

@@ -10,6 +10,7 @@ load. `--real-time` (as root) goes before other programs that want the cores, as
 
 import argparse
 import asyncio
+import json
 import os
 import statistics
 import time
@@ -20,11 +21,11 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from bench import load
+from bench import corpus, load
 from bench.redis import redis_server
 from bench.servers import LOAD_CORE, Server, pin, running
-from bench.speed import SIZES, requests
 
+SIZES = {"2 KB, passes": 2_000, "100 KB, stored": 100_000, "1 MB, stored": 1_000_000}
 OTHERS = ("memory", "redis", "unavoidable", "bare", "twin")
 
 
@@ -35,6 +36,13 @@ class Round(NamedTuple):
     micros: float
     p99: float
     p999: float
+
+
+def requests(size: int) -> list[bytes]:
+    return [
+        load.request("/results", json.dumps({"tool_name": "bench", "content": text}).encode())
+        for text in corpus.texts(size, min(2000, 16_000_000 // size))
+    ]
 
 
 def one_round(server: Server, sent: list[bytes], seconds: float) -> Round:

@@ -15,7 +15,7 @@ from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.instruction import ParsedInstruction, synonyms
 from extraction.retrieve.words import SHORT, Vocabulary, as_spelled, stem
 
-# Weights, measured on questions about recorded results: see the table in `bench/measured.md`. Half or twice a
+# Weights, measured by `bench.recall` on questions about recorded results. Half or twice a
 # weight changes one answer in a hundred.
 _PHRASE, _EXACT, _SIMILAR, _ALTERNATIVE, _PATTERN = 0.5, 1.0, 0.5, 0.35, 2.0
 _INSTEAD = 0.3

@@ -332,7 +332,7 @@ HOSTILE: dict[str, Behaviour] = {
     "errors_for_long": errors_for_long,
     "length_of_a_terabyte": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{"),
 }
-"""More ways, against which a service is measured: see bench/hostile_models.py."""
+"""More ways."""
 
 SCRIPTS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in BEHAVIOURS if name != "error_500"},

@@ -1,7 +1,6 @@
 """HTTP/1.1 over kept connections of one event loop, without TLS: h11 reads and writes it.
 
-httpx, whose transport depends on h11 too, takes 0.7 ms longer for a small exchange (see "Clients" in
-bench/README.md).
+httpx, whose transport depends on h11 too, takes 0.7 ms longer for a small exchange.
 """
 
 import asyncio

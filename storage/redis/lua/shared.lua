@@ -39,8 +39,8 @@ local function delete_session(shard, list, sizes, name)
   return bytes
 end
 
--- What an entry takes in memory, about: in the stream, and in `handles` if it is about a stored result. As measured by
--- `bench.operations`, as `field_bytes`.
+-- What an entry takes in memory, about: in the stream, and in `handles` if it is about a stored result. Measured, as
+-- `field_bytes` is.
 local function entry_bytes(packed)
   return #packed + 90 + (string.find(packed, 'tool_output_handle', 1, true) and 170 or 0)
 end
