@@ -165,8 +165,11 @@ class Subject:
         remaining = session.budget(self.model.window, self.model.enforce).remaining_tokens - frame
         return int(remaining * size / max(tokens, 1) * 0.9)
 
-    def entry(self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int) -> AccountingEntry:
-        """The entry of a text that the model is given. `started` is Unix ms."""
+    def entry(
+        self, rt: Runtime, kind: EntryType, text: str, tokens: int, started: int, *, spent: int = 0
+    ) -> AccountingEntry:
+        """The entry of a text that the model is given. `started` is Unix ms; `spent` are the tokens of the
+        model calls that made the text."""
         now = rt.clock()
         about = entry_about(rt, self.stored, kind, now, self.reader.session_id)
         redacted = masks_in(text) if self.shown.redaction is not None else None
@@ -183,19 +186,16 @@ class Subject:
                 bytes=len(text.encode()),
                 lines=text.count("\n") + 1,
                 tokens=tokens,
+                costs_more=tokens + spent > self.stored.tokens_saved,
                 redacted=redacted,
             ),
         )
 
     async def reserve(self, rt: Runtime, entry: AccountingEntry, text: str) -> Receipt | None:
-        return await rt.follow_ups.write(
-            rt.ledger, self.stored, entry, lambda marked: rt.ledger.reserve(self.charge(marked, text))
-        )
+        return await rt.ledger.reserve(self.charge(entry, text))
 
     async def settle(self, rt: Runtime, entry: AccountingEntry, text: str | None = None) -> Receipt:
-        return await rt.follow_ups.write(
-            rt.ledger, self.stored, entry, lambda marked: rt.ledger.settle(self.charge(marked, text))
-        )
+        return await rt.ledger.settle(self.charge(entry, text))
 
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
@@ -328,11 +328,16 @@ async def account_read(
         tokens_out=tokens,
         tokens_saved=-tokens,
         details=replace(
-            entry.details, bytes=size, tokens=tokens, found_nothing=found_nothing, redacted=redacted
+            entry.details,
+            bytes=size,
+            tokens=tokens,
+            found_nothing=found_nothing,
+            costs_more=tokens > stored.tokens_saved,
+            redacted=redacted,
         ),
     )
     try:
-        await rt.follow_ups.append(rt.ledger, stored, read)
+        await rt.ledger.append(read)
     except StorageError as error:
         rt.metrics.refused(error.code)
         rt.readiness.invalidate()

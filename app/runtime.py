@@ -16,7 +16,6 @@ from app.doors.seen_messages import SeenMessages
 from app.extracting.known_models import KnownModels
 from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
-from app.follow_ups import FollowUps
 from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import clock_file_of
@@ -120,7 +119,6 @@ class Runtime:
     indexes: IndexCache = field(default_factory=IndexCache)
     shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
-    follow_ups: FollowUps = field(default_factory=FollowUps)
     redactions: Redactions = field(default_factory=Redactions)
     searches: SearchThreads = field(default_factory=SearchThreads)
     clock_watch: ClockWatch = field(default_factory=lambda: ClockWatch(SteadyClock()))

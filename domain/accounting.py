@@ -73,9 +73,9 @@ class EntryDetails:
     rows. In mode `observe`, `observed_outcome` is the outcome that `enforce` would have had, and
     `observed_tokens_saved` the tokens that it would have saved.
 
-    Of a question about a stored result, or a reading back: `first_question`, it is the first about this
-    result; `found_nothing`, its answer holds nothing of the result; `costs_more`, with it the result has
-    cost more tokens than storing it saved.
+    Of a question about a stored result, or a reading back: `found_nothing`, its answer holds nothing of the
+    result; `costs_more`, this answer and the model calls for it cost more tokens than storing the result
+    saved.
 
     `redacted`: how many secrets of each kind were masked in what the model was shown. `durability`: where the
     body of a stored result was when its handle was returned. `unrecorded`: of an entry of that type."""
@@ -90,7 +90,6 @@ class EntryDetails:
     truncated_total: int | None = None
     observed_outcome: OutcomeKind | None = None
     observed_tokens_saved: int = 0
-    first_question: bool = False
     found_nothing: bool = False
     costs_more: bool = False
     redacted: dict[str, int] | None = None
@@ -99,6 +98,7 @@ class EntryDetails:
 
 
 _NO_DETAILS = EntryDetails()
+_ASKED_BACK = (EntryType.EXTRACT, EntryType.READ)
 
 
 @frozen_struct
@@ -157,6 +157,11 @@ class AccountingEntry:
     def is_stored(self) -> bool:
         return self.type is EntryType.TOOL and self.details.tool_output_handle is not None
 
+    @property
+    def is_asked_back(self) -> bool:
+        """A question about a stored result was answered, or the result was read."""
+        return self.type in _ASKED_BACK and self.status is EntryStatus.OK
+
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
@@ -191,9 +196,9 @@ class EntryPage:
 class SummaryRow:
     """Sums over the entries of one group. `groups` has the value of each key, None for entries without that
     property; `group` is that of the first key. `tokens_saved_observed` is what mode `observe` would have
-    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` of them got a first
-    question or were read; `found_nothing` answers held nothing; `costs_more` results cost more than they
-    saved."""
+    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` questions about
+    stored results and readings of them were answered; of these answers, `found_nothing` held nothing, and
+    `costs_more` cost more than storing the result saved."""
 
     group: str | None
     entries: int

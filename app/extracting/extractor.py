@@ -311,7 +311,8 @@ class _Extraction:
         return replace(entry, status=EntryStatus.FAILED, error=code)
 
     def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
-        entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started)
+        spent = answer.usage.input_tokens + answer.usage.output_tokens
+        entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started, spent=spent)
         found_nothing = NOTHING_FOUND in answer.body.partition("\n")[0]
         return replace(
             entry,
@@ -341,9 +342,7 @@ async def _account_call(rt: Runtime, subject: Subject, extract_id: str, call: Ll
     tokens = call.tokens.input + call.tokens.output
     rt.metrics.called(call)
     note_model_call(call, embeds=call.model == rt.model_pool.embedding_model)
-    await rt.follow_ups.append(
-        rt.ledger,
-        subject.stored,
+    await rt.ledger.append(
         replace(
             entry_about(rt, subject.stored, EntryType.LLM, call.timestamp, subject.reader.session_id),
             status=EntryStatus.OK if call.error is None else EntryStatus.FAILED,

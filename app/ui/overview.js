@@ -187,14 +187,14 @@ function byTool(rows) {
   return summed(rows.filter((row) => row.groups.type === "tool"), "tool_name").map((row) => ({ ...row, all: all.get(row.group) }));
 }
 
-/** The share of a tool's stored results that were asked about, and a hint if storing them costs more than it saves. */
+/** Answers about a tool's stored results, for each result, and a hint if storing them costs more than it saves. */
 function askedBack({ all }) {
   if (all.stored === 0) return "–";
   const net = Math.round(all.tokens_saved / all.stored);
-  const title = `${whole(all.asked_back)} of ${plural(all.stored, "stored result")}; ${plural(all.found_nothing, "answer")} found nothing; `
-    + `${whole(net)} tokens a stored result kept out, net; ${whole(all.costs_more)} cost more than they saved`;
+  const title = `${plural(all.asked_back, "answer")} about ${plural(all.stored, "stored result")}; ${whole(all.found_nothing)} found nothing; `
+    + `${whole(net)} tokens a stored result kept out, net; ${whole(all.costs_more)} cost more than storing the result saved`;
   const pays = net > 0 && 2 * all.costs_more <= all.stored;
-  return [h("span", { title }, percent(all.asked_back / all.stored)),
+  return [h("span", { title }, `${(all.asked_back / all.stored).toFixed(1)} ×`),
     pays ? null : h("div", { class: "minus", title: "Storing these results costs more tokens than it saves: raise max_bytes for this tool." }, "cap does not pay")];
 }
 

@@ -129,7 +129,7 @@ def sums_of(entry: AccountingEntry) -> Sums:
         entry.cost_usd,
         details.observed_tokens_saved,
         int(entry.is_stored),
-        int(details.first_question),
+        int(entry.is_asked_back),
         int(details.found_nothing),
         int(details.costs_more),
         entry.latency,

@@ -18,7 +18,7 @@ from storage.sqlite.spare_space import SpareSpace
 
 log = logging.getLogger("spillgate.storage")
 
-VERSION = 11
+VERSION = 12
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"
 
@@ -44,7 +44,6 @@ OF_ENTRY = {
     "strategy": ("TEXT", "strategy"),
     "tool_kind": ("TEXT", "tool_kind"),
     "stored": (_COUNTED, "is_stored"),
-    "first_question": (_COUNTED, "details.first_question"),
     "found_nothing": (_COUNTED, "details.found_nothing"),
     "costs_more": (_COUNTED, "details.costs_more"),
 }
@@ -98,8 +97,11 @@ UPDATE entries SET stored = 1 WHERE type = 'tool' AND handle IS NOT NULL;""",  #
     10: f"""
 DROP TRIGGER deleted; DROP TABLE hour_sums; DROP TABLE unsummed_hours; DROP TABLE IF EXISTS summed;
 DROP INDEX sums_of_time;{_SUMS}""",
+    11: "ALTER TABLE entries DROP COLUMN first_question;",
 }
-"""The statements that follow each older version, up to the next. The sums are made after them."""
+"""The statements that follow each older version, up to the next. Sums before _SUMS_VERSION are made after
+them."""
+_SUMS_VERSION = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,8 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
     connection.executescript(f"BEGIN IMMEDIATE;{''.join(filter(None, steps))}")
     if version:
         log.info("migrating %s to schema %d: about two seconds for 100,000 entries", path, VERSION)
-        migrate_sums(connection, has_rolled=version == VERSION - 1)
+        if version < _SUMS_VERSION:
+            migrate_sums(connection, has_rolled=version == _SUMS_VERSION - 1)
     connection.execute("INSERT OR REPLACE INTO written_by VALUES (1, ?)", (__version__,))
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")

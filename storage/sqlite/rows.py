@@ -75,7 +75,6 @@ _SELDOM_OF_ENTRY = (
     "handle",
     "strategy",
     "tool_kind",
-    "first_question",
     "found_nothing",
     "costs_more",
 )

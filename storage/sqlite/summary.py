@@ -29,7 +29,7 @@ _OF_ENTRY = {
     "entries": "1",
     "failed": "status = 'failed'",
     "tokens_saved_observed": "observed_tokens_saved",
-    "asked_back": "first_question",
+    "asked_back": "type IN ('extract', 'read') AND status = 'ok'",
     "latency_max": "latency",
 }
 """The amounts of an entry, by their names in sums."""

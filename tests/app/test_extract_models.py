@@ -125,6 +125,8 @@ async def test_all_of_it_is_read_and_every_call_is_booked(serve: Serve, tmp_path
         rows = (await client.get("/accounting/summary?group_by=type")).json()
         by_type = {row["group"]: row for row in rows["rows"]}
         assert by_type["llm"]["tokens_in"] == told["usage"]["input_tokens"]
+        # The calls for this one answer have read all of the result.
+        assert (rows["total"]["asked_back"], rows["total"]["costs_more"]) == (1, 1)
         assert rows["total"]["cost_usd"] == pytest.approx(told["usage"]["cost_usd"])
 
 

@@ -1,6 +1,5 @@
 """What the summary says of stored results, and the bound of what was kept out."""
 
-import asyncio
 import base64
 import random
 from typing import Any
@@ -30,18 +29,17 @@ async def counts(client: httpx.AsyncClient) -> tuple[int, ...]:
     return tuple(found[name] for name in ("stored", "asked_back", "found_nothing", "costs_more"))
 
 
-async def test_a_summary_counts_results_that_were_asked_about_once_each(client: httpx.AsyncClient) -> None:
+async def test_a_summary_counts_what_was_asked_about_stored_results(client: httpx.AsyncClient) -> None:
     first, second, _ = [(await send(client))["handle"] for _ in range(3)]
     await send(client, "short")
     assert await counts(client) == (3, 0, 0, 0)
-    # At the same time: one of them is the first.
-    lines = f"/results/{first}/lines?limit=1"
-    await asyncio.gather(*[client.get(lines) for _ in range(5)])
-    assert await counts(client) == (3, 1, 0, 0)
+    for _ in range(2):
+        await client.get(f"/results/{first}/lines?limit=1")
+    assert await counts(client) == (3, 2, 0, 0)
     asked = {"handle": second, "extract": "line 17 of the log", "mode": "retrieve"}
     assert (await client.post("/extract", json=asked)).status_code == 200
     await client.get(f"/results/{first}/grep?pattern=line&limit=1&accounted=false")
-    assert await counts(client) == (3, 2, 0, 0)
+    assert await counts(client) == (3, 3, 0, 0)
 
 
 async def test_a_summary_counts_answers_that_found_nothing(client: httpx.AsyncClient) -> None:
@@ -50,21 +48,21 @@ async def test_a_summary_counts_answers_that_found_nothing(client: httpx.AsyncCl
     call = {"name": "tool_output_grep", "arguments": {"handle": handle, "pattern": "absent"}}
     called = await client.post("/tools/call", json={"session_id": "default", **call})
     assert "No line matches" in called.text
-    assert await counts(client) == (1, 1, 2, 0)
+    assert await counts(client) == (1, 2, 2, 0)
     asked = {"handle": handle, "extract": "zebra giraffe quagga", "mode": "retrieve"}
     assert "NO RELEVANT DATA" in (await client.post("/extract", json=asked)).text
-    assert await counts(client) == (1, 1, 3, 0)
+    assert await counts(client) == (1, 3, 3, 0)
 
 
-async def test_a_result_that_is_read_back_whole_twice_costs_more_than_it_saved(
+async def test_a_result_that_is_read_back_whole_costs_more_than_storing_it_saved(
     client: httpx.AsyncClient,
 ) -> None:
     read, _ = [(await send(client))["handle"] for _ in range(2)]
     await client.get(f"/results/{read}/lines?limit=1")
     assert await counts(client) == (2, 1, 0, 0)
-    for _ in range(3):
+    for times in (1, 2):
         await client.get(f"/results/{read}/content?accounted=true")
-        assert await counts(client) == (2, 1, 0, 1)
+        assert await counts(client) == (2, 1 + times, 0, times)
 
 
 @pytest.mark.parametrize(

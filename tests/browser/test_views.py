@@ -86,9 +86,9 @@ def test_the_overview_says_which_tools_are_asked_back_and_where_a_cap_does_not_p
     opened(page, service, "/")
     tools = page.locator(".card", has_text="By tool").locator("tbody tr")
     asked, kept = tools.filter(has_text="asked_tool"), tools.filter(has_text="kept_tool")
-    expect(asked).to_contain_text("100 %")
+    expect(asked).to_contain_text("1.0 ×")
     expect(asked).to_contain_text("cap does not pay")
-    expect(kept).to_contain_text("0 %")
+    expect(kept).to_contain_text("0.0 ×")
     expect(kept).not_to_contain_text("cap does not pay")
     assert axe(page) == []
 

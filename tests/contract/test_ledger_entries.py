@@ -216,17 +216,19 @@ async def test_a_summary_counts_stored_results_and_what_became_of_them(
         await ledger.settle(charge(1, entry=stored_entry(one)))
     about = EntryDetails(tool_output_handle=str(stored[0]))
     for details in (
-        replace(about, first_question=True, found_nothing=True),
+        replace(about, found_nothing=True),
         replace(about, found_nothing=True),
         replace(about, costs_more=True),
-        replace(about, tool_output_handle=str(stored[1]), first_question=True),
     ):
         await ledger.append(entry(type=EntryType.READ, details=details))
+    for status in EntryStatus:
+        await ledger.append(entry(type=EntryType.EXTRACT, status=status, details=about))
+    await ledger.append(entry(type=EntryType.LLM, details=about))
     await ledger.append(entry())
     await ledger.sweep()
     (row,) = (found := await ledger.summary(EntryFilter(TENANT), key)).rows
-    assert (row.stored, row.asked_back, row.found_nothing, row.costs_more) == (3, 2, 2, 1)
-    assert (found.total.stored, found.total.asked_back) == (3, 2)
+    assert (row.stored, row.asked_back, row.found_nothing, row.costs_more) == (3, 4, 2, 1)
+    assert (found.total.stored, found.total.asked_back) == (3, 4)
     assert (found.total.found_nothing, found.total.costs_more) == (2, 1)
 
 

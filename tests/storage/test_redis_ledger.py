@@ -140,7 +140,6 @@ def over_days(count: int, hours: int) -> list[AccountingEntry]:
             details=EntryDetails(
                 bytes=order.randrange(9),
                 observed_tokens_saved=order.randrange(3),
-                first_question=order.random() < 0.5,
                 found_nothing=order.random() < 0.5,
                 costs_more=order.random() < 0.5,
             ),

@@ -130,6 +130,22 @@ async def test_a_database_of_an_older_schema_is_migrated_keeps_its_entries_and_s
     connection.close()
 
 
+async def test_a_database_of_the_schema_before_keeps_its_sums(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = await opened_ledger(f"sqlite://{path}")
+    await ledger.settle(charge(7))
+    before = await ledger.summary(EntryFilter(KEY.tenant), GroupBy.TYPE)
+    await ledger.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE entries ADD COLUMN first_question INTEGER NOT NULL DEFAULT 0")
+        connection.execute("PRAGMA user_version = 11")
+    ledger = await opened_ledger(f"sqlite://{path}")
+    await ledger.settle(charge(7, call_id="later"))
+    after = await ledger.summary(EntryFilter(KEY.tenant), GroupBy.TYPE)
+    assert (before.total.entries, after.total.entries) == (1, 2)
+    await ledger.close()
+
+
 async def test_entries_that_cannot_be_read_stop_no_migration(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as connection, connection:

@@ -54,7 +54,6 @@ def any_entry(dice: random.Random, now: int) -> AccountingEntry:
         client=dice.choice([None, "codex"]),
         details=EntryDetails(
             dice.choice([None, str(HANDLE)]),
-            first_question=dice.random() < 0.5,
             found_nothing=dice.random() < 0.5,
             costs_more=dice.random() < 0.5,
         ),
