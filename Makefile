@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What is imported once is compiled once: compiling the tests alone takes each worker five seconds.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: sbom help run run-demo test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock key up down clean
+.PHONY: sbom help run test test-full faults tools interop adapters adapters-js adapters-ci fuzz check format bench openapi tree lock key up down clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +27,6 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 
 run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILLGATE_*)
 	$(BIN)/spillgate serve
-
-run-demo: $(VENV)/.run ## Serve with the built-in demo model: extraction without a key
-	env SPILLGATE_LLM_BASE_URL=scripted: SPILLGATE_LLM_MODELS=demo $(BIN)/spillgate serve
 
 # Half of the suite waits (for processes and servers): three workers a core, for two cores. The files of a test are in memory
 # (tests/conftest.py) and are deleted when it has passed.

@@ -211,8 +211,7 @@ class Settings(BaseSettings):
     )
     llm_base_url: str | None = Field(
         None,
-        description="OpenAI-compatible backend for extraction, e.g. `https://api.example.com/v1`; "
-        "`scripted:` = the built-in demo model.",
+        description="OpenAI-compatible backend for extraction, e.g. `https://api.example.com/v1`.",
     )
     llm_api_key: SecretStr | None = Field(
         None, description="The backend's key. `SPILLGATE_LLM_API_KEY_FILE` names a file that holds it."

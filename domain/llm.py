@@ -4,8 +4,8 @@ from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 
-MODEL_SCHEMES = ("http", "https", "scripted")
-"""The schemes of the URL of a model's backend. `scripted:` is the demo model."""
+MODEL_SCHEMES = ("http", "https")
+"""The schemes of the URL of a model's backend."""
 
 
 class Role(StrEnum):

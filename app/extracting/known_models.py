@@ -134,11 +134,6 @@ class KnownModels:
 
     def _embedding_config(self, name: str) -> ModelConfig:
         config = self._config(name, "EMBED_MODEL")
-        if config.base_url.lower().startswith("scripted:"):
-            raise ConfigError(
-                f"{PREFIX}EMBED_MODEL needs a backend with /embeddings; {config.source} names the demo "
-                "model. Name an OpenAI-compatible backend, or take the setting out."
-            )
         # The window of an embedding model holds one text; a call sends many.
         return replace(config, terms=replace(config.terms, context_window=_ANY_WINDOW), embeds=True)
 

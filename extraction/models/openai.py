@@ -12,10 +12,10 @@ from anyio.to_thread import run_sync
 from domain.errors import ModelBadReply, ModelUnavailable
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.models.openai_wire import (
-    Dialect,
+    CLASSIC,
+    REASONING,
     embeddings_body,
     failure,
-    output_tokens,
     parse_complaint,
     parse_embeddings,
     parse_reply,
@@ -25,9 +25,6 @@ from extraction.models.openai_wire import (
 MAX_REPLY_BYTES = 4 << 20
 
 _SLICE = 1 << 16
-
-# How often one attempt may adapt its request to the errors of the backend.
-_MOST_ADAPTATIONS = 6
 
 # The most bytes and seconds for the body of an error: its status says the most.
 _ERROR_BYTES = 1 << 16
@@ -115,27 +112,23 @@ class OpenAIModel(_Endpoint):
     """Implements domain.ports.Model over `/chat/completions`."""
 
     path = "chat/completions"
-    # Adapted to the errors of the backend, for all later calls.
-    _dialect = Dialect()
+    # Of the first request that the backend took, for all later calls.
+    _dialect = CLASSIC
 
     async def complete(
         self, prompt: Prompt, note_sent: Callable[[bool], None] = lambda is_sent: None
     ) -> Reply:
-        """Makes one attempt. A backend that does not accept a field of the request, which costs nothing, is
-        sent the request again without that field, or with a smaller value."""
-        adaptations = 0
+        """Makes one attempt. A backend that refuses a field of the classic dialect, which costs nothing, is
+        sent the request in the other one."""
         while True:
             dialect = self._dialect
             answer = await self._exchange(request_body(prompt, self.terms, dialect), note_sent)
             if answer.status < 300:
                 return parse_reply(answer.body)
             complaint = parse_complaint(answer.body)
-            allowed = output_tokens(prompt, self.terms, dialect)
-            adapted = complaint.adapt(answer.status, dialect, self._dialect, allowed)
-            if adapted is None or adaptations == _MOST_ADAPTATIONS:
+            if dialect is REASONING or not complaint.wants_reasoning(answer.status):
                 raise failure(answer.status, answer.headers, complaint)
-            self._dialect = adapted
-            adaptations += 1
+            self._dialect = REASONING
 
 
 class OpenAIEmbedder(_Endpoint):

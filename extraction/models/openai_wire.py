@@ -5,7 +5,7 @@ import re
 import time
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -34,24 +34,22 @@ _MOST_TOKENS = 100_000_000
 MOST_DIMENSIONS = 4096
 """The longest vector of an embedding that is kept: no common model has longer ones."""
 
-_STOP = "stop"
-_FILTERED = "content_filter"
-# Stop reasons of backends, and their names here. Others become "other".
-_STOP_REASONS = {
-    **dict.fromkeys(("stop", "end_turn", "eos"), _STOP),
-    **dict.fromkeys(("length", "max_tokens"), "length"),
-    **dict.fromkeys(("tool_calls", "function_call", "tool_use"), "tool_calls"),
-    _FILTERED: _FILTERED,
-}
+_STOP, _FILTERED = "stop", "content_filter"
+_STOP_REASONS = (_STOP, "length", "tool_calls", _FILTERED)
+"""The stop reasons that keep their name. Another one becomes "other"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The differences between backends. `most_output_tokens` is None until a backend complains."""
+    """The fields of a request that differ between models."""
 
-    tokens_field: str = "max_tokens"
-    has_temperature: bool = True
-    most_output_tokens: int | None = None
+    tokens_field: str
+    has_temperature: bool
+
+
+CLASSIC = Dialect("max_tokens", has_temperature=True)
+REASONING = Dialect("max_completion_tokens", has_temperature=False)
+"""Dialect of models that think before they answer, which refuse the fields of `CLASSIC`."""
 
 
 class _Part(msgspec.Struct):
@@ -60,7 +58,7 @@ class _Part(msgspec.Struct):
 
 class _Function(msgspec.Struct):
     name: str
-    arguments: msgspec.Raw = msgspec.Raw(b'""')
+    arguments: str = ""
 
 
 class _WireCall(msgspec.Struct):
@@ -112,13 +110,6 @@ _COMPLETION = msgspec.json.Decoder(_Completion)
 _EMBEDDINGS = msgspec.json.Decoder(_Embeddings)
 _EMBEDDING_USAGE = msgspec.json.Decoder(_EmbeddingUsage)
 _USAGE = msgspec.json.Decoder(_WireUsage)
-_TEXT = msgspec.json.Decoder(str)
-
-
-def output_tokens(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> int:
-    """What the request allows the answer to have."""
-    most = min(prompt.max_output_tokens, terms.max_output_tokens)
-    return most if dialect.most_output_tokens is None else min(most, dialect.most_output_tokens)
 
 
 def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
@@ -126,7 +117,7 @@ def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
         "model": terms.name,
         "messages": [_message_json(message) for message in prompt.messages],
         "stream": False,
-        dialect.tokens_field: output_tokens(prompt, terms, dialect),
+        dialect.tokens_field: min(prompt.max_output_tokens, terms.max_output_tokens),
     }
     if dialect.has_temperature:
         request["temperature"] = 0
@@ -171,7 +162,7 @@ def parse_reply(body: bytes | bytearray) -> Reply:
     content = message.content or ""
     text = content if isinstance(content, str) else "".join(part.text or "" for part in content)
     reason = completion.choices[0].finish_reason
-    stop = _STOP if reason is None else _STOP_REASONS.get(reason.lower(), "other")
+    stop = _STOP if reason is None else reason if reason in _STOP_REASONS else "other"
     if not text.strip() and not calls:
         if stop == _FILTERED:
             raise PromptDeclined("the backend's content filter withheld the reply")
@@ -188,10 +179,7 @@ def _ends_of(text: str) -> str:
 
 
 def _call(call: _WireCall, number: int) -> ToolCall:
-    arguments = bytes(call.function.arguments)
-    # Some write the arguments as an object instead of as text.
-    text = _TEXT.decode(arguments) if arguments.startswith(b'"') else arguments.decode()
-    return ToolCall(call.id or f"call_{number}", call.function.name, text)
+    return ToolCall(call.id or f"call_{number}", call.function.name, call.function.arguments)
 
 
 def _tokens(usage: msgspec.Raw) -> LlmTokens | None:
@@ -221,9 +209,7 @@ def parse_embeddings(body: bytes | bytearray, count: int) -> Reply:
     data = decoded.data
     if len(data) != count:
         raise ModelBadReply("the reply has another number of embeddings than was asked for")
-    if len({one.index for one in data}) == count:
-        # Some backends number all of them 0: those are in the order of the request.
-        data.sort(key=lambda one: one.index)
+    data.sort(key=lambda one: one.index)
     dimensions = {len(one.embedding) for one in data}
     if len(dimensions) != 1 or not 0 < max(dimensions) <= MOST_DIMENSIONS:
         raise ModelBadReply("the embeddings have a wrong number of dimensions")
@@ -251,36 +237,30 @@ _ABOUT_A_FIELD = frozenset((400, 422))
 # Patterns of error codes and of messages, in lower case.
 _QUOTA_CODES = re.compile("insufficient_quota|billing")
 _MODEL_CODES = re.compile("model_not_found|unknown_model")
-_MODEL_WORDS = re.compile("invalid model name")
-# LiteLLM's proxy answers 400 with the last one to a key that it does not know.
-_KEY_CODES = re.compile("invalid_api_key|authentication_error|auth_error|no_db_connection")
+_KEY_CODES = re.compile("invalid_api_key|authentication_error")
 _FILTER_CODES = re.compile("content_filter|content_policy")
 _CONTEXT_CODES = re.compile("context_length|exceed_context_size")
 _CONTEXT_WORDS = re.compile(
-    "context (?:length|size|window)|maximum (?:model|prompt) length|too many tokens|reduce the length"
+    "context (?:length|size|window)|maximum (?:model|prompt) length|too many tokens"
     "|(?:prompt|input) is too long|input token count"
 )
-_OUTPUT_WORDS = re.compile("max_(?:completion_|output_)?tokens|maxoutputtokens|output tokens")
-_TOO_LARGE_WORDS = re.compile("too (?:large|high)|at most|less than|<=| > |maximum|range|exceed")
-# Not part of a name, as in "model-2024-05-13".
-_NUMBER = re.compile(r"(?<![\w.-])(\d{1,3}(?:,\d{3})+|\d{1,9})(?!\w|[.,-]\w)", re.ASCII)
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
-# No model has a smaller cap: a smaller number in a complaint means something else.
-_LEAST_OUTPUT_TOKENS = 256
 # The request exceeds what the backend accepts in a minute: a later try would fail as well.
 _TOO_MUCH = "request too large"
 
 
-class _ErrorJson(msgspec.Struct):
-    error: object = None
-    message: object = None
-    detail: object = None
+class _ErrorFields(msgspec.Struct):
+    message: str = ""
     code: object = None
     type: object = None
     param: object = None
 
 
-_ERROR = msgspec.json.Decoder(_ErrorJson | list[_ErrorJson])
+class _ErrorJson(msgspec.Struct):
+    error: _ErrorFields
+
+
+_ERROR = msgspec.json.Decoder(_ErrorJson)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +277,7 @@ class Complaint:
 
     @property
     def about_model(self) -> bool:
-        return bool(_MODEL_CODES.search(self.codes) or _MODEL_WORDS.search(self.message))
+        return bool(_MODEL_CODES.search(self.codes))
 
     @property
     def about_key(self) -> bool:
@@ -305,44 +285,26 @@ class Complaint:
 
     @property
     def about_output(self) -> bool:
-        """True if the requested output tokens exceed what the model can give."""
-        if self.is_about_length or not _TOO_LARGE_WORDS.search(self.message):
-            return False
-        return bool(_OUTPUT_WORDS.fullmatch(self.parameter) or _OUTPUT_WORDS.search(self.message))
+        """True if it names the field of the output tokens."""
+        return any(
+            field in text
+            for field in (CLASSIC.tokens_field, REASONING.tokens_field)
+            for text in (self.parameter, self.message)
+        )
 
-    def adapt(self, status: int, dialect: Dialect, known: Dialect, allowed: int) -> Dialect | None:
-        """Returns `known` adapted to this complaint, about a request in `dialect` that allowed `allowed`
-        output tokens; None if it names nothing to change."""
-        if status not in _ABOUT_A_FIELD:
-            return None
-        if allowed > _LEAST_OUTPUT_TOKENS and self.about_output:
-            most = min(self._most_output_tokens(allowed), known.most_output_tokens or allowed)
-            return replace(known, most_output_tokens=most)
-        if dialect.tokens_field == "max_tokens" and "max_completion_tokens" in self.message:
-            return replace(known, tokens_field="max_completion_tokens")
-        if dialect.has_temperature and ("temperature" in self.message or self.parameter == "temperature"):
-            return replace(known, has_temperature=False)
-        return None
-
-    def _most_output_tokens(self, allowed: int) -> int:
-        """The number in the message, else half of `allowed`."""
-        numbers = (int(number.replace(",", "")) for number in _NUMBER.findall(self.message))
-        halved = max(_LEAST_OUTPUT_TOKENS, allowed // 2)
-        return max((one for one in numbers if _LEAST_OUTPUT_TOKENS <= one < allowed), default=halved)
+    def wants_reasoning(self, status: int) -> bool:
+        """Whether the backend refused a field of `CLASSIC`."""
+        named = REASONING.tokens_field in self.message or "temperature" in f"{self.parameter} {self.message}"
+        return status in _ABOUT_A_FIELD and named
 
 
 def parse_complaint(body: bytes | bytearray) -> Complaint:
+    """Reads the error of OpenAI's API; of another body the text is the message."""
     try:
-        decoded = _ERROR.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        error = _ERROR.decode(body).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Complaint(message=body[:_READ_CHARS].decode(errors="replace").lower())
-    one = decoded if isinstance(decoded, _ErrorJson) else next(iter(decoded), _ErrorJson())
-    if isinstance(one.error, dict):
-        inner = msgspec.convert(one.error, _ErrorJson)
-    else:
-        inner = one if one.error is None else _ErrorJson(message=one.error)
-    message = inner.message or inner.detail
-    return Complaint(f"{_word(inner.code)} {_word(inner.type)}", _word(message), _word(inner.param))
+    return Complaint(f"{_word(error.code)} {_word(error.type)}", _word(error.message), _word(error.param))
 
 
 def _word(value: object) -> str:
@@ -358,9 +320,10 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
     if _FILTER_CODES.search(complaint.codes):
         # Of this prompt: another one may be answered.
         return PromptDeclined("the backend's content filter refused the prompt")
-    advice = headers.get("x-should-retry", "").strip().lower()
-    if advice == "true" or (advice != "false" and (status in _RETRYABLE or status >= 500)):
+    if status in _RETRYABLE or status >= 500:
         return ModelUnavailable(f"the backend failed ({status})", retry_after(headers))
+    if status in _ABOUT_A_FIELD and complaint.about_output:
+        return ModelRefused("the backend refused the number of output tokens: set max_output_tokens", status)
     if status in _ABOUT_A_FIELD and not (complaint.about_model or complaint.about_key):
         return PromptRefused(f"the backend refused the request ({status})")
     return ModelRefused(_refusal(status, complaint), status)
@@ -368,9 +331,6 @@ def failure(status: int, headers: Mapping[str, str], complaint: Complaint) -> Mo
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """The pause in seconds that a backend asks for, not bounded; None if it sends none that is valid."""
-    milliseconds = headers.get("retry-after-ms", "").strip()
-    if _SECONDS.fullmatch(milliseconds):
-        return float(milliseconds) / 1000
     value = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(value):
         return float(value)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from domain.errors import ConfigError
-from domain.llm import ModelTerms
+from domain.llm import MODEL_SCHEMES, ModelTerms
 from domain.ports import Model, Tokenizer
 from extraction.models.asker import Asker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.usage import CallRules
 
-if TYPE_CHECKING:  # Imported by `_http`.
+if TYPE_CHECKING:  # Imported by `_model`.
     from extraction.models.openai import BackendConnections
 
 
@@ -137,12 +137,9 @@ class ModelPool:
 
     def _model(self, config: ModelConfig) -> Model:
         scheme, colon, _ = config.base_url.partition(":")
-        if not colon or scheme.lower() not in BACKENDS:
-            schemes = ", ".join(f"{name}:" for name in BACKENDS)
+        if not colon or scheme.lower() not in MODEL_SCHEMES:
+            schemes = ", ".join(f"{name}:" for name in MODEL_SCHEMES)
             raise ConfigError(f"{config.source}: unknown scheme. It starts with one of {schemes}")
-        return BACKENDS[scheme.lower()](self, config)
-
-    def _http(self, config: ModelConfig) -> Model:
         if not _has_address(config.base_url):
             raise ConfigError(f"{config.source}: is not a URL. It looks like https://api.example.com/v1")
         # A fifth of the start and 6 MB (bench/README.md, start): only for a service with a model over HTTP.
@@ -155,12 +152,6 @@ class ModelPool:
         kind = OpenAIEmbedder if config.embeds else OpenAIModel
         return kind(config.terms, connections, config.base_url, config.api_key, version=self._version)
 
-    def _demo(self, config: ModelConfig) -> Model:
-        # It brings the prompts of the strategies.
-        from extraction.models.demo import DemoModel
-
-        return DemoModel(config.terms)
-
 
 def _has_address(base_url: str) -> bool:
     import httpx
@@ -170,11 +161,3 @@ def _has_address(base_url: str) -> bool:
     except httpx.InvalidURL:
         return False
     return bool(url.host) and 0 < (url.port or 443) < 1 << 16
-
-
-BACKENDS: dict[str, Callable[[ModelPool, ModelConfig], Model]] = {
-    "http": ModelPool._http,
-    "https": ModelPool._http,
-    "scripted": ModelPool._demo,
-}
-"""What serves a base URL, by its scheme: one for each of `MODEL_SCHEMES`."""

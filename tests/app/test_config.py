@@ -21,8 +21,8 @@ async def test_config_says_what_is_in_force_and_keeps_secrets(serve: Serve, tmp_
     policy.write_text(POLICY)
     given = {
         "policy_file": policy,
-        "llm_base_url": "scripted:",
-        "llm_models": ("demo",),
+        "llm_base_url": "http://127.0.0.1:9/v1",
+        "llm_models": ("small",),
         "llm_api_key": SecretStr("sk-secret"),
     }
     async with serve(**given) as client:
@@ -36,8 +36,8 @@ async def test_config_says_what_is_in_force_and_keeps_secrets(serve: Serve, tmp_
         assert told["terms"]["context_window"] == 128_000
         assert told["models"] == [
             {
-                "name": "demo",
-                "base_url": "scripted:",
+                "name": "small",
+                "base_url": "http://127.0.0.1:9/v1",
                 "is_default": True,
                 "in_flight": 0,
                 "retry_ms": 0,

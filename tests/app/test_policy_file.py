@@ -13,6 +13,7 @@ import pytest
 
 from app.operations import policy_reload
 from tests.conftest import Serve
+from tests.extraction.backend import Backend
 from tests.faults.service_process import Services
 
 pytestmark = pytest.mark.anyio
@@ -177,15 +178,17 @@ async def test_a_hangup_reloads_at_once(services: Services, tmp_path: Path) -> N
 
 async def test_a_models_window_and_price_are_taken_up_too(serve: Serve, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
-    policy.write_text("[models.demo]\ninput_price = 0\n")
-    models = {"llm_base_url": "scripted:", "llm_models": ("demo",)}
-    async with serve(policy_file=policy, max_bytes=100, **models) as client:
+    policy.write_text("[models.m]\ninput_price = 0\n")
+    async with (
+        Backend() as backend,
+        serve(policy_file=policy, max_bytes=100, llm_base_url=backend.base_url, llm_models=("m",)) as client,
+    ):
         handle = (
             await client.post("/results", json={"tool_name": "t", "content": "code 4711\n" * 60})
         ).json()["handle"]
         asked = {"handle": handle, "extract": "Which code is it?", "mode": "full-chunked"}
         assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] == 0
-        policy.write_text("[models.demo]\ninput_price = 1000\ncontext_window = 20000\n")
+        policy.write_text("[models.m]\ninput_price = 1000\ncontext_window = 20000\n")
         await eventually(lambda: metric(client, 'spillgate_policy_reloads_total{status="ok"} 1.0'))
         asked["extract"] = "And what is the code?"
         assert (await client.post("/extract", json=asked)).json()["usage"]["cost_usd"] > 0

@@ -23,6 +23,7 @@ from domain.errors import StoreUnavailable, TooManyRequests
 from domain.quotas import TenantQuota
 from storage.memory import MemoryLedger, MemoryStore
 from tests.conftest import Serve, StillClock
+from tests.extraction.backend import Backend
 from tests.keys import by, key_file
 from tests.redis_server import RedisServer
 
@@ -49,11 +50,17 @@ def opened(serve: Serve, keys: Path, policy: Path) -> Callable[..., Any]:
 
     def open_it(quotas: str = "", **settings: Any) -> Any:
         policy.write_text(
-            f"[tenants.team-a]\n{quotas}\n[models.demo]\ninput_price = 1000.0\noutput_price = 1000.0\n"
+            f"[tenants.team-a]\n{quotas}\n[models.m]\ninput_price = 1000.0\noutput_price = 1000.0\n"
         )
         return serve(api_keys_file=keys, policy_file=policy, **settings)
 
     return open_it
+
+
+@pytest.fixture
+async def backend() -> AsyncIterator[Backend]:
+    async with Backend() as started:
+        yield started
 
 
 async def store(client: httpx.AsyncClient, name: str, session: str = "s", **fields: Any) -> httpx.Response:
@@ -161,9 +168,9 @@ def test_a_bucket_fills_at_the_rate_of_its_tenant() -> None:
 
 
 async def test_model_spend_is_bounded_for_a_day_and_a_restart_does_not_forget_it(
-    opened: Callable[..., Any], clock: StillClock
+    opened: Callable[..., Any], clock: StillClock, backend: Backend
 ) -> None:
-    models = {"llm_base_url": "scripted:", "llm_models": ("demo",), "retention_seconds": 3 * DAY}
+    models = {"llm_base_url": backend.base_url, "llm_models": ("m",), "retention_seconds": 3 * DAY}
     handles = {}
 
     async def ask(name: str, **fields: Any) -> httpx.Response:

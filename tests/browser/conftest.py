@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from tests.browser.serving import ROOT, Service, serving, write_ledger
+from tests.extraction.backend import answering
 
 ENTRIES = 200_000
 AXE = ROOT / ".browser/node_modules/axe-core/axe.min.js"
@@ -37,9 +38,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The demo model answers questions."""
+    """A model answers questions."""
     state = tmp_path_factory.mktemp("state") / "store"
-    with serving(state, llm_base_url="scripted:", llm_models="demo") as one:
+    with answering("500 FAILED") as url, serving(state, llm_base_url=url, llm_models="m") as one:
         yield one
 
 
@@ -49,7 +50,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     state = tmp_path_factory.mktemp("busy") / "store"
     state.mkdir(mode=0o700)
     write_ledger(state, ENTRIES)
-    with serving(state, llm_base_url="scripted:", llm_models="demo", ledger_max_bytes="0") as one:
+    with serving(state, ledger_max_bytes="0") as one:
         yield one
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from tests.conftest import Serve
 from tests.deploy.manifests import DEPLOY, ROOT
+from tests.extraction.backend import Backend
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +116,7 @@ def promtool() -> str:
 @pytest.fixture
 async def scrape(serve: Serve) -> str:
     """The metrics of a healthy service that has governed, stored, refused, extracted and asked a model."""
-    async with serve(llm_base_url="scripted:", llm_models=("demo",)) as client:
+    async with Backend() as backend, serve(llm_base_url=backend.base_url, llm_models=("m",)) as client:
         stored = await client.post("/results", json={"tool_name": "t", "content": "a line\n" * 3000})
         handle = stored.json()["handle"]
         asked = {"handle": handle, "extract": "line", "mode": "full-chunked"}

@@ -1,14 +1,11 @@
-"""The commands of the manifests and the Makefile, run: the sidecar's probes, Redis' options, the demo."""
+"""The commands of the manifests and the Makefile, run: the sidecar's probes, Redis' options."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +85,3 @@ def wait_for(client: "redis.Redis[Any]") -> None:
         else:
             return
     raise TimeoutError
-
-
-def test_the_demo_ends_with_make() -> None:
-    command = ("make", "--assume-old=.venv/.run", f"BIN={Path(sys.executable).parent}", "run-demo")
-    given = os.environ | {"SPILLGATE_STORAGE_URL": "memory:", "SPILLGATE_PORT": "0"}
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, env=given, process_group=0, text=True, **streams) as making:
-        assert making.stderr is not None
-        try:
-            assert any('"listening"' in line for line in making.stderr)
-            making.terminate()
-            assert '"stopped"' in making.communicate(timeout=START_SECONDS)[1]
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(making.pid, signal.SIGKILL)

@@ -10,9 +10,12 @@ BEHAVIOURS; SCRIPTS holds a script for each of the ways that a service has to su
 import asyncio
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
+
+from anyio.from_thread import start_blocking_portal
 
 from tests.extraction.behaviours import (
     BEHAVIOURS,
@@ -43,6 +46,15 @@ def report(body: dict[str, Any], text: str = "All is well.") -> str:
 def running() -> set[asyncio.Task[Any]]:
     """The tasks of this loop but for those that run the tests."""
     return {task for task in asyncio.all_tasks() if "TestRunner" not in repr(task.get_coro())}
+
+
+@contextmanager
+def answering(text: str) -> Iterator[str]:
+    """The base URL of a backend in a thread of its own, whose model reports this text."""
+    with start_blocking_portal() as portal:
+        backend = Backend(answer=lambda body: report(body, text))
+        with portal.wrap_async_context_manager(backend):
+            yield backend.base_url
 
 
 class Backend:

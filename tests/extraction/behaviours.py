@@ -200,6 +200,61 @@ async def echoes_an_order(it: Exchange) -> None:
     await it.send_json(200, completion(order, usage=usage(it.asked, order)))
 
 
+def tagged(it: Exchange) -> tuple[str, str]:
+    """The tags that the prompt asks for around the report."""
+    found = _OPENING.findall(it.asked.text)
+    tag = found[-1] if found else "none"
+    return f'<{tag} format="text">', f"</{tag}>"
+
+
+def replies(text: str, finish_reason: str = "stop") -> Behaviour:
+    """Replies with the text, in which OPEN and CLOSE stand for the tags."""
+
+    async def behaviour(it: Exchange) -> None:
+        opening, closing = tagged(it)
+        spoken = text.replace("OPEN", opening).replace("CLOSE", closing)
+        await it.send_json(200, completion(spoken, finish_reason))
+
+    return behaviour
+
+
+def calls_tools(*calls: tuple[str, str]) -> Behaviour:
+    """Calls these tools with these arguments, whatever it is asked."""
+    named = [
+        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    return says(completion({"role": "assistant", "content": "", "tool_calls": named}, "tool_calls"))
+
+
+def raw(data: bytes) -> Behaviour:
+    """Writes these bytes and closes the connection."""
+
+    async def behaviour(it: Exchange) -> None:
+        it.is_last = True
+        await it.write(data)
+
+    return behaviour
+
+
+def body(data: bytes, **headers: str) -> Behaviour:
+    async def behaviour(it: Exchange) -> None:
+        await it.send(200, data, **headers)
+
+    return behaviour
+
+
+async def errors_for_long(it: Exchange) -> None:
+    it.is_last = True
+    await it.send_head(500, Transfer_Encoding="chunked")
+    for _ in range(GREAT_BYTES // len(_PIECE)):
+        await it.write(b"%x\r\n%s\r\n" % (len(_PIECE), _PIECE))
+
+
+BABBLE_BYTES = 4 << 20
+_BABBLED = BABBLE_BYTES - (64 << 10)
+_JSON = json.dumps(completion("@")).encode()
+
 BEHAVIOURS: dict[str, Behaviour] = {
     "answers": answers,
     "refuses": resets,
@@ -208,7 +263,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "stalls": stalls,
     "drips": drips,
     "rate_limited_s": rate_limited(Retry_After="1"),
-    "rate_limited_ms": rate_limited(Retry_After_Ms="300"),
     "rate_limited_date": rate_limited_until,
     "rate_limited_9999": rate_limited(Retry_After="9999"),
     "rate_limited_garbage": rate_limited(Retry_After="soon"),
@@ -229,110 +283,31 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "usage_wrong": reports(usage={"prompt_tokens": -3, "completion_tokens": "many"}),
     "usage_absurd": reports(usage={"prompt_tokens": 9_000_000, "completion_tokens": 9_000_000}),
     "usage_absent": reports(),
-}
-
-
-def tagged(it: Exchange) -> tuple[str, str]:
-    """The tags that the prompt asks for around the report."""
-    found = _OPENING.findall(it.asked.text)
-    tag = found[-1] if found else "none"
-    return f'<{tag} format="text">', f"</{tag}>"
-
-
-def replies(text: str, finish_reason: str = "stop") -> Behaviour:
-    """Replies with the text, in which OPEN and CLOSE stand for the tags."""
-
-    async def behaviour(it: Exchange) -> None:
-        opening, closing = tagged(it)
-        spoken = text.replace("OPEN", opening).replace("CLOSE", closing)
-        await it.send_json(200, completion(spoken, finish_reason))
-
-    return behaviour
-
-
-def calls_tools(*calls: tuple[str, str], text: str = "") -> Behaviour:
-    """Calls these tools with these arguments, whatever it is asked."""
-    named = [
-        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for number, (name, arguments) in enumerate(calls)
-    ]
-    return says(completion({"role": "assistant", "content": text, "tool_calls": named}, "tool_calls"))
-
-
-def raw(data: bytes) -> Behaviour:
-    """Writes these bytes and closes the connection."""
-
-    async def behaviour(it: Exchange) -> None:
-        it.is_last = True
-        await it.write(data)
-
-    return behaviour
-
-
-def body(data: bytes, **headers: str) -> Behaviour:
-    async def behaviour(it: Exchange) -> None:
-        await it.send(200, data, **headers)
-
-    return behaviour
-
-
-async def many_hundreds(it: Exchange) -> None:
-    for _ in range(5000):
-        await it.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    await answers(it)
-
-
-async def errors_for_long(it: Exchange) -> None:
-    it.is_last = True
-    await it.send_head(500, Transfer_Encoding="chunked")
-    for _ in range(GREAT_BYTES // len(_PIECE)):
-        await it.write(b"%x\r\n%s\r\n" % (len(_PIECE), _PIECE))
-
-
-BABBLE_BYTES = 4 << 20
-_BABBLED = BABBLE_BYTES - (64 << 10)
-_JSON = json.dumps(completion("@")).encode()
-
-HOSTILE: dict[str, Behaviour] = {
     "babbles_closing_thoughts": replies("</think>" * (_BABBLED // 8)),
-    "babbles_thoughts": replies("<think>" * (_BABBLED // 7)),
     "babbles_tags": replies("OPEN" * 60_000),
-    "babbles_in_the_report": replies("OPEN" + "x" * _BABBLED),
-    "babbles_after_the_report": replies("OPEN\nfound\nCLOSE" + "x" * _BABBLED),
-    "babbles_in_chinese": replies("\u4e2d" * (_BABBLED // 6)),
-    "babbles_spaces": replies(" " * _BABBLED + "x"),
-    "no_report": replies("I am done."),
     "empty_report": replies("OPEN\nCLOSE"),
-    "report_of_dots": replies("OPEN\n…\nCLOSE"),
     "wrong_nonce": replies('<ai-agent-0000-FINAL format="text">\nfound\n</ai-agent-0000-FINAL>'),
     "stopped": replies("OPEN\nthe beginning of", "length"),
-    "stopped_before_the_report": replies("<think>and so on", "length"),
     "report_in_thoughts": replies("<think>OPEN\nfound\nCLOSE</think>"),
     "nuls": replies("OPEN\n\0\0\0\nCLOSE"),
     "lone_surrogate": body(_JSON.replace(b"@", rb"\ud800")),
     "calls_for_ever": calls_tools(("Read", '{"offset": 1, "limit": 2000}')),
     "calls_unknown_tools": calls_tools(("rm", "{}"), ("", "{}"), ("x" * 10_000, "{}")),
-    "calls_with_much": calls_tools(*[("Grep", "x" * 60_000)] * 60),
     "calls_with_nesting": calls_tools(("Grep", "[" * 100_000)),
     "calls_hard_patterns": calls_tools(*[("Grep", json.dumps({"pattern": "(a|b|c){1,900}.*" * 9}))] * 10),
-    "calls_and_babbles": calls_tools(("Read", "{}"), text="so " * 1_000_000),
     "calls_too_often": calls_tools(*[("Read", "{}")] * 20_000),
-    "many_choices": says({"choices": completion("x")["choices"] * 40_000}),
     "nested": body(b"[" * (1 << 20)),
-    "nested_content": body(b'{"choices":[{"message":{"content":' + b"[" * 100_000),
     "not_utf8": body(_JSON.replace(b"@", b"\xff\xfe")),
     "wrong_types": says({"choices": [{"message": {"content": {"a": 1}}}], "usage": []}),
     "streams_events": body(b'data: {"choices":[]}\n\n' * 1000, Content_Type="text/event-stream"),
-    "many_hundreds": many_hundreds,
     "long_headers": raw(b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 100_000),
-    "bad_status": raw(b"HTTP/1.1 banana\r\n\r\n"),
     "no_http": raw(b"SSH-2.0-OpenSSH_9.6\r\n"),
     "closes_early": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"),
     "two_lengths": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}"),
     "errors_for_long": errors_for_long,
     "length_of_a_terabyte": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{"),
 }
-"""More ways."""
+"""All ways in which a backend answers, well and badly."""
 
 SCRIPTS: dict[str, tuple[str, ...]] = {
     **{name: (name,) for name in BEHAVIOURS if name != "error_500"},

@@ -601,7 +601,9 @@ async def test_the_policy_file_says_how_a_model_counts(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text('[models."gpt-4o"]\nencoding = "cl100k_base"\n')
     names = ("gpt-4o", "gpt-4", "m")
-    settings = Settings(storage_url="memory:", llm_base_url="scripted:", llm_models=names, policy_file=file)
+    settings = Settings(
+        storage_url="memory:", llm_base_url="http://127.0.0.1:9", llm_models=names, policy_file=file
+    )
     text = "Сколько частей?"
     async with open_runtime(settings) as runtime:
         counts = [asker_of(runtime.model_pool, 1, [], (name,)).count(text) for name in names]

@@ -7,7 +7,6 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -44,7 +43,6 @@ FAILURES: dict[str, tuple[type[ModelError], str]] = {
     "refuses": (ModelUnavailable, "the backend cannot be reached"),
     "resets": (ModelUnavailable, "the backend broke the connection"),
     "rate_limited_s": (ModelUnavailable, "the backend failed (429)"),
-    "rate_limited_ms": (ModelUnavailable, "the backend failed (429)"),
     "rate_limited_date": (ModelUnavailable, "the backend failed (429)"),
     "rate_limited_9999": (ModelUnavailable, "the backend failed (429)"),
     "rate_limited_garbage": (ModelUnavailable, "the backend failed (429)"),
@@ -61,9 +59,23 @@ FAILURES: dict[str, tuple[type[ModelError], str]] = {
     "redirect": (ModelRefused, "the backend answered with a redirect"),
     "context_exceeded": (ContextExceeded, "the prompt is longer than the model's window"),
     "content_filter": (PromptDeclined, "the backend's content filter withheld the reply"),
+    "calls_too_often": (ModelBadReply, "the reply calls too many tools"),
+    "nested": (ModelBadReply, "the reply is not a chat completion"),
+    "not_utf8": (ModelBadReply, "the reply is not JSON"),
+    "lone_surrogate": (ModelBadReply, "the reply is not JSON"),
+    "wrong_types": (ModelBadReply, "the reply is not a chat completion"),
+    "streams_events": (ModelBadReply, "the reply is not JSON"),
+    "long_headers": (ModelUnavailable, "the backend broke the connection"),
+    "no_http": (ModelUnavailable, "the backend broke the connection"),
+    "closes_early": (ModelUnavailable, "the backend broke the connection"),
+    "two_lengths": (ModelUnavailable, "the backend broke the connection"),
+    "errors_for_long": (ModelUnavailable, "the backend failed (500)"),
+    "length_of_a_terabyte": (ModelBadReply, "the reply is too long"),
 }
 NEVER_ENDING = ("silent", "stalls", "drips")
 SUCCESSES = ("answers", "echoes_an_order", "usage_wrong", "usage_absurd", "usage_absent")
+REPLIES = sorted({*BEHAVIOURS} - {*FAILURES, *NEVER_ENDING, *SUCCESSES})
+"""Of a model that writes no report, calls tools that are not there, or much more than was asked for."""
 
 
 @pytest.fixture
@@ -101,10 +113,6 @@ def memory_within(most: int) -> Iterator[None]:
         assert tracemalloc.get_traced_memory()[1] - before < most
     finally:
         tracemalloc.stop()
-
-
-def test_each_behaviour_is_expected_to_end_in_one_way() -> None:
-    assert {*FAILURES, *NEVER_ENDING, *SUCCESSES} == set(BEHAVIOURS)
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -154,6 +162,13 @@ async def test_a_reply_is_what_the_model_said(name: str, connections: BackendCon
     known = {"answers": LlmTokens(4, 4), "echoes_an_order": LlmTokens(4, 5)}
     absurd = LlmTokens(9_000_000, 9_000_000)
     assert reply.tokens == (absurd if name == "usage_absurd" else known.get(name))
+
+
+@pytest.mark.parametrize("name", REPLIES)
+async def test_a_reply_is_read_whatever_the_model_says(name: str, connections: BackendConnections) -> None:
+    async with Backend(name) as backend:
+        reply = await model_of(backend, connections).complete(PROMPT)
+    assert reply.text or reply.tool_calls
 
 
 @pytest.mark.parametrize("end", ["", "/", "//"])
@@ -298,20 +313,14 @@ def test_content_is_read_in_each_of_its_forms(message: dict[str, Any], text: str
 def test_tool_calls_are_read_in_each_of_their_forms() -> None:
     functions = [
         {"id": "a", "type": "function", "function": {"name": "Grep", "arguments": '{"pattern": "x"}'}},
-        {"function": {"name": "Read", "arguments": {"offset": 2}}},
         {"id": "", "function": {"name": "Read"}},
     ]
     reply = parsed({"content": None, "tool_calls": functions}, "tool_calls")
     assert (reply.text, reply.stop_reason) == ("", "tool_calls")
     assert reply.tool_calls == (
         ToolCall("a", "Grep", '{"pattern": "x"}'),
-        ToolCall("call_1", "Read", '{"offset": 2}'),
-        ToolCall("call_2", "Read", ""),
+        ToolCall("call_1", "Read", ""),
     )
-    called = {"function": {"name": "Read", "arguments": "{}"}}
-    assert len(parsed({"content": None, "tool_calls": [called] * 64}).tool_calls) == 64
-    with pytest.raises(ModelBadReply, match="too many tools"):
-        parsed({"content": None, "tool_calls": [called] * 65})
 
 
 def test_a_model_that_declines_is_an_error_of_the_prompt() -> None:
@@ -322,7 +331,7 @@ def test_a_model_that_declines_is_an_error_of_the_prompt() -> None:
 
 @pytest.mark.parametrize(
     ("named", "reason"),
-    [("length", "length"), ("max_tokens", "length"), (None, "stop"), ("a word of its own", "other")],
+    [("length", "length"), (None, "stop"), ("a word of its own", "other")],
 )
 def test_the_stop_reason_is_one_of_four(named: str | None, reason: str) -> None:
     assert parsed("Cut", named).stop_reason == reason
@@ -363,16 +372,11 @@ def test_usage_that_makes_no_sense_is_none(usage: object, tokens: LlmTokens | No
         b'{"choices": []}',
         b'{"choices": [{}]}',
         b'{"choices": [{"message": null}]}',
-        b'{"choices": [{"message": {"content": 5}}]}',
         b'{"choices": {"message": {}}}',
         b'{"error": {"message": "with status 200"}}',
         b'{"choices": [{"message": {"content": " \\n"}}]}',
         b'{"choices": [{"message": {"content": null, "refusal": "I will not."}}]}',
-        b'{"choices": [{"message": {"content": "\\ud800"}}]}',
-        b'{"choices": [{"message": {"content": "\xff"}}]}',
         b'{"choices": [{"message": {"tool_calls": [{"function": {"name": "x", "arguments": "\\ud800"}}]}}]}',
-        b'{"deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        b'data: {"choices": []}\n\n',
     ],
 )
 def test_a_reply_without_text_and_calls_is_a_bad_reply(body: bytes) -> None:
@@ -475,23 +479,12 @@ def test_a_prompt_past_the_window_is_known_by_many_phrases(
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (b'{"object": "error", "message": "maximum context length", "code": 400}', ContextExceeded),
-        (b'[{"error": {"message": "The input token count exceeds it", "code": 400}}]', ContextExceeded),
-        (b'{"error": "prompt is too long"}', ContextExceeded),
-        (b'{"detail": "too many tokens"}', ContextExceeded),
+        (b'{"object": "error", "message": "maximum model length", "code": 400}', ContextExceeded),
         (b"too many tokens", ContextExceeded),
-        (
-            b'{"error": {"message": "No.", "input": "of the context window and too many tokens"}}',
-            PromptRefused,
-        ),
+        (b'{"error": {"message": "No.", "input": "of the context window"}}', PromptRefused),
         (b'{"error": {"code": "content_filter", "message": "No."}}', PromptDeclined),
         (b'{"error": {"code": "model_not_found", "message": "No."}}', ModelRefused),
-        (b'{"error": {"code": "400", "message": "Invalid model name passed in model=m"}}', ModelRefused),
-        (b'{"error": {"code": "400", "type": "no_db_connection", "message": "No."}}', ModelRefused),
-        (b'{"error": 5}', PromptRefused),
         (b"[]", PromptRefused),
-        (b"\xff\xfe", PromptRefused),
-        (b'{"error": "\xff\xfe"}', PromptRefused),
         (b'{"error": {"message": "\xff too many tokens"}}', ContextExceeded),
         (b"[" * 100_000, PromptRefused),
     ],
@@ -509,14 +502,14 @@ def test_an_error_is_read_in_each_of_its_forms(body: bytes, kind: type[ModelErro
         (404, "model_not_found", {}, "unknown model"),
         (400, "model_not_found", {}, "unknown model"),
         (404, None, {}, "the backend has no such model or URL"),
-        (503, None, {"x-should-retry": "false"}, "the backend refused the request (503)"),
+        (400, "max_tokens", {}, "the backend refused the number of output tokens: set max_output_tokens"),
         (302, None, {"location": "/elsewhere"}, "the backend answered with a redirect"),
     ],
 )
 def test_what_would_fail_again_is_refused(
     status: int, code: str | None, headers: dict[str, str], detail: str
 ) -> None:
-    error = classified(status, error_json(code), **headers)
+    error = classified(status, error_json(code, f"{code} is wrong"), **headers)
     assert (type(error), error.detail) == (ModelRefused, detail)
 
 
@@ -529,7 +522,6 @@ def test_a_plain_refusal_counts_against_the_prompt_alone(status: int) -> None:
 def test_what_may_go_well_later_is_unavailable() -> None:
     for status in (408, 409, 425, 502, 504, 529):
         assert isinstance(classified(status, error_json()), ModelUnavailable)
-    assert isinstance(classified(400, error_json(), **{"x-should-retry": "true"}), ModelUnavailable)
 
 
 @pytest.mark.parametrize(
@@ -538,8 +530,6 @@ def test_what_may_go_well_later_is_unavailable() -> None:
         ({"retry-after": "2"}, 2.0),
         ({"retry-after": "1.5"}, 1.5),
         ({"retry-after": "9999"}, 9999.0),
-        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
-        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
         ({"retry-after": "Thu, 1 Jan 999999999999999999999 00:00:00 GMT"}, None),
         ({"retry-after": "Mon, 1 Jan 0001 00:00:00 +2359"}, 0.0),
@@ -563,108 +553,34 @@ def test_the_pause_asked_for_may_be_a_date() -> None:
     assert 58 < pause <= 60
 
 
-async def test_a_field_that_is_not_taken_is_left_out_from_then_on(connections: BackendConnections) -> None:
-    def unless_modern(it: Exchange) -> Behaviour:
-        if "max_tokens" in it.asked.body:
-            return fails(400, "unsupported_parameter", "Use 'max_completion_tokens' instead.")
-        if "temperature" in it.asked.body:
-            return fails(400, "unsupported_value", "'temperature' does not support 0 with this model.")
-        return BEHAVIOURS["answers"]
-
-    async def modern(it: Exchange) -> None:
-        await unless_modern(it)(it)
-
-    async with Backend(modern) as backend:
-        model = model_of(backend, connections)
-        await model.complete(PROMPT)
-        assert backend.requests == 3
-        await asyncio.gather(*(model.complete(PROMPT) for _ in range(3)))
-        assert backend.requests == 6
-        assert backend.asked[-1].body["max_completion_tokens"] == 500
-        assert "temperature" not in backend.asked[-1].body
-
-
-async def test_a_backend_that_complains_of_a_field_for_ever_is_asked_but_a_few_times(
-    connections: BackendConnections,
-) -> None:
-    async with Backend(fails(400, None, "max_completion_tokens and temperature are wrong")) as backend:
-        with pytest.raises(PromptRefused):
-            await model_of(backend, connections).complete(PROMPT)
-        assert backend.requests == 3
-
-
-def capped_at(most: int, message: str, parameter: str | None = None) -> Behaviour:
-    """Takes no request that allows the answer more. In the message `{}` is what it allowed."""
-
-    async def behaviour(it: Exchange) -> None:
-        allowed = it.asked.body["max_tokens"]
-        if allowed <= most:
-            await BEHAVIOURS["answers"](it)
-            return
-        error = {"message": message.format(allowed), "type": "invalid_request_error", "param": parameter}
-        await it.send_json(400, {"error": error})
-
-    return behaviour
-
-
 @pytest.mark.parametrize(
-    ("most", "message", "sent"),
+    ("field", "message"),
     [
-        (
-            4096,
-            "max_tokens is too large: {0}. This model supports at most 4096 completion tokens, whereas you "
-            "provided {0}.",
-            [16_384, 4096],
-        ),
-        (
-            8192,
-            "max_tokens: {} > 8,192, which is the maximum allowed number of output tokens for "
-            "model-3-5-2024-10-22",
-            [16_384, 8192],
-        ),
-        (8192, "Invalid max_tokens value, the valid range of max_tokens is [1,8192]", [16_384, 8192]),
-        (8192, "`max_tokens` must be less than or equal to `8192`, the maximum value", [16_384, 8192]),
-        # Named exclusively, and then nothing more can be learnt from it.
-        (
-            8192,
-            "maxOutputTokens is {}, but the range is from 1 (inclusive) to 8193 (exclusive)",
-            [16_384, 8193, 4096],
-        ),
-        (3000, "max_tokens is too large", [16_384, 8192, 4096, 2048]),
+        ("max_tokens", "Unsupported parameter: use 'max_completion_tokens' instead."),
+        ("temperature", "'temperature' does not support 0 with this model."),
     ],
 )
-async def test_a_smaller_cap_of_the_answer_is_learnt_and_remembered(
-    most: int, message: str, sent: list[int], connections: BackendConnections
+async def test_a_reasoning_model_is_asked_without_the_fields_that_it_refuses(
+    field: str, message: str, connections: BackendConnections
 ) -> None:
-    prompt = replace(PROMPT, max_output_tokens=16_384)
-    async with Backend(capped_at(most, message)) as backend:
-        terms = replace(TERMS, max_output_tokens=16_384)
-        model = OpenAIModel(terms, connections, backend.base_url, None, version="1")
-        await model.complete(prompt)
-        assert [asked.body["max_tokens"] for asked in backend.asked] == sent
-        await model.complete(prompt)
+    async def reasoning(it: Exchange) -> None:
+        await (fails(400, None, message) if field in it.asked.body else BEHAVIOURS["answers"])(it)
+
+    async with Backend(reasoning) as backend:
+        model = model_of(backend, connections)
         await model.complete(PROMPT)
-        assert [asked.body["max_tokens"] for asked in backend.asked[len(sent) :]] == [sent[-1], 1000]
+        assert backend.requests == 2
+        await asyncio.gather(*(model.complete(PROMPT) for _ in range(3)))
+        assert backend.requests == 5
+        assert backend.asked[-1].body["max_completion_tokens"] == 500
+        assert not {"max_tokens", "temperature"} & set(backend.asked[-1].body)
 
 
-async def test_a_backend_that_never_has_enough_of_less_is_asked_but_a_few_times(
-    connections: BackendConnections,
-) -> None:
-    async def haggles(it: Exchange) -> None:
-        less = it.asked.body["max_tokens"] - 1
-        await fails(400, None, f"max_tokens is too large, at most {less}")(it)
-
-    async with Backend(haggles) as backend:
+async def test_a_backend_that_refuses_both_dialects_is_asked_twice(connections: BackendConnections) -> None:
+    async with Backend(fails(400, None, "temperature is wrong")) as backend:
         with pytest.raises(PromptRefused):
             await model_of(backend, connections).complete(PROMPT)
-        assert backend.requests == 7
-
-
-async def test_an_answer_of_few_tokens_is_not_made_smaller(connections: BackendConnections) -> None:
-    async with Backend(fails(400, None, "max_tokens is too large")) as backend:
-        with pytest.raises(PromptRefused):
-            await model_of(backend, connections).complete(replace(PROMPT, max_output_tokens=256))
-        assert backend.requests == 1
+        assert backend.requests == 2
 
 
 async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections: BackendConnections) -> None:
@@ -675,14 +591,6 @@ async def test_an_error_whose_body_never_ends_is_known_by_its_status(connections
     watch = Stopwatch()
     assert (await failure(connections, behaviour)).detail == "the backend refused the key"
     assert watch.seconds < 1.5
-
-
-async def test_headers_without_end_are_a_broken_connection(connections: BackendConnections) -> None:
-    async def behaviour(it: Exchange) -> None:
-        it.is_last = True
-        await it.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: and more\r\n" * 50_000)
-
-    assert (await failure(connections, behaviour)).detail == "the backend broke the connection"
 
 
 async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
