@@ -38,7 +38,7 @@ COMMANDS = {
     "stats": Command("show by tool what was kept out of the context", LISTING),
     "storage-keys": Command("show which keys of encryption are in use", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
-    "service": Command("let systemd or launchd run the service for this user", "command.service"),
+    "service": Command("start, stop and look at the service of this user", "command.service"),
     "ui": Command("open the dashboard in a browser", "command.ui"),
     "mcp": Command("govern the results of an MCP server's tools", "relay.main"),
 }

@@ -152,8 +152,8 @@ def _starting(client: str) -> str:
     if not _starts_by_itself():
         return "Have the service running."
     if client == "pi":
-        return "pi starts no service: run `spillgate service install`, or `spillgate service start`."
-    return "The service starts by itself; `spillgate service install` starts it with your session."
+        return "pi starts no service: run `spillgate service start`, or `spillgate serve`."
+    return "The service starts by itself."
 
 
 def _starts_by_itself() -> bool:
