@@ -87,7 +87,6 @@ class Readiness:
         """Accounting entries of all tenants, counted with what they use."""
         self._uses_until = -math.inf
         self._fullness: list[str] = []
-        self.is_full = False
         """Whether store or ledger had no room at the last check."""
         self._full_tenants: dict[str, str] = {}
         self._logged: list[str] = []
@@ -145,7 +144,6 @@ class Readiness:
         uses = await self.tenant_uses()
         stored = sum(use.stored_bytes for use in uses)
         is_near = self._is_near(_NEARLY_FULL, stored, self._storage_max_bytes)
-        self.is_full = bool(full)
         self._fullness = [*full, _NEARLY_FULL] if is_near else full
         self._full_tenants = {text: use.tenant for use in uses for text in self._near_quotas(use)}
         # The time of its beginning: a failure during the check is newer than its result. What is full may

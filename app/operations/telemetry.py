@@ -1,32 +1,28 @@
 """Metrics and times. They never hold a result, an argument or a secret."""
 
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from pathlib import Path, PurePath
-from time import perf_counter
-from typing import TypeVar
+from time import monotonic, perf_counter
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Info,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from app import __version__
 from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
-from app.operations.refusals import CODES, Refusals
 from domain.accounting import AccountingEntry, EntryType
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.extraction import Answer
@@ -47,6 +43,12 @@ _TENANT_SERIES = {
 
 _GOVERN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATION_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5)
+
+_NOT_KEPT = ("store_unavailable", "store_full", "internal_error")
+"""Errors with which an agent is left with its only copy."""
+
+_REFUSING_SECONDS = 30.0
+"""Results count as refused for so long after the last one that was: an alert ends with the outage."""
 
 _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _NO_LIMIT = 1 << 60
@@ -100,36 +102,6 @@ class TimedLedger(LedgerAround):
         await _timed(self._inner.append(entry), self._appended)
 
 
-class Durations(Collector):
-    """A histogram of seconds by its labels. Counted here and shown by the library, whose own `observe` takes
-    five times as long: three of them take 3 % of a result of 2 KB (bench/README.md)."""
-
-    def __init__(self, name: str, what: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
-        self._name, self._what, self._labels = name, what, labels
-        self._buckets = tuple(buckets)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
-
-    def labels(self, *values: str) -> Callable[[float], None]:
-        """Takes the seconds of each."""
-        counts = self._counts.setdefault(values, [0] * (len(self._buckets) + 1))
-        sums, buckets = self._sums, self._buckets
-        sums.setdefault(values, 0.0)
-
-        def observe(seconds: float) -> None:
-            counts[bisect_left(buckets, seconds)] += 1
-            sums[values] += seconds
-
-        return observe
-
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._what, labels=self._labels)
-        bounds = [*map(floatToGoString, self._buckets), "+Inf"]
-        for values, counts in self._counts.items():
-            family.add_metric(values, list(zip(bounds, accumulate(counts), strict=True)), self._sums[values])
-        yield family
-
-
 class _Dropped(Collector):
     """Lines that their writers could not write. `counts`: by metric its help and what counts them."""
 
@@ -141,19 +113,40 @@ class _Dropped(Collector):
             yield CounterMetricFamily(f"spillgate_{name}", what, count())
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What was governed with one outcome and trigger since the last scrape. Counted here, and added to the
-    counters by `render`: six counters and their locks take 6 % of the instructions of a result of 2 KB that
-    passes (bench/README.md, speed of `POST /results`)."""
+class _Governed(NamedTuple):
+    """The series of one outcome and trigger: looked up once, and not for each result."""
 
-    seconds: Callable[[float], None]
-    results: int = 0
-    bytes: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    saved: int = 0
-    spent: int = 0
+    results: Counter
+    bytes: Counter
+    seconds: Histogram
+
+
+class _Tenants(Collector):
+    """What tenants use of their quotas. `requests` are counted of each tenant with a quota of requests."""
+
+    def __init__(self, uses: Sequence[TenantUse], requests: Mapping[str, int]) -> None:
+        self._shares = [(use.tenant, tuple(use.shares())) for use in uses]
+        self._requests = requests
+
+    def collect(self) -> Iterator[Metric]:
+        for index, (quota, (name, what)) in enumerate(_TENANT_SERIES.items()):
+            used = GaugeMetricFamily(f"spillgate_tenant_{name}", what, labels=["tenant"])
+            caps = GaugeMetricFamily(
+                f"spillgate_tenant_{name}_cap", f"Quota `{quota}`; 0 = none.", labels=["tenant"]
+            )
+            for tenant, shares in self._shares:
+                share = shares[index]
+                # Model spend is summed up for tenants with this quota alone.
+                if share.cap or quota != "llm_usd_per_day":
+                    used.add_metric([tenant], share.used)
+                    caps.add_metric([tenant], share.cap)
+            yield used
+            yield caps
+        what = "Requests of a tenant with the quota `requests_per_second`, refused ones too."
+        family = CounterMetricFamily("spillgate_tenant_requests", what, labels=["tenant"])
+        for tenant, count in self._requests.items():
+            family.add_metric([tenant], count)
+        yield family
 
 
 class Metrics:
@@ -167,8 +160,9 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         Info("spillgate_up", "The version that runs.", registry=registry).info({"version": __version__})
-        self._uses: Sequence[TenantUse] | None = None
-        self._tallies: dict[tuple[OutcomeKind, Trigger | None], _Tally] = {}
+        self._uses: Sequence[TenantUse] = ()
+        self._governed: dict[tuple[OutcomeKind, Trigger | None], _Governed] = {}
+        self._refused_at = dict.fromkeys(_NOT_KEPT, float("-inf"))
         self._count_results()
         self._count_models()
         self._count_faults()
@@ -193,20 +187,20 @@ class Metrics:
         self._redacted = counter(
             "spillgate_redacted", "Secrets that were masked in what models are shown.", ["kind"]
         )
-        self._seconds = Durations(
+        self._seconds = Histogram(
             "spillgate_govern_seconds",
             "Time to govern one result, its upload included.",
             ["outcome"],
-            _GOVERN_SECONDS,
+            buckets=_GOVERN_SECONDS,
+            registry=self._registry,
         )
-        self._registry.register(self._seconds)
         tokens = counter(
             "spillgate_tokens",
             "Tokens: in = of results; out = given to models; saved = in not given; "
             "spent = on extraction and reading back. Net savings are saved - spent.",
             ["direction"],
         )
-        self._in, self._out, self._saved = (tokens.labels(way) for way in ("in", "out", "saved"))
+        self._in, self._out, self._saved = (tokens.labels(way).inc for way in ("in", "out", "saved"))
         self.spent = tokens.labels("spent").inc
         """Called with the tokens that extraction or reading back cost: net savings are saved minus spent."""
 
@@ -234,7 +228,6 @@ class Metrics:
             "spillgate_policy_stale",
             "1 while the policy file is not valid and the one before stays in force.",
         )
-        self.refusals = Refusals()
         self._refusing = gauge("spillgate_refusing", "1 while results are refused with this error.", ["code"])
         self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
             "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
@@ -293,13 +286,13 @@ class Metrics:
             ["backend"],
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
-        self._operations = Durations(
+        self._operations = Histogram(
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],
-            _OPERATION_SECONDS,
+            buckets=_OPERATION_SECONDS,
+            registry=self._registry,
         )
-        self._registry.register(self._operations)
         self.published = self.timer("store", "publish")
         """Called with the seconds that it took to make a body durable."""
 
@@ -325,43 +318,35 @@ class Metrics:
 
     def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
         """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
-        if outcome.is_recorded:
-            self.refusals.end(is_stored=outcome.handle is not None)
         if outcome.is_retry:
             return
         measure = outcome.measure
         of = outcome.kind, outcome.trigger
-        if (tally := self._tallies.get(of)) is None:
-            tally = self._tallies[of] = _Tally(self._seconds.labels(outcome.kind.value))
-        tally.results += 1
-        tally.bytes += measure.bytes
-        tally.tokens_in += measure.tokens
-        tally.tokens_out += tokens_out
+        if (governed := self._governed.get(of)) is None:
+            governed = self._governed[of] = self._series_of(*of)
+        governed.results.inc()
+        governed.bytes.inc(measure.bytes)
+        self._in(measure.tokens)
+        self._out(tokens_out)
         saved = measure.tokens - tokens_out
         if saved >= 0:
-            tally.saved += saved
+            self._saved(saved)
         else:
-            tally.spent -= saved
+            self.spent(-saved)
         self._results_total += 1
         if outcome.text is not None:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
         if seconds is not None:
-            tally.seconds(seconds)
+            governed.seconds.observe(seconds)
+
+    def _series_of(self, kind: OutcomeKind, trigger: Trigger | None) -> _Governed:
+        results = self._results.labels(kind.value, trigger.value if trigger else "none")
+        return _Governed(results, self._bytes.labels(kind.value), self._seconds.labels(kind.value))
 
     def unrecorded(self, entry: AccountingEntry) -> None:
         """The ledger had no room for the entry."""
         is_result = entry.type is EntryType.TOOL
         (self._results_unrecorded if is_result else self._readings_unrecorded).inc()
-
-    def _add_tallies(self) -> None:
-        for (kind, trigger), tally in self._tallies.items():
-            self._results.labels(kind.value, trigger.value if trigger else "none").inc(tally.results)
-            self._bytes.labels(kind.value).inc(tally.bytes)
-            self._in.inc(tally.tokens_in)
-            self._out.inc(tally.tokens_out)
-            self._saved.inc(tally.saved)
-            self.spent(tally.spent)
-        self._tallies.clear()
 
     def total(self) -> tuple[int, int]:
         """Results governed since the start, and their bytes that no model read."""
@@ -386,8 +371,8 @@ class Metrics:
     def refused(self, code: str, *, carries_result: bool = False) -> None:
         """`carries_result`: an agent holds the only copy of what the request brought."""
         self._errors.labels(code).inc()
-        if carries_result:
-            self.refusals.note(code)
+        if carries_result and code in self._refused_at:
+            self._refused_at[code] = monotonic()
 
     def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
         """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""
@@ -404,7 +389,8 @@ class Metrics:
 
     def timer(self, backend: str, operation: str) -> Callable[[float], None]:
         """Takes the seconds of each operation."""
-        return self._operations.labels(backend, operation)
+        observe: Callable[[float], None] = self._operations.labels(backend, operation).observe
+        return observe
 
     def keys_in_use(self, uses: KeyUses) -> None:
         """The ids are those of the operator's file."""
@@ -449,44 +435,13 @@ class Metrics:
         """The scrape and its content type. `uses` None: they are not known now, and the last ones stay.
         `requests` are those of each tenant with a quota of requests. `only`: a tenant, whose series are the
         only ones of a tenant in the scrape."""
-        self._add_tallies()
-        for code in CODES:
-            self._refusing.labels(code).set(code in self.refusals.codes)
+        for code, at in self._refused_at.items():
+            self._refusing.labels(code).set(monotonic() - at < _REFUSING_SECONDS)
         if uses is not None:
             self._uses = uses
-        tenants = b""
-        if self._uses is not None:
-            shown = [use for use in self._uses if only in (None, use.tenant)]
-            counts = {tenant: count for tenant, count in (requests or {}).items() if only in (None, tenant)}
-            tenants = _tenant_series(shown, counts)
-        return generate_latest(self._registry) + tenants, CONTENT_TYPE_LATEST
-
-
-def _tenant_series(uses: Sequence[TenantUse], requests: Mapping[str, int]) -> bytes:
-    """In the text format of Prometheus. Written by hand: prometheus_client takes eight times as long, and
-    /metrics is promised in 20 ms with 1,000 tenants (bench/README.md). `requests` are counted of each tenant
-    with a quota of requests."""
-    shares = [(f'{{tenant="{use.tenant}"}}', tuple(use.shares())) for use in uses]
-    text = list[str]()
-    for index, (quota, (name, what)) in enumerate(_TENANT_SERIES.items()):
-        # Model spend is summed up for tenants with this quota alone.
-        of_quota = [
-            (label, each[index]) for label, each in shares if each[index].cap or quota != "llm_usd_per_day"
-        ]
-        series = f"spillgate_tenant_{name}"
-        text += _family(
-            f"tenant_{name}", "gauge", what, [f"{series}{label} {one.used}" for label, one in of_quota]
-        )
-        caps = [f"{series}_cap{label} {one.cap}" for label, one in of_quota]
-        text += _family(f"tenant_{name}_cap", "gauge", f"Quota `{quota}`; 0 = none.", caps)
-    counts = [f'spillgate_tenant_requests_total{{tenant="{one}"}} {count}' for one, count in requests.items()]
-    what = "Requests of a tenant with the quota `requests_per_second`, refused ones too."
-    text += _family("tenant_requests_total", "counter", what, counts)
-    return "\n".join([*text, ""]).encode()
-
-
-def _family(name: str, kind: str, what: str, lines: Iterable[str]) -> list[str]:
-    return [f"# HELP spillgate_{name} {what}", f"# TYPE spillgate_{name} {kind}", *lines]
+        shown = [use for use in self._uses if only in (None, use.tenant)]
+        counts = {tenant: count for tenant, count in (requests or {}).items() if only in (None, tenant)}
+        return generate_latest(self._registry) + generate_latest(_Tenants(shown, counts)), CONTENT_TYPE_LATEST
 
 
 def memory_limit(groups: Path = _GROUPS, own: Path = _OWN) -> int:

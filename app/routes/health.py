@@ -162,7 +162,6 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
     with suppress(Draining, StorageError):
         await _ready(request, rt)
         ready = True
-        rt.metrics.refusals.end_if_silent(has_room=not rt.readiness.is_full)
     # After the check, which asks Redis for it.
     rt.metrics.medium_used("store", rt.store.load.medium_share)
     rt.metrics.medium_used("ledger", rt.ledger.load.medium_share)

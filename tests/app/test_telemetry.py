@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.operations import telemetry
 from app.operations.logs import (
     JsonFormatter,
     LogFormat,
@@ -231,6 +233,18 @@ def test_extractions_errors_and_sizes_are_shown() -> None:
     assert found["spillgate_errors_total", ("body_too_large",)] == 1
     assert found["spillgate_body_bytes_in_flight", ()] == 77
     assert (found["spillgate_stored_bytes", ()], found["spillgate_stored_bytes_cap", ()]) == (5, 9)
+
+
+def test_results_that_are_refused_show_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    metrics.refused("store_full")
+    series = "spillgate_refusing", ("store_full",)
+    assert samples_of(metrics)[series] == 0
+    metrics.refused("store_full", carries_result=True)
+    later = time.monotonic() + 29
+    for at, expected in ((later, 1), (later + 2, 0)):
+        monkeypatch.setattr(telemetry, "monotonic", lambda at=at: at)
+        assert samples_of(metrics)[series] == expected
 
 
 @pytest.mark.parametrize(
