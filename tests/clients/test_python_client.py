@@ -2,11 +2,9 @@
 from it."""
 
 import asyncio
-import gc
 import inspect
 import json
 import math
-import os
 import shutil
 import socket
 import tempfile
@@ -25,7 +23,7 @@ from hypothesis import strategies
 
 import spillgate
 from domain.handles import is_name
-from spillgate import AsyncSpillgate, Spillgate, async_http1, governed, governed_tools, http1
+from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools, http1
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import run, start_process
 from tests.faults.service_process import SERVE, Service
@@ -527,8 +525,7 @@ async def test_a_body_that_is_too_large_is_not_read(make: Make, monkeypatch: pyt
     with answering(b"HTTP/1.1 200 OK\r\n\r\n%b" % body.ljust(4 << 20)) as url:
         client = make(base_url=url, patience=0.0)
         assert (await ask(client.govern("t", "c", "small"))).content == "judged"
-        for module in (http1, async_http1):
-            monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
+        monkeypatch.setattr(http1, "MOST_BYTES", 1 << 20)
         assert (await ask(client.govern("t", "c", "small"))).outcome == "unreached"
 
 
@@ -552,23 +549,34 @@ def test_event_loops_share_a_client(services: dict[str, str]) -> None:
             runner.run(client.aclose())
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_connections_of_loops_that_ended_are_not_kept(services: dict[str, str]) -> None:
-    client = AsyncSpillgate(base_url=services["tcp"])
+async def test_a_call_that_is_cancelled_ends_its_connection_and_its_thread() -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
 
-    async def govern(*, is_last: bool) -> None:
-        await client.govern("t", None, "text")
-        if is_last:
-            await client.aclose()
+    async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"small")
+        asked.set()
+        await reader.read()
+        ended.set()
+        writer.close()
 
-    def open_files(*, is_last: bool = False) -> int:
-        asyncio.run(govern(is_last=is_last))
-        gc.collect()
-        return len(os.listdir("/proc/self/fd"))
+    async with await asyncio.start_server(never_answers, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AsyncSpillgate(base_url=url, timeout=60) as client:
+            call = asyncio.create_task(client.govern("t", "c", "small"))
+            await asked.wait()
+            call.cancel()
+            await asyncio.wait((call,))
+            assert call.cancelled()
+            await asyncio.wait_for(ended.wait(), 10)
+            client._connections._threads.shutdown(wait=True)
 
-    before = open_files()
-    assert [open_files() for _ in range(5)] == [before] * 5
-    assert open_files(is_last=True) == before - 1
+
+async def test_hundreds_of_calls_at_once_are_governed(
+    services: dict[str, str],
+) -> None:
+    async with AsyncSpillgate(base_url=services["tcp"], session_id="many") as client:
+        calls = [client.govern("t", None, f"text {number}") for number in range(300)]
+        assert {one.outcome for one in await asyncio.gather(*calls)} == {"pass"}
 
 
 def test_the_package_exports_what_it_documents() -> None:

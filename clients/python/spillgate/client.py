@@ -1,6 +1,5 @@
 """The clients: `Spillgate`, and `AsyncSpillgate` with the same methods to await."""
 
-import asyncio
 import copy
 import sys
 import time
@@ -13,7 +12,6 @@ import anyio
 import httpx
 
 from spillgate.addresses import OWN, Address, NotOwn, address_of, configured_address
-from spillgate.async_http1 import AsyncConnections
 from spillgate.exchange import (
     Check,
     CheckFields,
@@ -33,6 +31,7 @@ from spillgate.exchange import (
     safe_session_id,
 )
 from spillgate.http1 import ABSENT, CONNECT_SECONDS, Connections, HttpAnswer, HttpRequest
+from spillgate.threads import AsyncConnections
 
 T = TypeVar("T")
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
@@ -228,13 +227,13 @@ class Spillgate(_Client[httpx.BaseTransport]):
 
 
 class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
-    """`Spillgate` to await. Event loops may share it: each has connections of its own."""
+    """`Spillgate` to await. Event loops may share it."""
 
     def __init__(
         self, *, transport: httpx.AsyncBaseTransport | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(transport=transport, **options)
-        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncConnections | httpx.AsyncBaseTransport] = {}
+        self._connections = AsyncConnections(self._address)
 
     async def __aenter__(self) -> Self:
         return self
@@ -243,10 +242,10 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes the connections of this event loop."""
-        connections = self._transport or self._by_loop.pop(asyncio.get_running_loop(), None)
-        if connections is not None:
-            await connections.aclose()
+        """Closes the connections. The next call opens new ones."""
+        self._connections.close()
+        if self._transport is not None:
+            await self._transport.aclose()
 
     async def govern(
         self, tool_name: str, call_id: str | None, content: object, **fields: Unpack[ResultFields]
@@ -312,11 +311,10 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
                 response = None
 
     async def _send(self, request: Request) -> Response | None:
-        connections = self._transport or self._of_loop()
         try:
-            if isinstance(connections, AsyncConnections):
-                return _received(await connections.exchange(self._sent(request), request.timeout))
-            answer = await connections.handle_async_request(self._built(request))
+            if self._transport is None:
+                return _received(await self._connections.exchange(self._sent(request), request.timeout))
+            answer = await self._transport.handle_async_request(self._built(request))
             try:
                 assert isinstance(answer.stream, httpx.AsyncByteStream)
                 return _response(answer, b"".join([chunk async for chunk in answer.stream]))
@@ -325,16 +323,3 @@ class AsyncSpillgate(_Client[httpx.AsyncBaseTransport]):
         except (httpx.TransportError, OSError) as error:
             self._exchange.unreached = _why(error, self._address)
             return None
-
-    def _of_loop(self) -> AsyncConnections | httpx.AsyncBaseTransport:
-        loop = asyncio.get_running_loop()
-        if (connections := self._by_loop.get(loop)) is None:
-            # Connections keep their loop alive, and that keeps them open.
-            for ended in [one for one in list(self._by_loop) if one.is_closed()]:
-                self._by_loop.pop(ended, None)
-            # The connections of this package have no TLS for asyncio.
-            connections = (
-                httpx.AsyncHTTPTransport() if self._address.is_tls else AsyncConnections(self._address)
-            )
-            self._by_loop[loop] = connections
-        return connections

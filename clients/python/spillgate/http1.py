@@ -126,8 +126,32 @@ class Connection:
         poll.register(self.socket, select.POLLIN)
         return not poll.poll(0)
 
+    def abort(self) -> None:
+        """Ends the request that another thread makes over it."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
     def close(self) -> None:
         self.socket.close()
+
+
+class Interrupt:
+    """Ends an exchange from another thread."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+        if (connection := self._connection) is not None:
+            connection.abort()
+
+    def guard(self, connection: Connection | None) -> None:
+        """The connection that the exchange uses from now on."""
+        self._connection = connection
+        if self.is_set and connection is not None:
+            connection.abort()
 
 
 class Connections:
@@ -138,21 +162,24 @@ class Connections:
         self.address = self.reached = address
         self._idle: list[Connection] = []
 
-    def exchange(self, request: HttpRequest, seconds: float) -> HttpAnswer:
+    def exchange(
+        self, request: HttpRequest, seconds: float, interrupt: Interrupt | None = None
+    ) -> HttpAnswer:
         """The whole answer. Raises OSError if there is none in time; ConnectionError if there is no
         connection, it was lost, or no HTTP came. A request that a kept connection lost is sent again on
         another one, so it must be one that may be repeated."""
-        ends = monotonic() + seconds
+        ends, interrupt = monotonic() + seconds, interrupt or Interrupt()
         while True:
             idle = self.take()
             connection = idle or self.connect(min(seconds, CONNECT_SECONDS))
+            interrupt.guard(connection)
             try:
                 response = connection.send(request, ends)
                 body = read_body(response)
             except ConnectionError:
                 connection.close()
                 # A kept connection that the server has closed says nothing about the server.
-                if idle is None:
+                if idle is None or interrupt.is_set:
                     raise
             except (HTTPException, ValueError) as error:
                 connection.close()
@@ -161,6 +188,7 @@ class Connections:
                 connection.close()
                 raise
             else:
+                interrupt.guard(None)
                 self.keep(connection, response)
                 return HttpAnswer(response.status, body, response.getheader("Retry-After") or "")
 
