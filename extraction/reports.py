@@ -2,10 +2,11 @@
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -39,6 +40,9 @@ _OPENING = re.compile(rf"<{_SPACES}{_NAME}[^<>]{{0,200}}>", re.IGNORECASE)
 _CLOSING = re.compile(rf"<{_SPACES}/{_SPACES}{_NAME}", re.IGNORECASE)
 _THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)\b", re.IGNORECASE)
 _FENCES = ("```", "~~~")
+
+_LOOKED_BACK = 80
+"""Characters before a tag in which the beginning of its line is looked for."""
 
 _SAYS_NOTHING = re.compile(r"(?:</?ai-agent-[^<>]*>?|[\s.…-])*")
 _NO_REPORT = "the model gave no report"
@@ -193,37 +197,68 @@ async def gather(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 
 
 def parse_report(reply: str, nonce: str) -> str | None:
-    """Returns the report, "" if it is empty, None if there is none. The last opening tag outside of a think
-    block counts, in any case and with any spaces and attributes. The closing tag may be missing."""
-    openings = _tags(_OPENING, reply, 0, nonce)
-    if not openings:
-        return None
-    last = openings[-1]
-    end = next(iter(_tags(_CLOSING, reply, last.end(), nonce)), None)
-    if _is_thought(reply, end.end() if end else last.end()):
-        return None
-    if end:
-        return _bare(reply[last.end() : end.start()])
-    return _bare(_unclosed(reply[last.end() :], reply[: last.start()], closing(nonce)))
+    """Returns the report, "" if it is empty, None if there is none. Tags are known in any case and with any
+    spaces and attributes. Those of a think block do not count. The last closed report that says something is
+    taken, else the last one whose closing tag is missing. Where an opening tag is named in a sentence, one
+    that begins a line counts instead."""
+    found = _reports(reply, nonce)
+    said = [one for one in found if not _SAYS_NOTHING.fullmatch(one.text)]
+    ranked = sorted(said or found, key=lambda one: (one.is_closed, one.begins_line))
+    return ranked[-1].text if ranked else None
+
+
+class _Found(NamedTuple):
+    """The text between two tags; up to the end of the reply, if it is not closed."""
+
+    text: str
+    is_closed: bool
+    begins_line: bool
+
+
+def _reports(reply: str, nonce: str) -> list[_Found]:
+    """In the order of their ends: what each closing tag closes, and what stands open at the end."""
+    tags = sorted((*_tags(_OPENING, reply, nonce), *_tags(_CLOSING, reply, nonce)), key=re.Match.start)
+    is_thought = _thoughts(reply)
+    found: list[_Found] = []
+    opening: re.Match[str] | None = None
+    for tag in tags:
+        if tag.re is _OPENING:
+            if opening is None or is_thought(opening.end()) or _begins_line(tag) or not _begins_line(opening):
+                opening = tag
+        elif opening is not None:
+            if not is_thought(tag.end()):
+                text = _bare(reply[opening.end() : tag.start()])
+                found.append(_Found(text, True, _begins_line(opening)))
+            opening = None
+    if opening is not None and not is_thought(opening.end()):
+        text = _bare(_unclosed(reply[opening.end() :], reply[: opening.start()], closing(nonce)))
+        found.append(_Found(text, False, _begins_line(opening)))
+    return found
+
+
+def _begins_line(tag: re.Match[str]) -> bool:
+    """True if no words stand before the tag in its line: nothing, or another tag."""
+    start = tag.start()
+    before = tag.string[max(0, start - _LOOKED_BACK) : start].rpartition("\n")[2].rstrip()
+    return not before or before.endswith(">")
 
 
 def is_closed(reply: str, nonce: str) -> bool:
     """Whether the reply holds the closing tag of a report."""
-    return bool(_tags(_CLOSING, reply, 0, nonce))
+    return bool(_tags(_CLOSING, reply, nonce))
 
 
-def _tags(pattern: re.Pattern[str], reply: str, start: int, nonce: str) -> list[re.Match[str]]:
-    return [tag for tag in pattern.finditer(reply, start) if tag[1].lower() == nonce.lower()]
+def _tags(pattern: re.Pattern[str], reply: str, nonce: str) -> list[re.Match[str]]:
+    return [tag for tag in pattern.finditer(reply) if tag[1].lower() == nonce.lower()]
 
 
-def _is_thought(reply: str, start: int) -> bool:
-    """True if `start` is within a think block."""
-    depth = 0
-    for mark in _THOUGHT.finditer(reply, start):
-        depth += -1 if mark[1] else 1
-        if depth < 0:
-            return True
-    return False
+def _thoughts(reply: str) -> Callable[[int], bool]:
+    """Tells whether a place is within a think block: more of them end after it than begin."""
+    marks = list(_THOUGHT.finditer(reply))
+    places, least = [mark.start() for mark in marks], [0] * (len(marks) + 1)
+    for number in reversed(range(len(marks))):
+        least[number] = (-1 if marks[number][1] else 1) + min(0, least[number + 1])
+    return lambda place: least[bisect_left(places, place)] < 0
 
 
 def _unclosed(report: str, before: str, tag: str) -> str:

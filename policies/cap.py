@@ -7,10 +7,6 @@ from policies.policy import Policy
 
 CUTS = True
 
-_LEAST_CUT = 80
-SPARED_BYTES = _LEAST_CUT - 1 - len(TRUNCATED.format(_LEAST_CUT))
-"""Bytes over `max_bytes` up to which a text passes whole, since a cut would save fewer than 80 bytes."""
-
 
 def ends(measure: Measure, policy: Policy) -> Ends:
     half = max(0, room_bytes(measure, policy) // 2)

@@ -38,18 +38,10 @@ def passing_tokens(policy: Policy, budget: Budget) -> float:
 
 def exceeds(measure: Measure, policy: Policy) -> bool:
     return (
-        0 < policy.max_bytes < measure.bytes - spared_bytes(policy)
+        0 < policy.max_bytes < measure.bytes
         or 0 < policy.max_chars < measure.chars
         or 0 < policy.max_tokens < measure.tokens
     )
-
-
-def spared_bytes(policy: Policy) -> int:
-    """How many bytes a result may exceed `max_bytes` by and still pass: a cut would save too little."""
-    return cap.SPARED_BYTES if policy.on_oversize is _CAP else 0
-
-
-_CAP = OutcomeKind.CAP
 
 
 class Replacement(Protocol):
@@ -83,8 +75,9 @@ OUTCOMES: dict[OutcomeKind, Replacement] = {
 
 def is_worth(outcome: OutcomeKind, tokens: int, replaced: int) -> bool:
     """False if a replacement of `tokens` would hold at least three quarters of the `replaced` tokens: the
-    result passes then. A rejection is always worth it: it says what to do instead."""
-    return outcome is OutcomeKind.REJECT or 4 * tokens < 3 * replaced
+    result passes then. A rejection is always worth it, as it says what to do instead; and a cap, as it is a
+    ceiling."""
+    return outcome in (OutcomeKind.REJECT, OutcomeKind.CAP) or 4 * tokens < 3 * replaced
 
 
 def candidate_outcomes(

@@ -33,6 +33,13 @@ class Repeat(StrEnum):
 NAME = Repeat.NAME
 
 
+class StoredLog(StrEnum):
+    """The level of the log line of a stored result."""
+
+    INFO = "info"
+    WARNING = "warning"
+
+
 class Offer(StrEnum):
     """The model's tools, as a policy offers them: one for all questions, or one for each kind."""
 
@@ -97,6 +104,8 @@ class Policy:
     """`truncate`: the characters that are shown."""
     keep: Flag = True
     """`truncate`, `cap`, `reject` and view caps store the whole result too."""
+    stored_log: Annotated[StoredLog, one_of(*StoredLog)] = StoredLog.INFO
+    """The level of the log line that says that a result was stored: `info` or `warning`."""
     redact: Annotated[tuple[RedactName, ...], Field(max_length=32)] = ()
     """Masked in all that a model is shown: `secrets`, and patterns of the policy file by their names."""
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE

@@ -22,7 +22,7 @@ from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
 from policies import view
-from policies.decide import passing_tokens, spared_bytes
+from policies.decide import passing_tokens
 from policies.oversized import Ends
 from policies.policy import OBSERVE, Policy
 from policies.view import View
@@ -312,7 +312,7 @@ class Body(Struct, eq=False):
 
     def _is_over_bytes(self, size: int) -> bool:
         policy = self._policy
-        return self._is_judged and 0 < policy.max_bytes < size - spared_bytes(policy)
+        return self._is_judged and 0 < policy.max_bytes < size
 
     def _new_meter(self) -> Meter:
         enough = passing_tokens(self._policy, self._budget) if self._is_judged else math.inf

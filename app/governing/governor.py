@@ -165,7 +165,12 @@ class _Governing:
             await rt.store.delete(stored.tenant, stored.handle)
         elif not receipt.is_retry:
             log_stored(
-                result, stored.handle, stored.measure, entry.trigger, entry.outcome or OutcomeKind.STORE
+                result,
+                stored.handle,
+                stored.measure,
+                entry.trigger,
+                entry.outcome or OutcomeKind.STORE,
+                self.measured.policy.stored_log,
             )
         elif entry.details.tool_output_handle == str(stored.handle):
             await self._confirm_alive(stored.handle)

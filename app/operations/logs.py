@@ -22,6 +22,7 @@ from domain.errors import SpillgateError
 from domain.extraction import Answer, Mode
 from domain.handles import Handle
 from domain.results import Measure, ToolResult
+from policies.policy import StoredLog
 from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
@@ -222,6 +223,7 @@ def log_stored(
     measure: Measure,
     trigger: Trigger | None,
     outcome: OutcomeKind = OutcomeKind.STORE,
+    level: StoredLog = StoredLog.INFO,
 ) -> None:
     """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
     its view caps left something out."""
@@ -241,7 +243,8 @@ def log_stored(
         "tool_output": True,
     }
     event = "Tool '%s' output stored for tool_output (%s)."
-    log.info(event, result.tool_name, reason, extra={"fields": fields})
+    number = logging.WARNING if level is StoredLog.WARNING else logging.INFO
+    log.log(number, event, result.tool_name, reason, extra={"fields": fields})
 
 
 def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: AccountingEntry) -> None:

@@ -455,3 +455,24 @@ async def test_a_file_is_named_to_callers_of_this_machine_alone(
     assert answer.status_code == 201, answer.text
     assert str(tmp_path) not in answer.text
     assert commands(answer.json())[0].startswith('shell(command="make | head')
+
+
+# ai-agent: the line of the log
+
+
+async def test_a_store_is_a_warning_in_the_profile_ai_agent(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "app.operations.logs")
+    for policy, level in (
+        ({}, "INFO"),
+        ({"profile": "ai-agent"}, "WARNING"),
+        ({"profile": "oxide-code", "max_bytes": 9000}, "INFO"),
+        ({"stored_log": "warning"}, "WARNING"),
+        ({"profile": "ai-agent", "stored_log": "info"}, "INFO"),
+    ):
+        caplog.clear()
+        await post(client, LOG, "execute_shell", policy=policy)
+        (line,) = (one for one in caplog.records if "output stored for" in one.getMessage())
+        assert line.getMessage() == "Tool 'execute_shell' output stored for tool_output (size_cap)."
+        assert line.levelname == level

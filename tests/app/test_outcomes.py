@@ -115,15 +115,28 @@ async def test_a_capped_result_keeps_head_and_tail_within_the_cap(client: httpx.
         assert (told["truncated_bytes"], told["truncated_total"]) == (len(text), None)
 
 
-async def test_a_cut_of_fewer_than_80_bytes_is_not_made(client: httpx.AsyncClient) -> None:
+async def test_a_cap_is_a_ceiling(client: httpx.AsyncClient) -> None:
     cap = {"on_oversize": "cap", "max_bytes": 1000, "keep": False}
-    told = await post(client, "x" * 1010, policy=cap)
-    assert (told["outcome"], told["content"], told["complete"]) == ("pass", "x" * 1010, True)
-    assert (told["trigger"], told["truncated_bytes"]) == (None, None)
-    # A cut that leaves three quarters of the tokens or more is not made either.
-    passed = await post(client, "x" * 1100, policy=cap)
-    assert (passed["outcome"], passed["trigger"], passed["truncated_bytes"]) == ("pass", "size_cap", None)
-    assert (await post(client, "x" * 1600, policy=cap))["outcome"] == "cap"
+    assert (await post(client, "x" * 1000, policy=cap))["outcome"] == "pass"
+    for size in (1001, 1010, 1060, 1100, 1333, 1600):
+        for text in ("x" * size, "é" * (size // 2) + "z", "word and word\n" * (size // 14 + 1)):
+            told = await post(client, text, policy=cap)
+            assert (told["outcome"], told["trigger"], told["complete"]) == ("cap", "size_cap", False)
+            assert len(told["content"].encode()) <= 1000
+            assert told["truncated_bytes"] == len(text.encode())
+    for kept in (True, False):
+        text = "".join(f"{number}: a row of words, of which there are many\n" for number in range(3500))
+        assert 131_072 < len(text) < 170_000
+        told = await post(client, text, "bash", policy={"profile": "oxide-code", "keep": kept})
+        assert (told["outcome"], bool(told["handle"])) == ("cap", kept)
+        assert len(told["content"].encode()) <= 131_072
+
+
+async def test_a_check_refuses_what_a_cap_would_cut(client: httpx.AsyncClient) -> None:
+    for outcome, allowed in (("cap", False), ("truncate", True)):
+        await adopt(client, {"on_oversize": outcome, "max_tokens": 1000, "max_bytes": 0, "head_chars": 9000})
+        answer = await client.post("/check", json={"tool_name": "t", "tokens": 1100})
+        assert answer.json()["allowed"] is allowed
 
 
 async def test_rows_are_capped_before_size_is_judged(client: httpx.AsyncClient) -> None:

@@ -29,6 +29,15 @@ WRITTEN = {
     "after a think block without a beginning": f"I am to use {OPEN}.</think>{OPEN}the report{CLOSE}",
     "after a draft": f"{OPEN}a draft{CLOSE} No, better:\n{OPEN}the report{CLOSE}",
     "before a think block": f"{OPEN}the report{CLOSE}<think>Done.</think>",
+    "before its opening tag is named": f"{OPEN}\nthe report\n{CLOSE}\n\nIt stands in {OPEN} as asked.",
+    "before an empty one": f"{OPEN}\nthe report\n{CLOSE}\n{OPEN}\n{CLOSE}",
+    "before one of dots": f"{OPEN}\nthe report\n{CLOSE}\nThe form was {OPEN}…{CLOSE}.",
+    "before both tags are named": f"{OPEN}\nthe report\n{CLOSE}\nI used {OPEN} and {CLOSE} as you wanted.",
+    "after both tags are named": f"I shall use {OPEN} and {CLOSE}.\n\n{OPEN}\nthe report\n{CLOSE}",
+    "after its opening tag is named": f"It goes into {OPEN}, then:\n{OPEN}the report{CLOSE}",
+    "before another one begins": f"{OPEN}the report{CLOSE}\n\n{OPEN}\nThe rest follo",
+    "before its closing tag is named": f"{OPEN}the report{CLOSE} I did not forget {CLOSE}.",
+    "after a think block, and named": f"<think>?</think> {OPEN}the report{CLOSE} as {OPEN} a {CLOSE}",
 }
 NONE = {
     "without a wrapper": "the report",
@@ -82,7 +91,12 @@ def test_a_report_comes_back_as_it_was_written(report: str) -> None:
 @given(st.lists(st.sampled_from([OPEN, CLOSE, "<think>", "</think>", "```", "\n", "<", "</", " ", "x"])))
 def test_no_reply_makes_it_raise(pieces: list[str]) -> None:
     found = parse_report("".join(pieces), NONCE)
-    assert found is None or (found == found.strip() and OPEN not in found)
+    assert found is None or found == found.strip()
+
+
+def test_a_report_that_names_the_tag_in_a_sentence_is_whole() -> None:
+    report = f"Line 4 of the template has {OPEN} before the text."
+    assert parse_report(f"{OPEN}\n{report}\n{CLOSE}", NONCE) == report
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from policies.policy import Offer, Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = {
-    *("on_oversize", "max_bytes", "max_chars", "max_tokens", "head_chars", "keep", "preview"),
+    *("on_oversize", "max_bytes", "max_chars", "max_tokens", "head_chars", "keep", "preview", "stored_log"),
     *("preview_bytes", "max_rows", "max_line_chars", "reject_rows", "suggestion", "tool_names"),
     "offset_base",
     "offer",
