@@ -18,6 +18,7 @@ class ExtractStatus(StrEnum):
     COMPLETE = "complete"
     PARTIAL = "partial"
     FALLBACK = "fallback"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)

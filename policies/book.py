@@ -232,6 +232,7 @@ class PolicyBook:
         keys: dict[str, Any] = {}
         for layer in self._layers:
             keys |= layer.for_tool(tool_name)
+        always_passes = keys.get("bypass", False)
         if door is not None and tool_name in door.reads:
             named = (table for layer in self._layers for _, table in layer.tables(tool_name)[1:])
             if not any("bypass" in table for table in named):
@@ -245,6 +246,7 @@ class PolicyBook:
                     # What the operator redacts an override may add to, and not take from.
                     keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))
                     keys["reveal"] = reveals
+                    keys["bypass"] = always_passes or keys.get("bypass", False)
         if door is not None and tool_name in door.reads:
             keys["redact"] = ()
         return bounded(Policy(**keys), door)

@@ -329,7 +329,7 @@ class _Extraction:
 def _nothing(strategy: Mode, reason: str) -> Answer:
     """An answer that holds nothing of the result, only the reason."""
     warnings = (reason,) if reason else ()
-    return Answer(reason, strategy, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0), warnings=warnings)
+    return Answer(reason, strategy, ExtractStatus.FAILED, Coverage(1, 0, 0.0), warnings=warnings)
 
 
 def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:

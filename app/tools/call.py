@@ -24,7 +24,7 @@ from app.reading import (
     session_in_any_case,
 )
 from app.runtime import Runtime
-from app.session_reads import reachable_handle
+from app.session_reads import reachable_handle, reads_of
 from app.tools.arguments import MOST_LINES, LinesAsked, Question, question
 from app.tools.definitions import (
     TOOLS,
@@ -40,6 +40,7 @@ from content.grep import Grep
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
+from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question as ExtractQuestion
 from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
@@ -267,14 +268,23 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
     `is_storing`: the caller knew up to an hour ago that something is stored; nothing is counted, and the
     tools are offered also if it was deleted since. To count takes 10 µs for each result, 2 ms for the 200
     results of a gateway's history."""
-    if not is_storing and await rt.store.count_results([key]) == [0]:
-        return []
     session = await rt.ledger.session(key)
+    if not is_storing and not await _has_results(key, session, rt):
+        return []
     if session is not None:
         model = await rt.known_models.of_session(session.model)
         if session.budget(model.window, model.enforce).exhausted:
             return []
     return offered_tools(rt.policies.policy("", session.policy if session else None))
+
+
+async def _has_results(key: SessionKey, session: Session | None, rt: Runtime) -> bool:
+    """Whether the session, or one that it may read, has something stored."""
+    if await rt.store.count_results([key]) != [0]:
+        return True
+    others = await reads_of(rt, session) if session is not None else []
+    keys = [SessionKey(key.tenant, other) for other in others]
+    return bool(keys) and any(await rt.store.count_results(keys))
 
 
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
@@ -287,11 +297,11 @@ async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> 
 
 
 async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes: int | None) -> ToolText:
-    if reason := cut_off(arguments.handle):
-        raise ResultNotFound(reason)
     ends = asyncio.get_running_loop().time() + rt.settings.extract_deadline_ms / 1000
     handle: Handle | None = None
     try:
+        if reason := cut_off(arguments.handle):
+            raise ResultNotFound(reason)
         handle = await reachable_handle(rt, key, arguments.handle)
         question = ExtractQuestion(handle, arguments.extract, arguments.mode)
         call = f"{arguments.mode} {arguments.extract}"

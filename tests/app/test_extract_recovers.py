@@ -175,7 +175,7 @@ async def test_a_passed_deadline_is_answered_and_accounted_whatever_is_slow(
         told = answer.json()
         assert told["text"].startswith("TOOL_OUTPUT FAILED FOR ")
         assert f"WITH HANDLE {handle}, STRATEGY:{told['strategy']}:\n\nThe deadline passed" in told["text"]
-        assert (told["status"], told["coverage"]["ratio"]) == ("partial", 0)
+        assert (told["status"], told["coverage"]["ratio"]) == ("failed", 0)
         await settled(client, told["entry_id"])
         (entry,) = await entries(client, "extract")
         assert (entry["id"], entry["status"], entry["error"]) == (told["entry_id"], "failed", error)
@@ -269,6 +269,7 @@ async def test_a_spent_budget_asks_no_model_and_names_one_strategy(serve: Serve,
         told = (await ask(client, handle)).json()
         assert told["text"].startswith("TOOL_OUTPUT FAILED FOR journal")
         assert f", STRATEGY:{told['strategy']}:\n\n" in told["text"]
+        assert (told["status"], told["coverage"]["ratio"]) == ("failed", 0)
         assert backend.requests == 0
         (entry,) = await entries(client, "extract")
         assert (entry["mode"], entry["strategy"]) == ("auto", told["strategy"])

@@ -125,6 +125,28 @@ async def test_a_subagent_reads_its_parents_results_where_its_session_may(client
     assert reserved >= sum(entry["tokens_out"] for entry in about)
 
 
+async def test_a_session_that_reads_another_is_offered_the_tool(client: httpx.AsyncClient) -> None:
+    async def offered(session: str, **asked: str) -> int:
+        return len((await client.get("/tools", params={"session_id": session, **asked})).json()["tools"])
+
+    await client.put("/sessions/empty", json={})
+    await client.put("/sessions/parent", json={})
+    await client.put("/sessions/child", json={"reads": ["empty", "parent"]})
+    await client.put("/sessions/grandchild", json={"reads": ["child"]})
+    assert await offered("child") == 0
+    await stored(client, BROKEN, "parent")
+    assert (await offered("child"), await offered("parent")) == (1, 1)
+    assert (await offered("empty"), await offered("grandchild"), await offered("unknown")) == (0, 0, 0)
+    assert await offered("child", final_turn="true") == 0
+    await client.put("/sessions/child", json={"reads": ["empty"]})
+    assert await offered("child") == 0
+    await client.put("/sessions/child", json={"reads": ["parent"]})
+    await client.delete("/sessions/parent")
+    await client.put("/sessions/parent", json={})
+    await stored(client, BROKEN, "parent")
+    assert await offered("child") == 0
+
+
 async def test_reads_end_with_the_life_of_the_parent_and_are_taken_back(client: httpx.AsyncClient) -> None:
     await stored(client, BROKEN, "parent")
     await client.put("/sessions/child", json={"reads": ["parent"]})

@@ -306,7 +306,7 @@ async def test_a_handle_that_names_nothing_here_is_a_text(client: httpx.AsyncCli
             assert told["text"].startswith(framed) == (name == "tool_output")
 
 
-async def test_the_text_about_a_handle_that_is_cut_off_begins_with_that(client: httpx.AsyncClient) -> None:
+async def test_the_text_about_a_handle_that_is_cut_off_says_so(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
     cases = [
         (handle[:-1], 35),
@@ -319,7 +319,10 @@ async def test_the_text_about_a_handle_that_is_cut_off_begins_with_that(client: 
             told = await call(client, name, handle=cut, **more)
             said = f"The handle is cut off: it has {chars} of the 36 characters after `file-`. Use it exactly"
             assert told["is_error"]
-            assert told["text"].startswith(said)
+            frame, _, reason = told["text"].rpartition("STRATEGY:auto:\n\n")
+            assert reason.startswith(said)
+            assert frame.startswith("TOOL_OUTPUT FAILED FOR unknown WITH HANDLE ") == (name == "tool_output")
+            assert not frame or f"{cut.strip(' `')}, " in frame
 
 
 async def test_arguments_may_be_the_text_of_an_object_and_null(client: httpx.AsyncClient) -> None:

@@ -118,6 +118,17 @@ def test_what_the_operator_says_beside_the_design_outlives_a_chosen_profile(oper
     assert (policy.max_llm_calls, policy.max_chunks) == (5, 7)
 
 
+def test_a_session_or_a_request_takes_no_bypass_of_the_operator_away(operator: Any) -> None:
+    rules = operator('[tools."log_*"]\nbypass = true\n', bypass_tools=("raw",))
+    lost = ('{"bypass": false}', '{"tools": {"*": {"bypass": false}}}', '{"defaults": {"bypass": false}}')
+    for tool in ("log_tail", "raw"):
+        for text in lost:
+            assert rules.policy(tool, text).bypass
+            assert rules.policy(tool, None, text).bypass
+    assert rules.policy("t", '{"bypass": true}').bypass
+    assert not rules.policy("t", '{"bypass": true}', '{"bypass": false}').bypass
+
+
 def test_the_size_cap_setting_is_the_built_in_profiles(operator: Any) -> None:
     assert operator(max_bytes=99).policy("t").max_bytes == 99
     assert operator('profile = "ai-agent"\n', max_bytes=99).policy("t").max_bytes == 99
