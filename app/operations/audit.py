@@ -15,16 +15,12 @@ import msgspec
 from msgspec import structs
 
 from app.edge.api_keys import SHOWN_DIGITS, ApiKey
-from app.operations.line_writer import MOST_WAITING, JsonLines
+from app.operations.line_writer import JsonLines
 from app.operations.tracing import note_refused
 from domain.errors import ResultNotFound, SpillgateError
 from domain.handles import Handle, parse_handle
 
 SETTING = "SPILLGATE_AUDIT"
-PAUSE_SECONDS = 0.05
-"""Longer than that of the log: 3.8 % of a result of 2 KB that passes for 5.3 %, and at most 5 % are promised
-(bench/README.md, the audit)."""
-
 NOT_ANSWERED = 499
 
 
@@ -127,7 +123,7 @@ class Audit(JsonLines[AuditLine]):
 
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
-        super().__init__(SETTING, target, most_at_once=MOST_WAITING, pause_seconds=PAUSE_SECONDS)
+        super().__init__(SETTING, target)
 
     def write_request(
         self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str

@@ -6,6 +6,7 @@ import os
 import queue
 import stat
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,7 @@ STANDARD_OUTPUT = "-"
 KEPT_FILES = 5
 MOST_AT_ONCE = 32
 """Fewer than the lines of the smallest file that is rotated."""
-PAUSE_SECONDS = 0.01
+PAUSE_SECONDS = 0.02
 CLOSE_SECONDS = 6.0
 MOST_WAITING = 20_000
 """Lines of the export or the audit in memory that are not written yet, of 0.5 to 1 KB each. More are dropped,
@@ -46,37 +47,31 @@ class LineOutput(Protocol):
 
 
 class LineWriter(Generic[T]):
-    """Writes items in the order in which they were put, up to `most_at_once` together; then waits for
-    `pause_seconds`, because a thread that wakes for each line takes the interpreter from the event loop.
-    Items past `most_waiting`, and those of a write that fails, are dropped and counted. `tell` is
-    called with the reason and their number, on any thread.
+    """Writes items in a thread, in the order in which they were put: up to MOST_AT_ONCE together, then a
+    pause. Written one by one, as `logging.handlers.QueueListener` does, the lines of export and audit cost
+    half of a small result. Items past `most_waiting`, and those of a write that fails, are dropped and
+    counted. `tell` is called with the reason and their number, on any thread.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
 
     def __init__(
         self,
-        name: str,
         output: LineOutput,
         encode: Callable[[T], bytes],
         most_waiting: int,
         tell: Callable[[str, int], None] = lambda why, lines: None,
-        most_at_once: int = MOST_AT_ONCE,
-        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
-        self._waiting: queue.SimpleQueue[T | threading.Event | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[T | threading.Event] = queue.SimpleQueue()
         self._output = output
         self._encode = encode
         self._most_waiting = most_waiting
-        self._most_at_once = most_at_once
-        self._pause_seconds = pause_seconds
-        self._is_hurried = threading.Event()
         self._overflowed = 0
         self._failed = 0
         self._tell = tell
-        self._thread = threading.Thread(target=self._write_waiting, name=name, daemon=True)
-        self._thread.start()
+        self._is_ended = False
+        threading.Thread(target=self._write_waiting, daemon=True).start()
 
     @property
     def dropped(self) -> int:
@@ -91,39 +86,33 @@ class LineWriter(Generic[T]):
             self._overflowed += 1
             self._tell(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
 
-    def flush(self, seconds: float) -> None:
-        """Returns when all items are written, or after so many seconds."""
+    def flush(self, seconds: float) -> bool:
+        """Returns when all items are written, or after so many seconds: then False."""
         written = threading.Event()
         self._waiting.put(written)
-        self._is_hurried.set()
-        written.wait(seconds)
+        return written.wait(seconds)
 
     def end(self) -> None:
         """Ends the thread once the items are written. Does not wait for it."""
-        self._waiting.put(None)
-        self._is_hurried.set()
+        self._is_ended = True
+        self._waiting.put(threading.Event())
 
     def _write_waiting(self) -> None:
-        is_ended = False
-        while not is_ended:
+        while not (self._is_ended and self._waiting.empty()):
             items = [self._waiting.get()]
-            with suppress(queue.Empty):
-                while len(items) < self._most_at_once:
-                    items.append(self._waiting.get_nowait())
-            flushes = [one for one in items if isinstance(one, threading.Event)]
-            is_ended = any(one is None for one in items)
-            self._write([one for one in items if one is not None and not isinstance(one, threading.Event)])
-            for flush in flushes:
-                flush.set()
-                self._is_hurried.clear()
-            if len(items) < self._most_at_once:
-                self._is_hurried.wait(self._pause_seconds)
+            while len(items) < MOST_AT_ONCE and not self._waiting.empty():
+                items.append(self._waiting.get())
+            lines = [self._encode(one) for one in items if not isinstance(one, threading.Event)]
+            if lines:
+                self._write(lines)
+            for one in items:
+                if isinstance(one, threading.Event):
+                    one.set()
+            if len(items) < MOST_AT_ONCE:
+                time.sleep(PAUSE_SECONDS)
         self._output.close()
 
-    def _write(self, items: list[T]) -> None:
-        lines = [self._encode(one) for one in items]
-        if not lines:
-            return
+    def _write(self, lines: list[bytes]) -> None:
         try:
             self._output.write(b"".join(lines))
         except OSError as error:
@@ -135,28 +124,18 @@ class JsonLines(LineWriter[T]):
     """Items as lines of JSON, in the file or on the standard output that a setting names. A line that cannot
     be written is counted and logged, and delays no request."""
 
-    def __init__(
-        self,
-        setting: str,
-        target: str,
-        max_bytes: int | None = None,
-        most_at_once: int = MOST_AT_ONCE,
-        pause_seconds: float = PAUSE_SECONDS,
-    ) -> None:
+    def __init__(self, setting: str, target: str, max_bytes: int | None = None) -> None:
         """`max_bytes`: see `_File`. Raises ConfigError if the file cannot be opened."""
-        output = _opened(target, setting, max_bytes)
         self._setting, self._target = setting, target
         self._logged = OnceAMinute()
-        super().__init__(
-            setting, output, _json_line, MOST_WAITING, self._log_loss, most_at_once, pause_seconds
-        )
+        super().__init__(_opened(target, setting, max_bytes), _json_line, MOST_WAITING, self._log_loss)
 
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS: the reader of a pipe may have stopped
         reading."""
+        is_written = self.flush(CLOSE_SECONDS)
         self.end()
-        self._thread.join(CLOSE_SECONDS)
-        if self._thread.is_alive():
+        if not is_written:
             self._log_loss("they were not written before the end", self._waiting.qsize())
 
     def _log_loss(self, why: str, lines: int) -> None:

@@ -125,7 +125,7 @@ class LogHandler(QueueHandler):
 
     def __init__(self, stream: TextIO) -> None:
         output = Descriptor(stream.fileno())
-        super().__init__(LineWriter[str]("log", output, _encoded, MOST_WAITING))  # type: ignore[arg-type]
+        super().__init__(LineWriter[str](output, _encoded, MOST_WAITING))  # type: ignore[arg-type]
 
     @property
     def dropped(self) -> int:
