@@ -36,6 +36,7 @@ from domain.results import StoredResult, ToolResult
 from extraction.queries import Query, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name
+from storage.sealed.keys import refuse_sealed
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
+    if rt.storage_keys is None:
+        refuse_sealed(stored)
     note_stored(stored)
     return await rt.store.touch(stored)
 

@@ -3,7 +3,7 @@
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,15 +47,12 @@ from policies.book import PolicyBook
 from storage import (
     body_path,
     check_urls,
-    key_uses_of,
-    open_keyless,
     open_ledger,
-    open_sealed_store,
     open_store,
     sealed_ledger,
+    sealed_store,
     shared_clock_of,
 )
-from storage.sealed.keys import KeyUses
 from storage.unrecorded import UnrecordedLedger
 
 if TYPE_CHECKING:  # The extra `otel`.
@@ -130,7 +127,6 @@ class Runtime:
     scanning: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
-    key_uses: Callable[[], Awaitable[KeyUses]] | None = None
     policy_stale: bool = False
     tracer: "Tracer | None" = None
     audit: Audit | None = None
@@ -194,8 +190,8 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         with suppress(StorageError):
             await watch.look()
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
-        store, ledger = await _sealed(store, ledger, keys, clock)
-        key_uses = None if keys is None else key_uses_of(store)
+        if keys is not None:
+            store, ledger = sealed_store(store, keys), sealed_ledger(ledger, keys)
         store = TimedStore(store, partial(metrics.timer, "store"))
         ledger = TimedLedger(ledger, partial(metrics.timer, "ledger"))
         ids, exported = EntryIds(writer_of(settings.accounting_export)), None
@@ -230,7 +226,6 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             exported=exported,
             policy_stamp=stamp,
             storage_keys=keys,
-            key_uses=key_uses,
             tracer=tracer,
             audit=audit,
             tracing=tracing,
@@ -270,16 +265,6 @@ def _opened_models(settings: Settings, known: KnownModels, stack: AsyncExitStack
     )
     stack.push_async_callback(models.close)
     return models
-
-
-async def _sealed(
-    store: ResultStore, ledger: Ledger, keys: StorageKeys | None, clock: Clock
-) -> tuple[ResultStore, Ledger]:
-    """Both with encryption at rest if there are keys. Raises ConfigError if the store needs others."""
-    if keys is None:
-        return await open_keyless(store, ledger)
-    sealed = await open_sealed_store(store, keys, clock)
-    return sealed, sealed_ledger(ledger, sealed)
 
 
 def _exported(

@@ -14,7 +14,7 @@ from app.files import read_text
 from app.proxies import proxies
 from domain import LOOPBACK_NAMES
 from domain.errors import ConfigError
-from domain.handles import DEFAULT_TENANT, is_tenant
+from domain.handles import DEFAULT_TENANT, is_name
 from domain.library_errors import pydantic_rule
 from domain.quotas import TenantQuota
 from policies.documents import check_base_url
@@ -515,7 +515,7 @@ def _check_binding(settings: Settings) -> None:
     listener = settings.metrics_listener
     if listener is not None and settings.uds is None and listener[1] and listener[1] == settings.port:
         raise ConfigError(f"{PREFIX}METRICS_ADDRESS has the port of {PREFIX}PORT. Name another one.")
-    if not is_tenant(settings.tenant):
+    if not is_name(settings.tenant):
         raise ConfigError(
             f"{PREFIX}TENANT has 1 to 128 letters, digits and ._:@=+~-, the first a letter, a digit or _."
         )

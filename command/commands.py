@@ -36,7 +36,6 @@ COMMANDS = {
     "ls": Command("list the stored results, newest first", LISTING),
     "cat": Command("write the bytes of a stored result, or of a part", LISTING),
     "stats": Command("show by tool what was kept out of the context", LISTING),
-    "storage-keys": Command("show which keys of encryption are in use", LISTING),
     "hook": Command("answer a coding agent's hook, or set the agent up", "command.hook"),
     "service": Command("start, stop and look at the service of this user", "command.service"),
     "ui": Command("open the dashboard in a browser", "command.ui"),

@@ -1,5 +1,4 @@
-"""`ls`, `cat`, `stats` and `storage-keys`: what is stored, one stored result whole, and what was kept out of
-the context; and which keys of encryption are in use."""
+"""`ls`, `cat` and `stats`: what is stored, one stored result whole, and what was kept out of the context."""
 
 import argparse
 import os
@@ -47,14 +46,14 @@ def main(arguments: Sequence[str]) -> int:
             action="store_true",
             help="print the file that holds the bytes, if it is on this machine",
         )
-    elif name != "storage-keys":
+    else:
         parser.add_argument("--session", help="only that session (SPILLGATE_SESSION)")
     if name == "ls":
         parser.add_argument("--limit", type=int, default=20, help="the most results to list (20)")
     options = parser.parse_args(arguments[1:])
     try:
         with closing(ServiceClient.from_environment()) as service:
-            commands = {"ls": _ls, "cat": _cat, "stats": _stats, "storage-keys": _storage_keys}
+            commands = {"ls": _ls, "cat": _cat, "stats": _stats}
             return commands[name](service, options)
     except ServiceError as error:
         print(f"spillgate {name}: {error}", file=sys.stderr)
@@ -120,24 +119,6 @@ def _stats(service: ServiceClient, options: argparse.Namespace) -> int:
         rows.append((_short(name), *(f"{count:,}" for count in counts)))
     print(table(rows, heads, right=range(1, 6)))
     return 0
-
-
-def _storage_keys(service: ServiceClient, options: argparse.Namespace) -> int:
-    """The exit status is 1 while an id is in use that the file does not have."""
-    storage_keys = _fields(service, "/config")["storage_keys"]
-    if storage_keys is None:
-        print("Nothing is encrypted: the service has no SPILLGATE_STORAGE_KEY_FILE.")
-        return 0
-    rows = []
-    for key in storage_keys["keys"]:
-        until = key["needed_until"]
-        moment = "not in use" if until is None else f"{datetime.fromtimestamp(until / 1000):%Y-%m-%d %H:%M}"
-        rows.append((key["id"], "yes" if key["encrypts"] else "", moment))
-    print(table(rows, ("KEY", "ENCRYPTS", "NEEDED UNTIL")))
-    missing: int = storage_keys["missing"]
-    if missing:
-        print(f"In use, but not in the file: {missing}. Put the lines back that were taken out.")
-    return int(missing > 0)
 
 
 def _session(options: argparse.Namespace) -> str | None:

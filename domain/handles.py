@@ -9,8 +9,6 @@ from domain.errors import InvalidField, ResultNotFound
 
 DEFAULT_SESSION = "default"
 DEFAULT_TENANT = "default"
-RESERVED_TENANT = "__sealing__"
-"""Holds what Spillgate itself keeps in a store. No caller can be, name or delete it."""
 
 NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._:@=+~-]{0,127}"
 
@@ -52,11 +50,6 @@ class Handle(NamedTuple):
 def is_name(text: str) -> bool:
     """True for a session id or tenant that is safe as a path part and as a Redis key part."""
     return _NAME.fullmatch(text) is not None
-
-
-def is_tenant(text: str) -> bool:
-    """True for the name of a tenant of callers. A file system may not tell upper from lower case."""
-    return is_name(text) and text.casefold() != RESERVED_TENANT
 
 
 def checked_session_id(text: str) -> str:

@@ -28,7 +28,7 @@ from content.redaction.detector import SECRETS, checked
 from content.redaction.masks import NOT_SEARCHED
 from content.tokens import ENCODINGS
 from domain.errors import BadPattern, ConfigError, InvalidPolicy, unknown_key
-from domain.handles import is_tenant
+from domain.handles import is_name
 from domain.library_errors import pydantic_rule
 from domain.llm import MODEL_SCHEMES
 from policies.policy import Dollars, Policy, RedactName, one_of, whole
@@ -103,7 +103,7 @@ Count = Annotated[int, whole(0, 1 << 62)]
 
 
 def _check_tenant(name: str) -> str:
-    if not is_tenant(name):
+    if not is_name(name):
         raise PydanticCustomError("tenant", "must be the name of a tenant, as in the file of API keys")
     return name
 

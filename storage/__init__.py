@@ -4,7 +4,7 @@ A backend is imported where it is opened."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict, TypeVar, Unpack
@@ -17,7 +17,7 @@ from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions
 from storage.disk.store import DiskStore, Root
 from storage.memory import MemoryLedger, MemoryStore
-from storage.sealed.keys import KEY_SETTING, KeylessLedger, KeylessStore, KeyRing, KeyUses
+from storage.sealed.keys import KEY_SETTING, KeyRing
 from storage.sqlite.ledger import SqliteLedger
 
 if TYPE_CHECKING:
@@ -107,42 +107,19 @@ def _needing(package: str, otherwise: str) -> Iterator[None]:
         raise ConfigError(otherwise) from None
 
 
-async def open_sealed_store(store: ResultStore, ring: KeyRing, clock: Clock) -> ResultStore:
-    """Encrypts what `store` keeps. Raises ConfigError for keys that do not open what it has. A store that is
-    away is asked again later."""
+def sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:
+    """Encrypts what `store` keeps. Raises ConfigError without the package that does it."""
     check_sealing()
-    from storage.sealed.seals import KeyChecks
     from storage.sealed.store import SealedStore
 
-    checks = KeyChecks(store, ring, clock)
-    with suppress(StorageError):
-        await checks.verify()
-    return SealedStore(store, checks)
+    return SealedStore(store, ring)
 
 
-def key_uses_of(store: ResultStore) -> Callable[[], Awaitable[KeyUses]]:
-    """Returns the function that says which keys of a sealed store are in use."""
-    from storage.sealed.store import SealedStore
+def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
+    """Encrypts the texts that `ledger` keeps."""
+    from storage.sealed.store import SealedLedger
 
-    assert isinstance(store, SealedStore)
-    return store.checks.uses
-
-
-def sealed_ledger(ledger: Ledger, store: ResultStore) -> Ledger:
-    """Encrypts the texts that `ledger` keeps, with the keys of a sealed store, which has their checks."""
-    from storage.sealed.store import SealedLedger, SealedStore
-
-    assert isinstance(store, SealedStore)
-    return SealedLedger(ledger, store.checks)
-
-
-async def open_keyless(store: ResultStore, ledger: Ledger) -> tuple[ResultStore, Ledger]:
-    """Refuses what other processes keep encrypted. Raises ConfigError if there is any at the start. A store
-    that is away is asked again later."""
-    keyless = KeylessStore(store)
-    with suppress(StorageError):
-        await keyless.verify()
-    return keyless, KeylessLedger(ledger)
+    return SealedLedger(ledger, ring)
 
 
 def shared_clock_of(*ports: ResultStore | Ledger) -> SharedClock | None:

@@ -22,7 +22,7 @@ from app.files import only_writer, read_text
 from command.files import replace_text
 from command.tables import table
 from domain.errors import ConfigError
-from domain.handles import is_tenant
+from domain.handles import is_name
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
 
@@ -80,7 +80,7 @@ def _run(path: Path, options: argparse.Namespace) -> int:
 
 def _check_new(tenant: str, name: str, expires: str) -> None:
     """Raises ConfigError, which names the argument at fault."""
-    if not is_tenant(tenant):
+    if not is_name(tenant):
         raise ConfigError(
             "keys new: TENANT has 1 to 128 letters, digits and ._:@=+~-, the first a letter, a digit or _."
         )

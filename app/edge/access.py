@@ -35,7 +35,7 @@ from domain.errors import (
     Unauthorized,
     UnsupportedMedia,
 )
-from domain.handles import is_tenant
+from domain.handles import is_name
 
 _ONCE = frozenset(
     b"host origin authorization x-api-key spillgate-tenant content-length content-encoding "
@@ -230,7 +230,7 @@ class Access:
             raise Forbidden(f"A key with the role `{key.role}` may not call this route.")
         scope["every_tenant"] = key.role is KeyRole.ADMIN and b"spillgate-tenant" not in headers
         named = headers.get(b"spillgate-tenant", key.tenant.encode()).decode("latin-1")
-        if not is_tenant(named):
+        if not is_name(named):
             raise BadRequest("Spillgate-Tenant must be the name of a tenant.")
         return named
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.files import ReloadedKeys, read_text
 from domain.errors import ConfigError, Unauthorized
-from domain.handles import is_tenant
+from domain.handles import is_name
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ def is_cut(line: str) -> bool:
 def parse_key(line: str) -> ApiKey:
     """Raises ValueError, which repeats nothing of the line."""
     match = _LINE.fullmatch(line)
-    if match is None or not is_tenant(match["tenant"]):
+    if match is None or not is_name(match["tenant"]):
         raise ValueError("write `tenant:sha256hex[:role][:name][:expires]`; see docs/settings.md")
     role, name, expires = match["role"] or KeyRole.AGENT, match["name"] or "", match["expires"]
     if role not in frozenset(KeyRole):

@@ -15,7 +15,7 @@ from app.edge.issuer_keys import IssuerKeys
 from app.settings import Settings
 from content.text import without_surrogates
 from domain.errors import Forbidden, IssuerUnavailable, Unauthorized
-from domain.handles import is_tenant
+from domain.handles import is_name
 
 LEEWAY_SECONDS = 30.0
 """By so much the clocks of the issuer and of this machine may differ."""
@@ -92,7 +92,7 @@ class Issuer:
         tenant = _claim(claims, self._tenant_claim)
         if tenant is None:
             raise Forbidden("This token names no tenant. SPILLGATE_OIDC_TENANT_CLAIM says in which claim.")
-        if not isinstance(tenant, str) or not is_tenant(tenant):
+        if not isinstance(tenant, str) or not is_name(tenant):
             raise Forbidden("What this token names as its tenant has not the form of a tenant's name.")
         return tenant
 

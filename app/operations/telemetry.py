@@ -31,7 +31,6 @@ from domain.llm import LlmCall
 from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, ResultStore
 from domain.results import StoredResult
 from domain.wrappers import LedgerAround, StoreAround
-from storage.sealed.keys import KeyUses
 
 _TENANT_SERIES = {
     "storage_max_bytes": ("stored_bytes", "Bytes stored."),
@@ -260,14 +259,6 @@ class Metrics:
             "spillgate_storage_key_faults",
             "Lines of the storage keys that are not in force, and faults of the file.",
         )
-        self._key_needed = gauge(
-            "spillgate_storage_key_needed_until_timestamp_seconds",
-            "Until when something that a storage key encrypted may be stored; 0 = nothing is.",
-            ["key"],
-        )
-        self._keys_missing = gauge(
-            "spillgate_storage_keys_missing", "Ids of storage keys in use that the file does not have."
-        )
 
     def _watch_load(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
@@ -391,13 +382,6 @@ class Metrics:
         """Takes the seconds of each operation."""
         observe: Callable[[float], None] = self._operations.labels(backend, operation).observe
         return observe
-
-    def keys_in_use(self, uses: KeyUses) -> None:
-        """The ids are those of the operator's file."""
-        self._key_needed.clear()
-        for one in uses.keys:
-            self._key_needed.labels(one.id).set((one.needed_until or 0) / 1000)
-        self._keys_missing.set(uses.missing)
 
     def is_ready(self, ready: bool, up: Mapping[str, bool], down_seconds: float) -> None:
         """`up`: store, ledger, and the issuer of tokens if there is one."""

@@ -14,7 +14,6 @@ from app.api.result_request import policy_text
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.cli.check_config import ANY, mask_url, report_on
 from app.edge.api_keys import KeyRole
-from app.runtime import Runtime
 from domain.accounting import EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
@@ -36,22 +35,6 @@ class SetBy(BodyOut):
     quotas: dict[str, str]
 
 
-class StorageKeyOut(BodyOut):
-    """`needed_until`, Unix ms: something that this key encrypted may be stored until then; null: nothing
-    is."""
-
-    id: str
-    encrypts: bool
-    needed_until: int | None
-
-
-class StorageKeysOut(BodyOut):
-    """The keys of SPILLGATE_STORAGE_KEY_FILE. `missing`: how many more ids are in use."""
-
-    keys: list[StorageKeyOut]
-    missing: int
-
-
 class ConfigOut(BodyOut):
     """`set_by` names the source that set each key. `quotas` are those of `tenant`; 0 = none. Secrets are
     masked."""
@@ -65,7 +48,6 @@ class ConfigOut(BodyOut):
     settings: dict[str, Any]
     set_by: SetBy
     models: list[ModelState]
-    storage_keys: StorageKeysOut | None
 
 
 @router.get(
@@ -95,16 +77,7 @@ async def get_config(
         settings=report["settings"],
         set_by=SetBy(**set_by),
         models=[replace(one, base_url=mask_url(one.base_url)) for one in states],
-        storage_keys=await _storage_keys(rt),
     )
-
-
-async def _storage_keys(rt: Runtime) -> StorageKeysOut | None:
-    """None without encryption. Raises StorageError."""
-    if rt.key_uses is None:
-        return None
-    uses = await rt.key_uses()
-    return StorageKeysOut(keys=[StorageKeyOut(**one._asdict()) for one in uses.keys], missing=uses.missing)
 
 
 class WhatIfIn(BodyIn):

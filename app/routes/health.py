@@ -182,8 +182,6 @@ async def metrics(request: Request, rt: InRuntime) -> Response:
         rt.metrics.stored_bytes.set(sum(use.stored_bytes for use in uses))
         rt.metrics.stored_bytes_cap.set(rt.settings.storage_max_bytes)
         rt.metrics.ledger_entries.set(rt.readiness.ledger_entries)
-        if rt.key_uses is not None:
-            rt.metrics.keys_in_use(await rt.key_uses())
     # Absent without API keys, and at the port of the metrics.
     own = request.scope["tenant"] if request.scope.get("role") in OF_ONE_TENANT else None
     body, media_type = rt.metrics.render(uses, request.app.state.rates.counts(), own)

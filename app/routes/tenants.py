@@ -13,7 +13,7 @@ from app.operations.audit import note_tenant
 from app.operations.logs import log_deleted_tenant
 from app.runtime import Runtime
 from domain.errors import InvalidField, StorageError, TenantNotFound
-from domain.handles import NAME_PATTERN, RESERVED_TENANT, is_tenant
+from domain.handles import NAME_PATTERN, is_name
 
 router = Router(tags=["tenants"])
 
@@ -84,13 +84,13 @@ async def delete_tenant(
         Path(
             description="As in the file of API keys.",
             examples=["team-a"],
-            json_schema_extra={"pattern": f"^(?!{RESERVED_TENANT}$){NAME_PATTERN}$"},
+            json_schema_extra={"pattern": f"^{NAME_PATTERN}$"},
         ),
     ],
 ) -> DeletedOut:
     """Deletes in steps, between which other requests run. What the tenant sends during the deletion may
     stay: revoke its keys first. Safe to repeat: 404 says that nothing is left of a tenant without a key."""
-    if not is_tenant(tenant_id):
+    if not is_name(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
     note_tenant(tenant_id)
     known = await is_known(request, tenant_id)

@@ -1,19 +1,15 @@
-"""The keys of encryption at rest; and the store and the ledger of a process without keys."""
+"""The keys of encryption at rest, and what a sealed text begins with."""
 
 import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
-from domain.errors import ConfigError, StorageError, StoreUnavailable
-from domain.handles import RESERVED_TENANT, Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Receipt
+from domain.errors import StoreUnavailable
 from domain.results import StoredResult
-from domain.wrappers import LedgerAround, StoreAround
 
 PREFIX = "spillgate-sealed-1:"
 """How a sealed text begins."""
@@ -23,29 +19,34 @@ KEY_BYTES = 32
 MOST_ID = 32
 """Characters of a key id, which has a place of this size in every sealed body."""
 
-CHECKS = SessionKey(RESERVED_TENANT, "keys")
-"""The tenant and session of the checks of keys."""
+_MARK_CHARS = 8
 
 _ID = rf"[A-Za-z0-9_.-]{{1,{MOST_ID}}}"
 _LINE = re.compile(rf"(?P<id>{_ID}):(?P<secret>.*)")
-_SEALED = re.compile(rf"{PREFIX}{_ID}:[A-Za-z0-9+/]+=*")
 
 
 class UnknownKey(StoreUnavailable):
-    """Sealed with a key that the key file does not have."""
+    """Sealed with a key that the key file does not have, or of whose id it has another one."""
 
-    def __init__(self, key_id: str) -> None:
+    def __init__(self, key_id: str, *, has_another: bool = False) -> None:
+        name = key_id if re.fullmatch(_ID, key_id) else "unreadable"
+        another = ", of which the file has another key" if has_another else ""
         super().__init__(
             "This was encrypted with a key that SPILLGATE_STORAGE_KEY_FILE does not have. The operator can "
             "put the line of that key back into the file.",
-            cause=f"key id {key_id if re.fullmatch(_ID, key_id) else 'unreadable'}",
+            cause=f"key id {name}{another}",
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StorageKey:
     id: str
     secret: bytes = field(repr=False)
+
+    @cached_property
+    def mark(self) -> str:
+        """Tells this key from another one of its id."""
+        return hashlib.sha256(b"spillgate storage key" + self.secret).hexdigest()[:_MARK_CHARS]
 
 
 class KeyRing(Protocol):
@@ -67,29 +68,16 @@ class KeyLines(NamedTuple):
     faults: list[str]
 
 
-class KeyUse(NamedTuple):
-    """Whether a key of the file `encrypts` what is stored now, and until when (Unix ms) something that it
-    encrypted may be stored; None: nothing is, and its line can be taken out."""
-
-    id: str
-    encrypts: bool
-    needed_until: int | None
-
-
-class KeyUses(NamedTuple):
-    """`missing`: how many more key ids are in use that the file does not have."""
-
-    keys: list[KeyUse]
-    missing: int
-
-
 def is_sealed(text: str | None) -> bool:
     return text is not None and text.startswith(PREFIX)
 
 
-def key_id_of(text: str) -> str:
-    """The id in a sealed text."""
-    return text.removeprefix(PREFIX).partition(":")[0]
+def refuse_sealed(stored: StoredResult) -> None:
+    """For a process without keys. Raises UnknownKey for a result that another process sealed."""
+    text = stored.tool_arguments or ""
+    # Arguments may begin with PREFIX, too. The SHA-256 of a sealed info is that of its sealed text.
+    if is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == stored.sha256:
+        raise UnknownKey(text.removeprefix(PREFIX).partition(":")[0])
 
 
 def parse_keys(text: str) -> KeyLines:
@@ -121,77 +109,3 @@ def _parse_key(line: str) -> StorageKey:
     if len(secret) != KEY_BYTES:
         raise ValueError(f"a key is {KEY_BYTES} bytes in hex or base64; `openssl rand -hex 32` makes one")
     return StorageKey(match["id"], secret)
-
-
-class KeylessStore(StoreAround):
-    """A store of a process without keys: what others keep encrypted is refused."""
-
-    _is_verified = False
-
-    async def verify(self) -> None:
-        """Raises ConfigError if the store holds what is encrypted."""
-        (checks,) = await self._inner.count_results([CHECKS])
-        if checks:
-            raise ConfigError(
-                f"{KEY_SETTING} is not set, and what is stored is encrypted. Name the key file."
-            )
-        self._is_verified = True
-
-    async def check(self) -> None:
-        """Raises StoreUnavailable, also for what `verify` finds in a store that was away at the start."""
-        await self._inner.check()
-        try:
-            with suppress(StorageError):
-                if not self._is_verified:
-                    await self.verify()
-        except ConfigError as error:
-            raise StoreUnavailable(str(error)) from None
-
-    async def find(self, tenant: str, handle: Handle) -> StoredResult | None:
-        """Raises UnknownKey."""
-        stored = await self._inner.find(tenant, handle)
-        text = "" if stored is None else stored.tool_arguments or ""
-        # Arguments may begin with PREFIX, too. The SHA-256 of a sealed info is that of its sealed text.
-        if stored and is_sealed(text) and hashlib.sha256(text.encode()).hexdigest() == stored.sha256:
-            raise UnknownKey(key_id_of(text))
-        return stored
-
-
-class KeylessLedger(LedgerAround):
-    """A ledger of a process without keys. Raises UnknownKey for a text that is sealed."""
-
-    def enter(self, call: Call) -> Coroutine[Any, Any, Entered]:
-        # Only a call with an id may be a retry.
-        return self._inner.enter(call) if call.call_id is None else self._enter(call)
-
-    async def _enter(self, call: Call) -> Entered:
-        entered = await self._inner.enter(call)
-        if entered.receipt is not None:
-            _readable(entered.receipt.text)
-        return entered
-
-    def reserve(self, charge: Charge) -> Coroutine[Any, Any, Receipt | None]:
-        return self._inner.reserve(charge) if charge.call_id is None else self._reserve(charge)
-
-    async def _reserve(self, charge: Charge) -> Receipt | None:
-        receipt = await self._inner.reserve(charge)
-        if receipt is not None and receipt.is_retry:
-            _readable(receipt.text)
-        return receipt
-
-    async def settle(self, charge: Charge) -> Receipt:
-        receipt = await self._inner.settle(charge)
-        # The text of a call that is charged now is this process's own, whatever it begins with.
-        if receipt.is_retry:
-            _readable(receipt.text)
-        return receipt
-
-    async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        return _readable(await self._inner.finding(key, epoch, name))
-
-
-def _readable(text: str | None) -> str | None:
-    # A text may begin with a result that begins with PREFIX.
-    if text is not None and _SEALED.fullmatch(text):
-        raise UnknownKey(key_id_of(text))
-    return text

@@ -28,8 +28,8 @@ from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultSt
 from domain.results import Durability, StoredResult
 from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
-from storage.sealed.keys import KEY_BYTES, MOST_ID, StorageKey, is_sealed, key_id_of
-from storage.sealed.seals import SALT, TAG, DamagedSeal, KeyChecks, about_info, unwrap, wrap
+from storage.sealed.keys import KEY_BYTES, MOST_ID, KeyRing, StorageKey, is_sealed
+from storage.sealed.seals import SALT, TAG, DamagedSeal, Seals, about_info, unwrap, wrap
 
 CHUNK = 1 << 16
 NONCE = 12
@@ -140,15 +140,14 @@ class SealedStore(StoreAround):
     """Owns the store that keeps what is sealed. Results that were stored before encryption are found and read
     as they are."""
 
-    def __init__(self, inner: ResultStore, checks: KeyChecks) -> None:
+    def __init__(self, inner: ResultStore, ring: KeyRing) -> None:
         super().__init__(inner)
-        self._seals = checks.seals
         self._notices = Notices()
-        self.checks = checks
+        self.seals = Seals(ring)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return (*self._inner.warnings, *self.checks.warnings)
+        return (*self._inner.warnings, *self.seals.ring.warnings)
 
     @asynccontextmanager
     async def draft(self, tenant: str) -> AsyncIterator[Draft]:
@@ -165,7 +164,6 @@ class SealedStore(StoreAround):
         except DamagedSeal as damage:
             self._notices.warn(f"{tenant}/{handle}", f"is damaged ({damage}): it is not found. Delete it.")
             return None
-        await self.checks.note_opened(key_id_of(stored.tool_arguments or ""))
         return replace(stored, sha256=hidden.sha256, tool_arguments=hidden.tool_arguments)
 
     async def read(
@@ -212,7 +210,7 @@ class SealedStore(StoreAround):
             read = self._inner.read
             footer = b"".join([piece async for piece in read(sealed, total - FOOTER, total)])
             pieces = read(sealed, *span)
-        key = self._seals.key(key_id_of(sealed.tool_arguments or ""))
+        key = self.seals.key_of(sealed.tool_arguments or "")
         body_key = open_footer(footer, key, sealed, size)
         position = first * CHUNK
         async for piece in body_key.open(pieces, first):
@@ -225,7 +223,7 @@ class SealedStore(StoreAround):
     def _hidden(self, sealed: StoredResult) -> _Hidden:
         """Raises DamagedSeal, UnknownKey."""
         try:
-            return _decode(self._seals.open(sealed.tool_arguments or "", *about_info(sealed)))
+            return _decode(self.seals.open(sealed.tool_arguments or "", *about_info(sealed)))
         except msgspec.DecodeError:
             raise DamagedSeal("its fields are not those of an info") from None
 
@@ -239,16 +237,8 @@ class SealedStore(StoreAround):
             raise InvalidField(
                 "A text beside the content is not valid Unicode. Send valid Unicode."
             ) from None
-        sealed = self._seals.seal(hidden, *about, key=key)
+        sealed = self.seals.seal(hidden, *about, key=key)
         return replace(stored, tool_arguments=sealed, sha256=hashlib.sha256(sealed.encode()).hexdigest())
-
-    async def sweep(self) -> int:
-        await self.checks.sweep()
-        return await self._inner.sweep()
-
-    async def check(self) -> None:
-        await self._inner.check()
-        await self.checks.check()
 
 
 class _SealedDraft:
@@ -288,8 +278,7 @@ class _SealedDraft:
             yield bytes(self._waiting)
 
     async def publish(self, stored: StoredResult) -> Durability:
-        """Raises StoreUnavailable if the store knows the id of the key by another key."""
-        key = await self._store.checks.writing()
+        key = self._store.seals.writing
         if not self._is_complete:
             tail = await self._key.seal(bytes(self._waiting), self._sealed)
             await self._inner.write(tail + self._key.footer(key, stored, self._size))
@@ -303,65 +292,62 @@ async def _one(piece: bytes) -> AsyncIterator[bytes]:
 
 class SealedLedger(LedgerAround):
     """Texts that were kept before encryption are read as they are. Raises StoreUnavailable for a text that
-    cannot be opened, or sealed, and UnknownKey."""
+    cannot be opened, and UnknownKey."""
 
-    def __init__(self, inner: Ledger, checks: KeyChecks) -> None:
+    def __init__(self, inner: Ledger, ring: KeyRing) -> None:
         super().__init__(inner)
-        self._checks = checks
-        self._seals = checks.seals
+        self._seals = Seals(ring)
 
     async def enter(self, call: Call) -> Entered:
         entered = await self._inner.enter(call)
         if entered.receipt is None:
             return entered
-        return replace(entered, receipt=await self._opened(entered.receipt, call.key, call.call_id))
+        return replace(entered, receipt=self._opened(entered.receipt, call.key, call.call_id))
 
     async def reserve(self, charge: Charge) -> Receipt | None:
-        receipt = await self._inner.reserve(await self._sealed(charge))
-        return None if receipt is None else await self._of_charge(receipt, charge)
+        receipt = await self._inner.reserve(self._sealed(charge))
+        return None if receipt is None else self._of_charge(receipt, charge)
 
     async def settle(self, charge: Charge) -> Receipt:
-        return await self._of_charge(await self._inner.settle(await self._sealed(charge)), charge)
+        return self._of_charge(await self._inner.settle(self._sealed(charge)), charge)
 
     async def keep_finding(
         self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
     ) -> None:
-        sealed = await self._seal(text, *_of_finding(key, epoch, name))
+        sealed = self._seal(text, *_of_finding(key, epoch, name))
         await self._inner.keep_finding(key, epoch, name, sealed, once=once)
 
     async def finding(self, key: SessionKey, epoch: int, name: str) -> str | None:
-        return await self._open(await self._inner.finding(key, epoch, name), *_of_finding(key, epoch, name))
+        return self._open(await self._inner.finding(key, epoch, name), *_of_finding(key, epoch, name))
 
-    async def _sealed(self, charge: Charge) -> Charge:
+    def _sealed(self, charge: Charge) -> Charge:
         if charge.text is None:
             return charge
         about = _of_call(charge.key, charge.call_id)
         if charge.kept_as is not None:
             about = _of_finding(charge.key, charge.epoch, charge.kept_as)
-        return replace(charge, text=await self._seal(charge.text, *about))
+        return replace(charge, text=self._seal(charge.text, *about))
 
-    async def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
+    def _of_charge(self, receipt: Receipt, charge: Charge) -> Receipt:
         if receipt.is_retry:
-            return await self._opened(receipt, charge.key, charge.call_id)
+            return self._opened(receipt, charge.key, charge.call_id)
         return replace(receipt, text=charge.text)
 
-    async def _opened(self, receipt: Receipt, key: SessionKey, call_id: str | None) -> Receipt:
-        return replace(receipt, text=await self._open(receipt.text, *_of_call(key, call_id)))
+    def _opened(self, receipt: Receipt, key: SessionKey, call_id: str | None) -> Receipt:
+        return replace(receipt, text=self._open(receipt.text, *_of_call(key, call_id)))
 
-    async def _seal(self, text: str, *about: str) -> str:
-        return self._seals.seal(text.encode(), *about, key=await self._checks.writing())
+    def _seal(self, text: str, *about: str) -> str:
+        return self._seals.seal(text.encode(), *about, key=self._seals.writing)
 
-    async def _open(self, text: str | None, *about: str) -> str | None:
+    def _open(self, text: str | None, *about: str) -> str | None:
         if text is None or not is_sealed(text):
             return text
         try:
-            opened = self._seals.open(text, *about).decode()
+            return self._seals.open(text, *about).decode()
         except DamagedSeal:
             raise StoreUnavailable(
                 "The text that was kept for this call is damaged. Send the result under another tool_call_id."
             ) from None
-        await self._checks.note_opened(key_id_of(text))
-        return opened
 
 
 def _of_call(key: SessionKey, call_id: str | None) -> tuple[str, ...]:

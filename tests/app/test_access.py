@@ -44,7 +44,6 @@ def test_a_bad_line_is_named_by_its_number_and_not_repeated(tmp_path: Path) -> N
         f":{DIGEST}",
         "acme:short",
         f"../up:{DIGEST}",
-        f"__sealing__:{DIGEST}",
         f"a b:{DIGEST}",
         f"acme:{DIGEST}0",
         DIGEST,

@@ -113,9 +113,8 @@ async def test_an_admin_sees_the_tenant_that_it_names_and_nobody_else_does(clien
     assert await sessions("admin", "red") == ["of-agent"]
     assert await sessions("admin", "blue") == ["of-other"]
     assert await sessions("agent", "blue") == ["of-agent"]
-    for name in ("../up", "__sealing__"):
-        wrong = await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": name}))
-        assert wrong.status_code == 400
+    wrong = await client.get("/sessions", headers=by("admin", **{"Spillgate-Tenant": "../up"}))
+    assert wrong.status_code == 400
 
 
 async def test_sums_by_tenant_are_an_admins_of_all_and_an_agents_of_its_own(

@@ -11,7 +11,7 @@ from samples import ENTRY_RETENTION, RETENTION, FakeClock, OpenBounded, OpenLedg
 from domain.ports import Ledger, ResultStore
 from domain.quotas import QuotaOf, TenantQuota, unbounded
 from domain.results import Durability
-from storage import open_ledger, open_sealed_store, open_store, sealed_ledger
+from storage import open_ledger, open_store, sealed_ledger, sealed_store
 from storage.objects.bucket import Bucket
 from storage.objects.store import ObjectStore
 from storage.objects.url import make_ready
@@ -164,7 +164,7 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
         store: ResultStore = objects
     else:
         store = await open_store(url, **options)
-    return await open_sealed_store(store, Ring(), clock) if is_sealed else store
+    return sealed_store(store, Ring()) if is_sealed else store
 
 
 async def _open_ledger(
@@ -179,4 +179,4 @@ async def _open_ledger(
         "max_bytes": max_bytes,
     }
     ledger = await open_ledger(url, quota_of=quota_of, **options)
-    return sealed_ledger(ledger, await _open_store(f"{SEALED}memory:", clock, 0)) if is_sealed else ledger
+    return sealed_ledger(ledger, Ring()) if is_sealed else ledger

@@ -63,7 +63,6 @@ FIRING = {
     "SpillgatePolicyStale": ["spillgate_policy_stale 1x60"],
     "SpillgateApiKeyFaults": ["spillgate_api_key_faults 1x60"],
     "SpillgateStorageKeyFaults": ["spillgate_storage_key_faults 1x60"],
-    "SpillgateStorageKeyMissing": ["spillgate_storage_keys_missing 1x60"],
     "SpillgateTaskFails": ['spillgate_task_faults_total{task="sweep"} 0+1x60'],
     "SpillgateExportLost": ["spillgate_export_lost_total 0+1x60"],
     "SpillgateAuditDropped": ["spillgate_audit_dropped_total 0+1x60"],

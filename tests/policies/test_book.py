@@ -71,7 +71,6 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("[tenants.a]\nllm_usd_per_day = nan\n", "line 2: tenants.a.llm_usd_per_day must be a finite number"),
         ("[tenants]\nmax_sessions = 1\n", "line 2: tenants.max_sessions must be a table of keys"),
         ("[tenants.'a/b']\nmax_sessions = 1\n", "line 1: tenants.a/b must be the name of a tenant"),
-        ("[tenants.__sealing__]\nmax_sessions = 1\n", "line 1: tenants.__sealing__"),
         ("[tenant.a]\nmax_sessions = 1\n", "line 1: tenant is not a key; tenants is"),
         ("[models.m]\nencoding = 'o200k'\n", "line 2: models.m.encoding must be one of o200k_base"),
         ("x = " + "9" * 5000, "p.toml: a number is too large, or the nesting too deep"),

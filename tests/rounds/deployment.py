@@ -142,7 +142,6 @@ class Deployment:
                 "a replica: it lacks the key that the others encrypt with",
                 self._rotate_without_first,
                 in_thread(lambda: self._write_storage_keys(0, "second", "first")),
-                seconds=PAGED_SECONDS,
             ),
             Fault(
                 "the API key of the agents is taken out",
