@@ -524,6 +524,17 @@ def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
         yield cells
 
 
+def split_rows(text: str, mark: str) -> Iterator[list[str]]:
+    """The rows of a text with separators. An open quote at its end is closed there."""
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    return _split(text, mark, csv.QUOTE_MINIMAL, strict=False)
+
+
+def written_rows(source: Source, dialect: Dialect) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
+    """The names and the rows of a table that has bars or white space between its cells."""
+    return _names_of(dialect), lambda: _cells(source.data.decode("utf-8", "replace"), dialect)
+
+
 def _split(text: str, mark: str, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
     """Rows of cells. Raises csv.Error."""
     lines = (line[0] for line in _LINE.finditer(text))

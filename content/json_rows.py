@@ -1,0 +1,186 @@
+"""Where the rows are in JSON: each table of an object, found without decoding the rows themselves."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from content.formats import sheets
+
+Row = dict[str, Any]
+
+_DEEPEST = 4
+_LEAST_OF_MAP = 3
+_LEAST_SCALARS = 10
+_MOST_MEMBERS = 100
+_COMPARED = 50
+_MOST_TABLES = 24
+_PLAIN = re.compile(r"[A-Za-z_]\w*")
+_NOT_FINITE = "NaN", "Infinity", "-Infinity"
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+class JsonRows(NamedTuple):
+    """Rows at `path`, such as `$.result.items`, "$" for all of the value. `array` is the text of an array of
+    objects, b"" where `rows` are what the reader has made of another form. `size` is the number of rows."""
+
+    path: str
+    size: int
+    array: bytes = b""
+    rows: tuple[Row, ...] = ()
+
+    def first(self, most: int) -> list[Row]:
+        if not self.array:
+            return list(self.rows[:most])
+        return [decoded(bytes(raw)) for raw in _elements(self.array)[:most]]
+
+
+class JsonTables(NamedTuple):
+    """`data` are the rows that `query` reads first, `others` those of other tables by their keys. `document`
+    is the object around them, without them."""
+
+    data: JsonRows
+    others: dict[str, JsonRows]
+    document: Row | None = None
+
+
+def decoded(data: bytes) -> Any:
+    """The value; NaN and infinities are their names. Raises ValueError and RecursionError."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return json.loads(data, parse_constant=str, strict=False)
+
+
+def tables_in(data: bytes) -> JsonTables:
+    """The tables of a JSON value. Of an object `data` are the longest array of objects in it, or the longest
+    of its objects whose members are alike; of another object the object itself. Raises ValueError and
+    RecursionError."""
+    try:
+        raw = bytes(msgspec.json.decode(data, type=Raw))
+    except msgspec.DecodeError:
+        # NaN and infinities, which JSON does not have.
+        raw = msgspec.json.encode(decoded(data))
+    if raw[:1] == b"{":
+        return _of_object(raw)
+    if raw[:1] == b"[":
+        items = _elements(raw)
+        if len(items) == 1 and bytes(items[0])[:1] == b"{":
+            inside = _of_object(bytes(items[0]))
+            if inside.document is not None:
+                return inside
+        return JsonTables(_of_array("$", raw, items), {})
+    return JsonTables(JsonRows("$", 1, rows=({"value": decoded(raw)},)), {})
+
+
+def _of_object(raw: bytes) -> JsonTables:
+    table = sheets.rows_in(raw)
+    if table is not None:
+        return JsonTables(JsonRows("$", len(table), rows=tuple(table)), {})
+    places = list(islice(_places(raw, ()), _MOST_TABLES))
+    if not places:
+        value = decoded(raw)
+        rows = _pairs(value) if _is_map_of_scalars(value) else [value]
+        return JsonTables(JsonRows("$", len(rows), rows=tuple(rows)), {})
+    best_steps, best = max(places, key=lambda place: place[1].size)
+    others = {steps[-1]: rows for steps, rows in reversed(places) if rows is not best and steps}
+    document = _without(raw, [steps for steps, _ in places if steps]) if best_steps else None
+    return JsonTables(best, dict(reversed(others.items())), document)
+
+
+def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonRows]]:
+    members = _members(raw)
+    path = _path(steps)
+    if _is_map_of_objects(members):
+        value = decoded(raw)
+        name = "_key" if any("key" in item for item in value.values()) else "key"
+        yield steps, JsonRows(path, len(value), rows=tuple({name: key, **one} for key, one in value.items()))
+        return
+    for key, item in members.items():
+        inner, inside = bytes(item), (*steps, key)
+        if inner[:1] == b"[":
+            elements = _elements(inner)
+            firsts = {bytes(one)[:1] for one in elements}
+            if (
+                firsts == {b"{"}
+                or _is_grid(inner, firsts)
+                or (len(elements) >= _LEAST_SCALARS and not firsts & {b"{", b"["})
+            ):
+                yield inside, _of_array(_path(inside), inner, elements)
+        elif inner[:1] == b"{" and len(steps) < _DEEPEST:
+            yield from _places(inner, inside)
+
+
+def _is_grid(raw: bytes, firsts: set[bytes]) -> bool:
+    return firsts == {b"["} and sheets.table_of(decoded(raw)) is not None
+
+
+def _of_array(path: str, raw: bytes, items: list[Raw]) -> JsonRows:
+    firsts = {bytes(one)[:1] for one in items}
+    if firsts == {b"{"} and (table := sheets.rows_in(raw)) is None:
+        return JsonRows(path, len(items), raw)
+    value = decoded(raw)
+    table = sheets.table_of(value)
+    rows = table if table is not None else rows_of(value)
+    return JsonRows(path, len(rows), rows=tuple(rows))
+
+
+def rows_of(items: list[Any]) -> list[Row]:
+    """Elements as rows: lists of objects joined, cells of a list as column_1 and so on, others as value."""
+    if items and all(
+        isinstance(item, list) and item and all(isinstance(one, dict) for one in item) for item in items
+    ):
+        return [{"_list": number, **one} for number, item in enumerate(items, 1) for one in item]
+    if any(isinstance(item, list) for item in items):
+        return [
+            {f"column_{number}": cell for number, cell in enumerate(item, 1)}
+            if isinstance(item, list)
+            else _row(item)
+            for item in items
+        ]
+    return [_row(item) for item in items]
+
+
+def _row(item: object) -> Row:
+    return item if isinstance(item, dict) else {"value": item}
+
+
+def _is_map_of_objects(members: dict[str, Raw]) -> bool:
+    """True for an object whose members are objects that share half of their keys."""
+    if len(members) < _LEAST_OF_MAP or any(bytes(item)[:1] != b"{" for item in members.values()):
+        return False
+    first, *others = (_members(item).keys() for item in members.values())
+    return bool(first) and all(2 * len(first & other) >= len(first) for other in others)
+
+
+def _is_map_of_scalars(value: Row) -> bool:
+    return len(value) > _MOST_MEMBERS and not any(isinstance(item, dict | list) for item in value.values())
+
+
+def _pairs(value: Row) -> list[Row]:
+    return [{"key": key, "value": item} for key, item in value.items()]
+
+
+def _path(steps: tuple[str, ...]) -> str:
+    return "$" + "".join(
+        f".{step}" if _PLAIN.fullmatch(step) else f".{json.dumps(step, ensure_ascii=False)}" for step in steps
+    )
+
+
+def _without(raw: bytes, places: list[tuple[str, ...]]) -> Row:
+    """The object without its tables."""
+    taken = {steps[0] for steps in places if len(steps) == 1}
+    deeper = {steps[0] for steps in places if len(steps) > 1}
+    return {
+        key: _without(bytes(item), [steps[1:] for steps in places if steps[0] == key and len(steps) > 1])
+        if key in deeper
+        else decoded(bytes(item))
+        for key, item in _members(raw).items()
+        if key not in taken
+    }

@@ -1,0 +1,306 @@
+"""How `query` reads a result: its tables, their columns and their rows, decided once from the bytes."""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from content.formats.json import Json, Literal, Records, parsed_head
+from content.formats.log import Log
+from content.formats.table import Table as TableFormat
+from content.formats.table import dialect_in, is_header, split_rows, written_rows
+from content.json_rows import JsonRows, decoded, tables_in
+from content.kind import Kind
+from content.source import Source
+from domain.errors import NotQueryable
+
+TEXT, INTEGER, NUMBER = "VARCHAR", "BIGINT", "DOUBLE"
+LINES = "lines"
+
+_SAMPLED = 60
+_HEAD = 64 << 10
+_COUNTED = 256 << 10
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER = re.compile(r"\s*[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?\s*")
+
+Cells = Sequence[object]
+Rows = Callable[[], Iterator[Cells]]
+
+
+class Column(NamedTuple):
+    """`type` is DuckDB's, as far as the bytes that were seen show it."""
+
+    name: str
+    type: str = TEXT
+
+
+class Delimited(NamedTuple):
+    """Rows between separators, which DuckDB reads: `start` is the byte of the data at which they begin."""
+
+    mark: str
+    start: int
+
+
+class Table(NamedTuple):
+    """`rows` is None where they were not counted. `sample` is the first row. `is_named` is False where the
+    names are ours. `path` is the place of the rows in JSON. `read` says how the rows are read: None for
+    lines."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: int | None = None
+    sample: tuple[object, ...] | None = None
+    is_named: bool = True
+    path: str = ""
+    read: "Delimited | JsonRows | Rows | None" = None
+
+
+class Layout(NamedTuple):
+    """`data` is the first of the tables, `lines` the last. `notes` say what was left out."""
+
+    tables: tuple[Table, ...]
+    kind: Kind
+    notes: tuple[str, ...] = ()
+
+
+def layout_of(source: Source) -> Layout:
+    """Never fails: what cannot be read as its format are lines."""
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    try:
+        tables, notes = _tables(source)
+    except (ValueError, RecursionError, NotQueryable, csv.Error):
+        if not source.format.is_lines:
+            notes = (
+                f"This is not well-formed {_NOUNS.get(source.format.kind, 'data')}: data has its lines.",
+            )
+    lines = _lines(source)
+    if not tables:
+        tables = (lines._replace(name="data"),)
+    return Layout((*tables, lines), source.format.kind, notes)
+
+
+_NOUNS = {Kind.JSON: "JSON", Kind.NDJSON: "JSON", Kind.CSV: "CSV", Kind.TEXT: "Python"}
+
+
+def _lines(source: Source) -> Table:
+    first = source.data[: max(0, source.data.find(b"\n"))][:_COUNTED].decode("utf-8", "replace").rstrip("\r")
+    columns = (Column("line", INTEGER), Column("text"))
+    return Table(LINES, columns, source.lines, (source.line(0), first))
+
+
+def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    text_format = source.format
+    if isinstance(text_format, TableFormat):
+        return (_delimited(source),), ()
+    if isinstance(text_format, Log):
+        return (_log(source),), ()
+    if isinstance(text_format, Literal):
+        value = text_format.value(Source(source.data)) if source.is_whole else None
+        return _json(msgspec.json.encode(value)) if value is not None else ((), ())
+    if isinstance(text_format, Json):
+        return _json_of(source)
+    return (), ()
+
+
+# Tables of lines.
+
+
+def _delimited(source: Source) -> Table:
+    dialect = dialect_in(source)
+    head = source.data if source.is_whole and len(source.data) <= _HEAD else source.data[:_HEAD]
+    if dialect.mark in (b"|", b""):
+        names, rows = written_rows(source, dialect)
+        first = list(islice(rows(), _SAMPLED))
+        read: Delimited | Rows = rows
+        is_named = True
+    else:
+        parsed = list(islice(split_rows(head.decode("utf-8", "replace"), dialect.mark.decode()), _SAMPLED))
+        if not parsed:
+            raise ValueError("no rows")
+        is_named = is_header(parsed[0], parsed[1:])
+        names, first = (parsed[0], parsed[1:]) if is_named else ([""] * len(parsed[0]), parsed)
+        read = Delimited(dialect.mark.decode(), _header_end(source.data, parsed[0]) if is_named else 0)
+    columns = tuple(
+        Column(name, _type_of(row[at] for row in first if at < len(row)))
+        for at, name in enumerate(unique(names))
+    )
+    sample = (
+        tuple(_cell(cell, column) for cell, column in zip(first[0], columns, strict=False)) if first else None
+    )
+    return Table("data", columns, _count(source, read), sample, is_named, read=read)
+
+
+def _header_end(data: bytes, first: Sequence[str]) -> int:
+    """Where the row after the header begins: a newline in a cell of it ends no row."""
+    at = 0
+    for _ in range(1 + sum(cell.count("\n") for cell in first)):
+        while data[at : at + 1] in (b"\n", b"\r"):
+            at += 1
+        ends = [end for mark in (b"\n", b"\r") if (end := data.find(mark, at)) >= 0]
+        at = min(ends, default=len(data)) + 1
+    return min(at + (data[at - 1 : at + 1] == b"\r\n"), len(data))
+
+
+def _count(source: Source, read: "Delimited | Rows") -> int | None:
+    if not source.is_whole or len(source.data) > _COUNTED:
+        return None
+    if isinstance(read, Delimited):
+        rows: Iterable[object] = split_rows(source.data[read.start :].decode("utf-8", "replace"), read.mark)
+        return sum(1 for _ in rows)
+    return sum(1 for _ in read())
+
+
+def _type_of(cells: Iterable[str | None]) -> str:
+    filled = [cell for cell in cells if cell]
+    if not filled or not all(map(_NUMBER.fullmatch, filled)):
+        return TEXT
+    return INTEGER if all(cell.strip().lstrip("+-").isdecimal() for cell in filled) else NUMBER
+
+
+def _cell(cell: object, column: Column) -> object:
+    if column.type == TEXT or not isinstance(cell, str):
+        return cell
+    return (int(cell) if column.type == INTEGER else float(cell)) if cell.strip() else None
+
+
+# Logs.
+
+
+def _log(source: Source) -> Table:
+    readers = source.format.of_lines(source)
+    columns = (Column("line", INTEGER), Column("text"), *map(Column, readers))
+    sample = next(_log_rows(source, readers), None)
+    return Table("data", columns, source.lines, sample, read=partial(_log_rows, source, readers))
+
+
+def _log_rows(
+    source: Source, readers: Mapping[str, Callable[[bytes], str | None]]
+) -> Iterator[tuple[object, ...]]:
+    of_line = tuple(readers.values())
+    for number, line in numbered_lines(source):
+        yield number, line.decode("utf-8", "replace"), *(read(line) for read in of_line)
+
+
+def numbered_lines(source: Source) -> Iterator[tuple[int, bytes]]:
+    """The lines of the data, and their numbers in the stored text."""
+    data, number, start = source.data, source.line(0), 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        yield number, data[start:end].removesuffix(b"\r")
+        number, start = number + 1, end + 1
+
+
+# JSON.
+
+
+def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    if isinstance(source.format, Records):
+        return _records(source)
+    if source.is_whole:
+        return _json(source.data)
+    value, _ = parsed_head(source.data[:_HEAD])
+    if value is None:
+        return (), ()
+    tables, notes = _json(msgspec.json.encode(value))
+    return tuple(table._replace(rows=None, read=None) for table in tables), notes
+
+
+def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    found = tables_in(data)
+    taken = {"data", "document", LINES}
+    tables = [_of_rows("data", found.data)]
+    for key, rows in found.others.items():
+        name = unique([key], taken)[0]
+        taken.add(name.lower())
+        tables.append(_of_rows(name, rows))
+    if found.document:
+        tables.append(_of_rows("document", JsonRows("$", 1, rows=(found.document,))))
+    return tuple(tables), ()
+
+
+def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    lines = [line for line in source.data[:_HEAD].split(b"\n") if line[:1] in (b"{", b"[")]
+    rows = []
+    for line in lines[:_SAMPLED]:
+        try:
+            rows.append(decoded(line))
+        except ValueError:
+            break
+    table = _of_rows(
+        "data", JsonRows("", 0, rows=tuple(row if isinstance(row, dict) else {"value": row} for row in rows))
+    )
+    return (table._replace(rows=None, path=""),), ()
+
+
+def _of_rows(name: str, rows: JsonRows) -> Table:
+    first = rows.first(_SAMPLED)
+    if not any(first):
+        raise ValueError("no columns")
+    keys = dict.fromkeys(key for row in first for key in row)
+    columns = tuple(
+        Column(name, _json_type([row[key] for row in first if row.get(key) is not None]))
+        for name, key in zip(unique(keys), keys, strict=True)
+    )
+    sample = tuple(first[0].get(key) for key in keys) if first else None
+    return Table(name, columns, rows.size, sample, path=rows.path, read=rows)
+
+
+def _json_type(values: Sequence[object]) -> str:
+    kinds = {type(value) for value in values}
+    if kinds and kinds <= {int}:
+        return INTEGER
+    if kinds and kinds <= {int, float}:
+        return NUMBER
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds == {dict}:
+        return "STRUCT"
+    return "LIST" if kinds == {list} else TEXT
+
+
+# Names.
+
+
+def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """The names of columns as SQL has them: a blank one is `column_N`, a repeated one gets _2, _3 and so on,
+    whatever its case."""
+    folded = set(taken)
+    found = []
+    for number, name in enumerate(names, 1):
+        plain = " ".join(name.replace("\0", " ").encode("utf-8", "replace").decode().split())
+        first = name = plain or f"column_{number}"
+        count = 2
+        while name.lower() in folded:
+            name, count = f"{first}_{count}", count + 1
+        folded.add(name.lower())
+        found.append(name)
+    return found
+
+
+_RESERVED_WORDS = """
+all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by case cast
+check collate collation column concurrently constraint create cross default deferrable desc describe
+distinct do else end except false fetch for foreign freeze from full glob group having ilike in initially
+inner intersect into is isnull join lambda lateral leading left like limit natural not notnull null
+offset on only or order outer overlaps pivot pivot_longer pivot_wider placing positional primary qualify
+references returning right select semi show similar some summarize symmetric table tablesample then to
+trailing true union unique unpack unpivot using variadic verbose when where window with
+"""
+RESERVED = frozenset(_RESERVED_WORDS.split())
+"""Words of DuckDB that are no name without quotes."""
+
+
+def spelled(name: str) -> str:
+    """The name as SQL spells it: in double quotes where it is not a plain word."""
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in RESERVED
+    return name if is_plain else quoted(name)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

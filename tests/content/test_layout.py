@@ -1,0 +1,96 @@
+"""How `query` reads a result: the tables, their columns, their first row and their number of rows."""
+
+import json
+
+import pytest
+
+from content.layout import Layout, Table, layout_of, spelled, unique
+from content.source import Source
+
+
+def read(text: str, total: int | None = None) -> Layout:
+    return layout_of(Source(text.encode(), total_bytes=total))
+
+
+def names(table: Table) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def test_data_is_the_first_table_and_lines_the_last() -> None:
+    layout = read("one\ntwo\n" * 20)
+    assert [(table.name, names(table), table.rows) for table in layout.tables] == [
+        ("data", ["line", "text"], 40),
+        ("lines", ["line", "text"], 40),
+    ]
+    assert layout.tables[0].sample == (1, "one")
+
+
+def test_a_table_has_its_names_its_types_and_a_row_of_values() -> None:
+    data, lines = read("id,name,price\n" + "".join(f'{n},"n, {n}",{n}.5\n' for n in range(9))).tables
+    assert [tuple(column) for column in data.columns] == [
+        ("id", "BIGINT"),
+        ("name", "VARCHAR"),
+        ("price", "DOUBLE"),
+    ]
+    assert (data.sample, data.rows, data.is_named, lines.rows) == ((0, "n, 0", 0.5), 9, True, 10)
+
+
+def test_a_newline_in_a_cell_ends_no_row() -> None:
+    data = read('id,"a\nb",c\n' + '1,"x\ny",2\n' * 30).tables[0]
+    assert (names(data), data.rows) == (["id", "a b", "c"], 30)
+
+
+def test_rows_of_a_part_are_not_counted() -> None:
+    assert read("a,b,c\n" + "1,2,3\n" * 99, total=10_000).tables[0].rows is None
+
+
+def test_the_rows_of_an_object_are_its_longest_array_and_other_arrays_are_tables() -> None:
+    value = {
+        "total": 2,
+        "orders": [{"id": n, "Total": 1.5, "total": True} for n in range(30)],
+        "users": [{"id": 1, "of": {"city": "Rome"}}] * 9,
+    }
+    data, users, document, _ = read(json.dumps(value)).tables
+    assert (data.path, data.rows, names(data)) == ("$.orders", 30, ["id", "Total", "total_2"])
+    assert (users.name, users.rows, users.sample) == ("users", 9, (1, {"city": "Rome"}))
+    assert (document.name, document.sample) == ("document", (2,))
+
+
+def test_keys_that_are_ids_are_cells_of_a_column() -> None:
+    value = {"jobs": {f"job-{n}": {"state": "ok", "tries": n} for n in range(20)}}
+    data = read(json.dumps(value)).tables[0]
+    assert (names(data), data.sample) == (["key", "state", "tries"], ("job-0", "ok", 0))
+
+
+def test_json_lines_have_the_keys_of_their_first_records() -> None:
+    data = read('{"a": 1}\n{"a": 2, "b": [1]}\n' * 20).tables[0]
+    assert (names(data), data.rows) == (["a", "b"], None)
+
+
+def test_a_log_has_times_and_levels() -> None:
+    data = read("2026-05-01T00:00:00Z ERROR it failed\n" * 30).tables[0]
+    assert (names(data), data.rows) == (["line", "text", "time", "level"], 30)
+    assert data.sample is not None
+    assert data.sample[2:] == ("2026-05-01T00:00:00", "ERROR")
+
+
+def test_what_does_not_parse_has_lines_and_says_so() -> None:
+    layout = read('[{"a": 1}, {"a": ' + "x\n" * 90)
+    assert names(layout.tables[0]) == ["line", "text"]
+    assert layout.notes == ("This is not well-formed JSON: data has its lines.",)
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (["a", "A", "a", ""], ["a", "A_2", "a_3", "column_4"]),
+        (["x", "x_2", "x"], ["x", "x_2", "x_3"]),
+        (["two\nlines"], ["two lines"]),
+    ],
+)
+def test_names_are_unique_whatever_their_case(given: list[str], made: list[str]) -> None:
+    assert unique(given) == made
+
+
+def test_a_name_is_quoted_where_sql_needs_it() -> None:
+    assert [spelled(name) for name in ("id", "order", "a b", 'a"b')] == ["id", '"order"', '"a b"', '"a""b"']
