@@ -24,7 +24,7 @@ _SUGGESTIONS = {
     ToolKind.GLOB: "Use a narrower pattern: a directory, or an extension; or set max_results.",
     ToolKind.WEB_SEARCH: "Use a more specific query, set max_results, or fetch one of the pages.",
     ToolKind.WEB_FETCH: "Fetch it with save_to and search that file with {grep}, or read parts of it.",
-    ToolKind.OTHER: "Ask for less: narrow the request, or page through it with offset and limit.",
+    ToolKind.OTHER: "Ask for less: narrow the request.",
 }
 _PAGINATED = {
     ToolKind.FILE: "Read less at once: a smaller limit{limit}, or {grep} to search it.",
@@ -49,7 +49,7 @@ def text(oversized: Oversized) -> str | None:
 def refusal(result: ToolResult, breach: Breach, policy: Policy, path: str | None = None) -> str:
     """The error text: size and cap in the unit that was exceeded, and what to do instead. `path` is a file
     that holds the result."""
-    kind, unit = kind_of(result.tool_name, result.tool_kind), breach.unit
+    kind, unit = kind_of(result), breach.unit
     noun = _NOUNS.get(kind, "Tool output")
     return (
         f"Error: {noun} (~{breach.size} {unit}) exceeds maximum allowed {unit} ({breach.allowed}).\n"

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 from domain.results import ToolResult
 
@@ -20,29 +21,40 @@ class ToolKind(StrEnum):
     OTHER = "other"
 
 
-# The first kind with a set of words that are all in the name.
-_WORDS: dict[ToolKind, tuple[frozenset[str], ...]] = {
-    kind: tuple(frozenset(one.split("+")) for one in words.split())
-    for kind, words in {
-        ToolKind.WEB_SEARCH: "web+search websearch internet+search google bing duckduckgo tavily searxng",
-        ToolKind.WEB_FETCH: "fetch url webpage webfetch http curl wget browse browser scrape crawl navigate",
-        ToolKind.GLOB: "glob ls tree find+file find+files list+files list+file list+dir list+directory",
-        ToolKind.GREP: "grep rg ripgrep search find query",
-        ToolKind.FILE: "read file files cat open view document",
-        ToolKind.SHELL: "shell bash sh zsh powershell exec execute command cmd terminal run process",
-    }.items()
+_KINDS = {kind.value: kind for kind in ToolKind} | {
+    "read": ToolKind.FILE,
+    "search": ToolKind.GREP,
+    "execute": ToolKind.SHELL,
+    "fetch": ToolKind.WEB_FETCH,
 }
+"""What a `tool_kind` may say: ours, and the kinds of the Agent Client Protocol that mean one of them."""
+
+_TOOLS = {
+    name: kind
+    for kind, names in {
+        ToolKind.FILE: "read readfile readtextfile viewfile notebookread",
+        ToolKind.GREP: "grep grepcontent grepsearch ripgrep rg searchfilecontent",
+        ToolKind.GLOB: "glob globfiles ls listfiles listdir listdirectory findfiles filesearch",
+        ToolKind.SHELL: "bash shell executeshell executecommand runcommand runshellcommand runterminalcmd "
+        "runinterminal execcommand localshell powershell",
+        ToolKind.WEB_SEARCH: "websearch googlewebsearch bravewebsearch",
+        ToolKind.WEB_FETCH: "webfetch fetchurl fetchwebpage",
+    }.items()
+    for name in names.split()
+}
+"""Whole names of tools whose kind is known, without case, `_` and `-`: those of the profiles' designs and of
+coding agents. A word in a name says nothing: `fetch_orders` fetches no page."""
+
 # What a tool's name may begin with.
 _NAME_KINDS = ("mcp", "rest", "agent")
-_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_WORD = re.compile(r"[a-z]+")
 
 _NAME_KEYS = """
-path file_path filePath filepath filename file_name file target_file absolute_path notebook_path uri
-directory dir
+path file_path filePath filepath filename file_name file target_file absolute_path notebook_path
 """
-_NAMES = tuple(_NAME_KEYS.split())
+_PATHS = tuple(_NAME_KEYS.split())
+_DIRECTORIES = ("directory", "dir")
 _URLS = ("url", "uri", "link")
+_NAMES = (*_PATHS, "uri", *_DIRECTORIES)
 _OFFSET = "offset"
 _FIRST_LINES = ("start_line", "line_start", "startLine")
 _LIMITS = ("limit", "max_lines", "num_lines", "line_count")
@@ -50,26 +62,43 @@ _LAST_LINES = ("end_line", "line_end", "endLine")
 _HEAD_LIMIT = "head_limit"
 _MOST_RESULTS = ("max_results", "maxResults", "max_count")
 _PATTERNS = ("pattern", "glob", "glob_pattern", "regex", "regexp", "query")
+_SEARCHED_FOR = ("pattern", "glob", "glob_pattern", "regex", "regexp")
 _COMMANDS = ("command", "cmd", "script", "commandLine")
+_SHELL_COMMANDS = ("command", "cmd", "commandLine")
 # Some clients wrap the arguments of a server's tool in one of these.
 _WRAPPERS = ("params", "arguments", "input")
 
 _NAME_CHARS = 300
+_PAGE = re.compile(r"https?://", re.IGNORECASE)
+_GLOB = re.compile(r"\*[*./]|[^*]*/\*")
 _SEARCH = re.compile(r"(?:^|[|;&(])\s*(?:git\s+)?(?:[ef]?grep|rg|ag|ack)\s")
 _LARGEST = 10**12
 
 
-def kind_of(tool_name: str, tool_kind: str | None = None) -> ToolKind:
-    """The kind that `tool_kind` names if it is known, else the kind by the words of the tool's name."""
-    kind = ToolKind.OTHER if tool_kind is None else _by_words(tool_kind)
-    return _by_words(split_tool_name(tool_name)[1]) if kind is ToolKind.OTHER else kind
+def kind_of(result: ToolResult) -> ToolKind:
+    """What `tool_kind` says if it is known, else what the tool's whole name says, else the arguments."""
+    if result.tool_kind is not None and (said := _KINDS.get(result.tool_kind.lower())):
+        return said
+    name = split_tool_name(result.tool_name, result.tool_namespace)[1]
+    return _TOOLS.get(name.lower().replace("_", "").replace("-", "")) or _kind_by_arguments(result)
 
 
-def _by_words(name: str) -> ToolKind:
-    words = frozenset(_WORD.findall(_CASE.sub(" ", name).lower()))
-    for kind, sets in _WORDS.items():
-        if any(wanted <= words for wanted in sets):
-            return kind
+def _kind_by_arguments(result: ToolResult) -> ToolKind:
+    """By a command, the address of a page, a pattern beside a path, or the path of a file."""
+    given = {name: value for level in reversed(_levels(result)) for name, value in level.items() if value}
+
+    def has(keys: tuple[str, ...], form: type = str) -> bool:
+        return any(isinstance(given.get(key), form) for key in keys)
+
+    if has(_SHELL_COMMANDS) or has(_SHELL_COMMANDS, list):
+        return ToolKind.SHELL
+    if any(_PAGE.match(str(given.get(key))) for key in _URLS):
+        return ToolKind.WEB_FETCH
+    pattern = next((given[key] for key in _SEARCHED_FOR if isinstance(given.get(key), str)), None)
+    if pattern is None:
+        return ToolKind.FILE if has(_PATHS) else ToolKind.OTHER
+    if has(_PATHS) or has(_DIRECTORIES):
+        return ToolKind.GLOB if _GLOB.match(pattern) else ToolKind.GREP
     return ToolKind.OTHER
 
 
@@ -103,7 +132,7 @@ def name_of(result: ToolResult) -> str | None:
     """The file, directory or URL in the tool's arguments: one line of at most 300 characters."""
     if result.tool_arguments is None:
         return None
-    keys = (*_URLS, *_NAMES) if kind_of(result.tool_name, result.tool_kind) is ToolKind.WEB_FETCH else _NAMES
+    keys = (*_URLS, *_NAMES) if kind_of(result) is ToolKind.WEB_FETCH else _NAMES
     for value in _values(result, keys):
         if isinstance(value, str) and value.strip():
             return "".join(sign if sign.isprintable() else " " for sign in value[:_NAME_CHARS]).strip()
@@ -125,9 +154,12 @@ def is_paginated(result: ToolResult) -> bool:
 
 
 def pages(result: ToolResult) -> bool:
-    """True for a page of a file, or of what another kind of tool pages through."""
-    of_pages = ToolKind.FILE, ToolKind.OTHER
-    return is_paginated(result) and kind_of(result.tool_name, result.tool_kind) in of_pages
+    """True for a page of a file."""
+    return is_paginated(result) and reads_files(result)
+
+
+def reads_files(result: ToolResult) -> bool:
+    return kind_of(result) is ToolKind.FILE
 
 
 def limit_of(result: ToolResult) -> int | None:
@@ -148,7 +180,7 @@ def rows_asked_for(result: ToolResult) -> int | None:
 
 def pattern_of(result: ToolResult) -> str | None:
     """The pattern of a search in the arguments, if it is one printable line of at most 300 characters."""
-    return next((text for value in _values(result, _PATTERNS) if (text := _line(value))), None)
+    return next(_lines(result, _PATTERNS), None)
 
 
 def command_of(result: ToolResult) -> str | None:
@@ -161,6 +193,10 @@ def command_of(result: ToolResult) -> str | None:
     return None
 
 
+def _lines(result: ToolResult, keys: Iterable[str]) -> Iterator[str]:
+    return (text for value in _values(result, keys) if (text := _line(value)))
+
+
 def _line(value: object) -> str | None:
     text = value.strip() if isinstance(value, str) else ""
     return text if 0 < len(text) <= _NAME_CHARS and text.isprintable() else None
@@ -168,7 +204,7 @@ def _line(value: object) -> str | None:
 
 def searches(result: ToolResult) -> bool:
     """True if the result is a list of matches: of a search tool, or of a search command in a shell."""
-    if kind_of(result.tool_name, result.tool_kind) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
+    if kind_of(result) in (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH):
         return True
     return _SEARCH.search(command_of(result) or "") is not None
 
@@ -181,14 +217,18 @@ def _number(result: ToolResult, keys: tuple[str, ...]) -> int | None:
 
 
 def _values(result: ToolResult, keys: Iterable[str]) -> Iterator[object]:
-    """Yields what the arguments hold under these keys, then what objects under a wrapper key hold; nothing if
-    the arguments are not a JSON object."""
+    """Yields what the arguments hold under these keys, then what objects under a wrapper key hold."""
+    for level in _levels(result):
+        yield from (level[key] for key in keys if key in level)
+
+
+def _levels(result: ToolResult) -> list[dict[str, Any]]:
+    """The arguments, then the objects under a wrapper key; nothing if they are not a JSON object."""
     if result.tool_arguments is None or not result.tool_arguments.lstrip().startswith("{"):
-        return
+        return []
     try:
         outer = json.loads(result.tool_arguments)
     except (ValueError, RecursionError):
-        return
+        return []
     wrapped = (outer.get(name) for name in _WRAPPERS)
-    for level in (outer, *(inner for inner in wrapped if isinstance(inner, dict))):
-        yield from (level[key] for key in keys if key in level)
+    return [outer, *(inner for inner in wrapped if isinstance(inner, dict))]

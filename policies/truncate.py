@@ -122,7 +122,7 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     """The section below `head`, the text shown. The structure is cut so that the section has at most `room`
     characters; without room for any of it, it is left out."""
     result, measure, policy = oversized.result, oversized.measure, oversized.policy
-    kind = kind_of(result.tool_name, result.tool_kind)
+    kind = kind_of(result)
     name = name_of(result)
     first = first_row(result, policy.offset_base)
     # Types before functions: of a long file the functions of its first class would fill the list.
@@ -137,9 +137,10 @@ def recovery(oversized: Oversized, head: str, room: int, *, has_commands: bool) 
     top = (
         f"--- Recovery Options ---\n{_heading(seen, kind)} | {measure.lines} lines, {measure.chars:,} chars\n"
     )
-    if not has_commands:
-        return top + _fitting(title, lines, min(_STRUCTURE_CHARS, room - len(top)))
-    commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in _COMMANDS[kind](seen))
+    offered = list(_COMMANDS[kind](seen)) if has_commands and kind in _COMMANDS else []
+    if not offered:
+        return (top + _fitting(title, lines, min(_STRUCTURE_CHARS, room - len(top)))).rstrip("\n")
+    commands = "\nCommands:\n" + "\n".join(f"  • {command}" for command in offered)
     return top + _fitting(title, lines, min(_STRUCTURE_CHARS, room - len(top) - len(commands))) + commands
 
 
@@ -282,11 +283,6 @@ def _glob(seen: _Seen) -> Iterator[str]:
         yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
 
 
-def _other(seen: _Seen) -> Iterator[str]:
-    tool = seen.oversized.result.tool_name
-    yield f"{tool}(...)  # With narrower arguments: a filter, a range, or offset and limit"
-
-
 _COMMANDS: dict[ToolKind, Callable[[_Seen], Iterator[str]]] = {
     ToolKind.FILE: _file,
     ToolKind.GREP: _grep,
@@ -294,5 +290,4 @@ _COMMANDS: dict[ToolKind, Callable[[_Seen], Iterator[str]]] = {
     ToolKind.WEB_SEARCH: _web_search,
     ToolKind.WEB_FETCH: _web_fetch,
     ToolKind.GLOB: _glob,
-    ToolKind.OTHER: _other,
 }

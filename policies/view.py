@@ -65,7 +65,7 @@ class View:
     def __init__(self, policy: Policy, result: ToolResult) -> None:
         self._policy = policy
         self._result = result
-        self._kind = kind_of(result.tool_name, result.tool_kind)
+        self._kind = kind_of(result)
         self._most = _most_rows(policy.max_rows, self._kind, result)
         self._utf8 = Utf8Chunks()
         self._lines = _Lines(policy.max_line_chars, _PREFIXES.get(self._kind))

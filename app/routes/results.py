@@ -1,6 +1,7 @@
 """POST /results: governs one result, sent as JSON or as text. POST /check: whether one would pass."""
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
@@ -33,8 +34,9 @@ from policies import reject, view
 from policies.decide import decide, would_pass
 from policies.facts import Facts
 from policies.oversized import breach_of
-from policies.policy import PolicyMode
+from policies.policy import PolicyMode, may_reject
 from policies.shortest import shortest_texts
+from policies.tool_calls import pages, reads_files
 
 router = Router(tags=["results"])
 
@@ -60,7 +62,8 @@ _DESCRIBED = {
     "tool_arguments": "What the tool was given: an object, or a string that is kept verbatim.",
     "is_error": "The tool failed: the entry has the status `failed`.",
     "provider": "For logs and accounting.",
-    "tool_kind": "For logs and accounting; a kind such as `file`, `grep` or `shell` chooses the hints.",
+    "tool_kind": "For logs and accounting. `file`, `grep`, `glob`, `shell`, `web_fetch` and `web_search` "
+    "choose the hints; `other` has none.",
     "tool_namespace": "The server of the tool, for logs and accounting. Default: split from `tool_name`.",
     "latency_ms": "How long the tool ran, for the accounting.",
     "truncated_total": "Rows or matches that the tool found, where it returned fewer of them.",
@@ -160,7 +163,14 @@ class CheckIn(BodyIn):
     tokens: Size | None = Field(None, description="Without `bytes`, no cap in bytes or characters is judged.")
     rows: Size | None = Field(None, description="For `max_rows` and `reject_rows` of the policy.")
     model: Annotated[str, Field(max_length=256)] | None = Field(None, description="As in POST /results.")
-    paginated: Annotated[bool, Field(strict=True, description="A bounded read: it may go ahead.")] = False
+    paginated: Annotated[
+        bool,
+        Field(strict=True, description="The call reads a page of a file: a size cap does not reject it."),
+    ] = False
+    tool_arguments: dict[str, Any] | None = Field(
+        None, description="As in POST /results: its limit of lines makes it `paginated`."
+    )
+    tool_kind: Annotated[str, Field(max_length=128)] | None = Field(None, description="As in POST /results.")
 
 
 class CheckOut(BodyOut):
@@ -193,13 +203,15 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
         # Judged is the view, as in POST /results: here rows of the mean length.
         size, tokens = size * policy.max_rows // rows, tokens * policy.max_rows // rows
         policy = view.bounded(policy)
-    facts = Facts(_measure(size, rows, tokens), budget, rows)
-    trigger = None if body.paginated else decide(facts, policy)
-    if trigger is None and not (body.paginated or policy.bypass or budget.fits(tokens)):
+    arguments = None if body.tool_arguments is None else json.dumps(body.tool_arguments)
+    result = ToolResult(key, body.tool_name, tool_arguments=arguments, tool_kind=body.tool_kind)
+    is_page = may_reject(policy) and (pages(result) or (body.paginated and reads_files(result)))
+    facts = Facts(_measure(size, rows, tokens), budget, rows, is_page)
+    trigger = decide(facts, policy)
+    if trigger is None and not (policy.bypass or budget.fits(tokens)):
         trigger = Trigger.RESERVE_FAILED
     if trigger is None or policy.mode is PolicyMode.OBSERVE:
         return CheckOut(allowed=True, trigger=trigger, content=None)
-    result = ToolResult(key, body.tool_name)
     # The texts are made for a size in bytes.
     sized = replace(facts, measure=_measure(size or tokens * _BYTES_PER_TOKEN, rows, tokens))
     handle = new_handle(key, session.epoch, None, "")

@@ -300,20 +300,49 @@ async def test_more_rows_than_allowed_are_rejected_whatever_the_policy_names(
 async def test_a_page_is_not_rejected_for_its_size_as_a_check_says(client: httpx.AsyncClient) -> None:
     rules = {"on_oversize": "reject", "max_bytes": 1000, "keep": False, "reject_rows": 10}
     await client.put("/sessions/s", json={"policy": rules})
-    cases: list[tuple[str, dict[str, int], bool]] = [
+    cases: list[tuple[str, dict[str, Any], bool]] = [
         ("read_file", {}, False),
         ("read_file", {"offset": 5}, False),
         ("read_file", {"offset": 1, "limit": 1000}, True),
         ("read_file", {"start_line": 1, "end_line": 900}, True),
-        ("list_orders", {"limit": 100}, True),
+        ("show", {"path": "a.py", "limit": 1000}, True),
+        ("list_orders", {"limit": 100}, False),
+        ("query_database", {"query": "SELECT 1", "limit": 100}, False),
+        ("web_search", {"query": "x", "limit": 10}, False),
+        ("grep_content", {"pattern": "x", "path": "src", "limit": 100}, False),
+        ("execute_shell", {"command": "ls", "limit": 100}, False),
     ]
     for tool, arguments, is_page in cases:
         told = await post(client, "x\n" * 1000, tool, session_id="s", tool_arguments=arguments)
-        asked = {"session_id": "s", "tool_name": tool, "bytes": 2000, "rows": 1000, "paginated": is_page}
-        checked = (await client.post("/check", json=asked)).json()
-        assert checked["allowed"] == (told["outcome"] == "pass") == is_page
+        asked = {"session_id": "s", "tool_name": tool, "bytes": 2000, "rows": 1000}
+        for more in ({"tool_arguments": arguments}, {"tool_arguments": arguments, "paginated": is_page}):
+            checked = (await client.post("/check", json=asked | more)).json()
+            assert checked["allowed"] == (told["outcome"] == "pass") == is_page
+            assert is_page or checked["content"] == told["content"]
         stored = await post(client, "x\n" * 1000, tool, tool_arguments=arguments, policy={"max_bytes": 1000})
         assert stored["outcome"] == "store"
+
+
+async def test_a_check_of_a_page_decides_as_the_result_does(client: httpx.AsyncClient) -> None:
+    """Whoever says that it is a page: a tool that reads no file has none, a page is
+    rejected by the budget, and no outcome but a rejection spares it."""
+    window = {"context_window": 5000, "buffer_tokens": 0, "max_output_tokens": 0}
+    rules = (
+        {"profile": "claude-code", "max_tokens": 1000, "keep": False},
+        {"max_bytes": 5000},
+        {"bypass": True},
+    )
+    for policy in rules:
+        for number, size in enumerate((900, 3000, 9000)):
+            for tool in ("read_file", "Read", "list_orders", "grep_content", "web_fetch"):
+                session = f"{tool}-{number}-{rules.index(policy)}"
+                await client.put(f"/sessions/{session}", json={**window, "policy": policy})
+                text, arguments = "words " * size, {"offset": 1, "limit": 10}
+                asked = {"session_id": session, "tool_name": tool, "tokens": size, "bytes": len(text)}
+                checked = (await client.post("/check", json=asked | {"paginated": True})).json()
+                told = await post(client, text, tool, session_id=session, tool_arguments=arguments)
+                said = (checked["allowed"], checked["trigger"])
+                assert said == (told["outcome"] == "pass", told["trigger"]), (policy, size, tool)
 
 
 async def test_a_page_that_the_budget_does_not_hold_is_told_to_read_less(client: httpx.AsyncClient) -> None:

@@ -133,7 +133,6 @@ def test_a_truncated_file_is_exact() -> None:
         ),
         ("glob_files", {"pattern": "**"}, "Tool: glob_files", 'glob_files(pattern="**/*.<extension>")'),
         ("glob_files", {"pattern": "**"}, "Tool: glob_files", 'glob_files(pattern="<directory>/**/*")'),
-        ("get_weather", {"city": "x"}, "Tool: get_weather", "get_weather(...)  # With narrower arguments"),
         (
             "read_file",
             {"file_path": "a.txt"},
@@ -344,37 +343,91 @@ def test_a_view_adds_up_and_never_grows_a_line(
 # tools and their arguments
 
 
+def kind(tool: str, tool_kind: str | None = None, **given: object) -> ToolKind:
+    arguments = json.dumps(given) if given else None
+    return kind_of(ToolResult(SessionKey("t", "s"), tool, tool_arguments=arguments, tool_kind=tool_kind))
+
+
 @pytest.mark.parametrize(
-    ("tool", "kind"),
+    ("tool", "told"),
     [
-        ("read_file", ToolKind.FILE),
-        ("Read", ToolKind.FILE),
-        ("mcp__filesystem__read_text_file", ToolKind.FILE),
-        ("filesystem/readFile", ToolKind.FILE),
-        ("Bash", ToolKind.SHELL),
-        ("execute_shell", ToolKind.SHELL),
-        ("run_terminal_cmd", ToolKind.SHELL),
-        ("Grep", ToolKind.GREP),
-        ("search_files", ToolKind.GREP),
-        ("Glob", ToolKind.GLOB),
-        ("list_directory", ToolKind.GLOB),
-        ("find_files", ToolKind.GLOB),
-        ("WebSearch", ToolKind.WEB_SEARCH),
-        ("brave_web_search", ToolKind.WEB_SEARCH),
-        ("WebFetch", ToolKind.WEB_FETCH),
-        ("fetch/fetch", ToolKind.WEB_FETCH),
-        ("spread_sheet", ToolKind.OTHER),
-        ("get_weather", ToolKind.OTHER),
-        ("", ToolKind.OTHER),
+        *((name, ToolKind.FILE) for name in ("read_file", "Read", "read", "filesystem/readFile")),
+        *((name, ToolKind.GREP) for name in ("Grep", "grep", "grep_content", "mcp__fs__grep_search")),
+        *((name, ToolKind.GLOB) for name in ("Glob", "glob_files", "list_directory", "find_files")),
+        *((name, ToolKind.SHELL) for name in ("Bash", "bash", "execute_shell", "run_terminal_cmd")),
+        *((name, ToolKind.WEB_SEARCH) for name in ("WebSearch", "web_search", "brave_web_search")),
+        *((name, ToolKind.WEB_FETCH) for name in ("WebFetch", "web_fetch", "mcp__browser__web_fetch")),
     ],
 )
-def test_a_tools_kind_is_told_by_the_words_in_its_name(tool: str, kind: ToolKind) -> None:
-    assert kind_of(tool) is kind
+def test_the_tools_of_the_designs_are_known_by_their_whole_names(tool: str, told: ToolKind) -> None:
+    assert kind(tool) is told
+    assert kind(tool, "mcp") is told
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *("fetch_orders", "process_payment", "query_database", "run_payroll", "open_tickets", "read_sensor"),
+        *(
+            "search_customers",
+            "list_files_of_case",
+            "execute_trade",
+            "find_flights",
+            "view_cart",
+            "command_log",
+        ),
+        *("http_status_codes", "bash_scripts_catalog", "tree_species", "get_weather", "spread_sheet", ""),
+    ],
+)
+def test_a_word_in_a_tools_name_says_nothing(tool: str) -> None:
+    assert kind(tool) is ToolKind.OTHER
+    assert kind(tool, limit=50, query="SELECT 1", id=7, pattern="a*", path="", url="orders") is ToolKind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"command": "ls"}, ToolKind.SHELL),
+        ({"cmd": ["ls", "-l"]}, ToolKind.SHELL),
+        ({"command": "a\nb", "path": "src"}, ToolKind.SHELL),
+        ({"url": "https://x.org/a"}, ToolKind.WEB_FETCH),
+        ({"uri": "HTTP://x.org"}, ToolKind.WEB_FETCH),
+        ({"url": "postgres://db/x"}, ToolKind.OTHER),
+        ({"path": "src/a.py"}, ToolKind.FILE),
+        ({"params": {"file_path": "a.py", "limit": 9}}, ToolKind.FILE),
+        ({"pattern": "def .*x", "path": "src"}, ToolKind.GREP),
+        ({"regex": "x", "directory": "src"}, ToolKind.GREP),
+        ({"pattern": "**/*.py", "path": "src"}, ToolKind.GLOB),
+        ({"glob": "src/*.py", "dir": "."}, ToolKind.GLOB),
+        ({"directory": "src"}, ToolKind.OTHER),
+    ],
+)
+def test_the_kind_of_any_other_tool_is_told_by_its_arguments(
+    given: dict[str, object], told: ToolKind
+) -> None:
+    assert kind("inspect", **given) is told
+    assert kind("inspect", "mcp", **given) is told
+    assert kind("inspect", "other", **given) is ToolKind.OTHER
 
 
 def test_what_the_caller_says_of_a_tool_goes_first() -> None:
-    assert kind_of("deploy", "shell") is ToolKind.SHELL
-    assert kind_of("read_file", "mcp") is ToolKind.FILE
+    assert kind("deploy", "shell") is ToolKind.SHELL
+    assert kind("read_file", "Grep") is ToolKind.GREP
+    assert kind("read_file", "other", path="a.py") is ToolKind.OTHER
+    assert [kind("t", said) for said in ("read", "search", "execute", "fetch", "edit")] == [
+        *(ToolKind.FILE, ToolKind.GREP, ToolKind.SHELL, ToolKind.WEB_FETCH, ToolKind.OTHER)
+    ]
+
+
+def test_a_tool_of_no_known_kind_is_given_no_hint() -> None:
+    for tool in ("fetch_orders", "process_payment", "query_database"):
+        text = truncated("some words\n" * 1000, tool, limit="50")
+        assert text.endswith(f"--- Recovery Options ---\nTool: {tool} | 1001 lines, 11,000 chars")
+        code = truncated(CODE, tool)
+        assert code.endswith(
+            "\nStructure:\n  - class DataProcessor (line 4)\n" + code.partition("(line 4)\n")[2]
+        )
+        assert "Commands:" not in code
 
 
 @pytest.mark.parametrize(
