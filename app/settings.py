@@ -265,9 +265,8 @@ class Settings(BaseSettings):
         description="Comma-separated addresses or networks of balancers, `unix` for a Unix socket: of their "
         "requests the address in `X-Forwarded-For` is that of the caller, in log and audit.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
-    access_log: bool = Field(
-        False, description="Whether each request is a log line; at log level `debug` it is one anyway."
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level logged. At `debug` each request is a line, too."
     )
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="Log lines as `text` or `json`; `auto`: text if stderr is a terminal, else JSON."
@@ -405,6 +404,7 @@ def load_settings(**options: Any) -> Settings:
 
 
 REMOVED = {
+    "ACCESS_LOG": f"each request is a log line with {PREFIX}LOG_LEVEL=debug.",
     "STORE_FALLBACK": "nothing replaces it. While Redis is away answers are 503 with `stored: false`, and "
     "clients show what they can.",
 }

@@ -4,6 +4,7 @@ import atexit
 import functools
 import gc
 import io
+import logging
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -50,6 +52,10 @@ hypothesis_settings.load_profile("house")
 
 # The certificates of the machine are read once, and not for each client: that takes 30 ms.
 httpx.create_ssl_context = functools.cache(httpx.create_ssl_context)
+httpx2.create_ssl_context = functools.cache(httpx2.create_ssl_context)
+
+# The client of the tests runs in the process of the service, whose log they read.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 # Tests of what finds no service start none, but those of that start.
 os.environ["SPILLGATE_AUTO_START"] = "false"

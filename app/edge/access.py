@@ -81,7 +81,6 @@ class Access:
         self._routes = routes
         self._own_tenant = settings.tenant
         self._refused = refused
-        self._access_level = logging.INFO if settings.access_log else logging.DEBUG
         self._request_prefix = f"req-{secrets.token_hex(6)}-".encode()
         self._request_count = itertools.count(1)
 
@@ -119,7 +118,7 @@ class Access:
                 await self._refuse(InternalError(), scope, body)
             raise
         finally:
-            if access_log.isEnabledFor(self._access_level):
+            if access_log.isEnabledFor(logging.DEBUG):
                 self._log(scope, body, perf_counter() - started)
             if audit is not None and touched is not None:
                 self._write_audit(audit, scope, body, touched)
@@ -151,7 +150,7 @@ class Access:
 
     def _log(self, scope: Scope, body: RequestBody, seconds: float) -> None:
         route = self._routes.template(scope["path"])
-        log_answered(self._access_level, scope["method"], route, body.status, seconds)
+        log_answered(scope["method"], route, body.status, seconds)
 
     def _address(self, scope: Scope) -> str:
         client = scope.get("client")

@@ -267,10 +267,10 @@ def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: Account
         log.info("Extraction answered.", extra={"fields": fields})
 
 
-def log_answered(level: int, method: str, route: str, status: int, seconds: float) -> None:
+def log_answered(method: str, route: str, status: int, seconds: float) -> None:
     """The access log: one line for each request that was answered."""
     fields = {"route": f"{method} {route}".strip(), "status": status, "ms": round(seconds * 1000, 1)}
-    access_log.log(level, "request", extra={"fields": fields})
+    access_log.debug("request", extra={"fields": fields})
 
 
 def log_refused(error: SpillgateError, method: str, route: str, logged: OnceAMinute) -> None:

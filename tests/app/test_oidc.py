@@ -364,7 +364,7 @@ async def test_an_odd_subject_is_written_to_audit_and_ledger(
     serve: Serve, issuer: LoopbackIssuer, tmp_path: Path, sub: str
 ) -> None:
     audit = tmp_path / "audit"
-    async with serve(**of(issuer, audit=str(audit), access_log=True)) as client:
+    async with serve(**of(issuer, audit=str(audit))) as client:
         token = {"Authorization": f"Bearer {issuer.token(sub=sub)}"}
         sent = {"tool_name": "t", "content": "word", "session_id": "s"}
         assert (await client.post("/results", json=sent, headers=token)).status_code == 200

@@ -361,7 +361,8 @@ async def test_each_line_of_a_request_names_its_request_tenant_session_and_call(
     keys = key_file(tmp_path / "keys", "team:secret")
     call = {"session_id": "s-1", "tool_call_id": "c-1"}
     big, small = ({"tool_name": "t", "content": text, **call} for text in ("x" * 20_000, "another"))
-    async with serve(api_keys_file=keys, access_log=True) as client:
+    configure_logging("debug", "json", stream)
+    async with serve(api_keys_file=keys) as client:
         client.headers["Authorization"] = "Bearer secret"
         answer = await client.post("/results", json=big, headers={"X-Request-ID": "trace/1"})
         assert answer.headers["x-request-id"] == "trace/1"
@@ -415,9 +416,7 @@ async def test_a_refusal_and_a_deletion_name_the_tenant_and_the_key(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("level", ["info", "debug"])
-async def test_the_access_log_is_for_debugging_unless_it_is_asked_for(
-    serve: Serve, stream: TextIO, level: str
-) -> None:
+async def test_each_request_is_a_line_at_the_level_debug(serve: Serve, stream: TextIO, level: str) -> None:
     configure_logging(level, "json", stream)
     async with serve() as client:
         assert (await client.get("/livez")).headers["x-request-id"].startswith("req-")

@@ -64,7 +64,7 @@ def test_the_schemas_of_the_charts_name_the_settings_that_there_are() -> None:
 def test_settings_arrive_as_they_were_written() -> None:
     written = {
         "SPILLGATE_MAX_BODY_BYTES": 8388608,
-        "SPILLGATE_ACCESS_LOG": True,
+        "SPILLGATE_REQUIRE_BUDGET": True,
         "SPILLGATE_AUDIT": "-",
         "OTEL_SERVICE_NAME": 'b&c="<1>"',
     }

@@ -98,7 +98,7 @@ async def test_large_bodies_pass_callers_are_named_and_a_replica_may_go(
     services: Services, tmp_path: Path, name: str
 ) -> None:
     keys = key_file(tmp_path / "keys", "red:agent")
-    settings = {"api_keys_file": str(keys), "trusted_proxies": "127.0.0.1", "access_log": "true"}
+    settings = {"api_keys_file": str(keys), "trusted_proxies": "127.0.0.1", "log_level": "debug"}
     with RedisServer(tmp_path / "redis") as redis:
         replicas: list[Service] = [
             await services.start(tmp_path, PATIENT, storage_url=redis.url, **settings) for _ in range(2)
