@@ -152,7 +152,7 @@ async def test_a_service_without_keys_has_the_tenant_that_it_is_given(serve: Ser
         assert (tmp_path / "state/tool_output/team-a" / stored.json()["handle"]).exists()
         (entry,) = (await client.get("/accounting/entries")).json()["entries"]
         assert entry["tenant"] == "team-a"
-        assert 'spillgate_tenant_sessions{tenant="team-a"} 1\n' in (await client.get("/metrics")).text
+        assert 'spillgate_tenant_sessions{tenant="team-a"} 1.0\n' in (await client.get("/metrics")).text
 
 
 @pytest.mark.parametrize("settings", [{"tenant": "../x"}, {"tenant": "team-a", "api_keys_file": True}])

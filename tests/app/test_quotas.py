@@ -136,7 +136,7 @@ async def test_requests_a_second_are_bounded_for_each_tenant(opened: Callable[..
         guarded = await client.post("/beta/litellm_basic_guardrail_api", json={}, headers=by("full"))
         assert (guarded.status_code, guarded.json()["action"]) == (200, "NONE")
         metrics = (await client.get("/metrics", headers=by("scrape"))).text
-        assert 'spillgate_tenant_requests_total{tenant="team-a"} 4\n' in metrics
+        assert 'spillgate_tenant_requests_total{tenant="team-a"} 4.0\n' in metrics
         assert 'spillgate_errors_total{code="too_many_requests"} 3.0' in metrics
 
 
@@ -298,11 +298,11 @@ async def test_operators_see_what_each_tenant_uses(opened: Callable[..., Any]) -
         assert (one["requests_per_second"], two["requests_per_second"]) == (50, 0)
         metrics = (await client.get("/metrics", headers=by("scrape"))).text
         for line in (
-            f'stored_bytes{{tenant="team-a"}} {len(BIG)}',
-            'stored_bytes_cap{tenant="team-a"} 100000',
-            'stored_bytes_cap{tenant="team-b"} 0',
-            'sessions{tenant="team-b"} 1',
-            'sessions_cap{tenant="team-b"} 7',
+            f'stored_bytes{{tenant="team-a"}} {len(BIG)}.0',
+            'stored_bytes_cap{tenant="team-a"} 100000.0',
+            'stored_bytes_cap{tenant="team-b"} 0.0',
+            'sessions{tenant="team-b"} 1.0',
+            'sessions_cap{tenant="team-b"} 7.0',
         ):
             assert f"spillgate_tenant_{line}\n" in metrics
         # They are the operator's alone.

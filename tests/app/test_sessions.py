@@ -180,8 +180,8 @@ async def test_a_tenant_has_only_so_many_open_sessions(serve, clock: StillClock)
         assert (await client.get("/sessions/c")).status_code == 404
         assert len((await client.get("/accounting/entries")).json()["entries"]) == 1
         metrics = (await client.get("/metrics")).text
-        assert 'spillgate_tenant_sessions{tenant="default"} 2\n' in metrics
-        assert 'spillgate_tenant_sessions_cap{tenant="default"} 2\n' in metrics
+        assert 'spillgate_tenant_sessions{tenant="default"} 2.0\n' in metrics
+        assert 'spillgate_tenant_sessions_cap{tenant="default"} 2.0\n' in metrics
         # The open ones go on, and ending one makes room.
         assert (await store(client, "b")).status_code == 201
         assert (await client.get(f"/results/{kept}/content")).text == BIG
