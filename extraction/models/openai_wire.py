@@ -237,7 +237,9 @@ _ABOUT_A_FIELD = frozenset((400, 422))
 # Patterns of error codes and of messages, in lower case.
 _QUOTA_CODES = re.compile("insufficient_quota|billing")
 _MODEL_CODES = re.compile("model_not_found|unknown_model")
-_KEY_CODES = re.compile("invalid_api_key|authentication_error")
+# LiteLLM's proxy answers 400 to a model and to a key that it does not know.
+_MODEL_WORDS = re.compile("invalid model name")
+_KEY_CODES = re.compile("invalid_api_key|authentication_error|auth_error|no_db_connection")
 _FILTER_CODES = re.compile("content_filter|content_policy")
 _CONTEXT_CODES = re.compile("context_length|exceed_context_size")
 _CONTEXT_WORDS = re.compile(
@@ -277,7 +279,7 @@ class Complaint:
 
     @property
     def about_model(self) -> bool:
-        return bool(_MODEL_CODES.search(self.codes))
+        return bool(_MODEL_CODES.search(self.codes) or _MODEL_WORDS.search(self.message))
 
     @property
     def about_key(self) -> bool:

@@ -484,6 +484,8 @@ def test_a_prompt_past_the_window_is_known_by_many_phrases(
         (b'{"error": {"message": "No.", "input": "of the context window"}}', PromptRefused),
         (b'{"error": {"code": "content_filter", "message": "No."}}', PromptDeclined),
         (b'{"error": {"code": "model_not_found", "message": "No."}}', ModelRefused),
+        (b'{"error": {"code": "400", "message": "Invalid model name passed in model=m"}}', ModelRefused),
+        (b'{"error": {"code": "400", "type": "no_db_connection", "message": "No."}}', ModelRefused),
         (b"[]", PromptRefused),
         (b'{"error": {"message": "\xff too many tokens"}}', ContextExceeded),
         (b"[" * 100_000, PromptRefused),
