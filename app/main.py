@@ -59,15 +59,16 @@ ROUTERS = (
     clock.router,
     tenants.router,
 )
+# Not by `include_router`, which builds each route a second time.
+ROUTES = [results.route, *(route for router in ROUTERS for route in router.routes)]
 
 
 NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
 class SpillgateApp(FastAPI):
-    """FastAPI behind `Access`. POST /results goes from there straight to its function: FastAPI's routing and
-    dependencies would take a third of the time of a result of 2 KB that passes (bench/README.md). It is
-    also declared as a route, for the OpenAPI document."""
+    """FastAPI behind `Access`. POST /results is a route of Starlette: FastAPI's dependencies would take a
+    quarter of the time of a result of 2 KB that passes (bench/README.md)."""
 
     def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(
@@ -79,6 +80,7 @@ class SpillgateApp(FastAPI):
             redoc_url=None,
             swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
+            routes=[*ROUTES],
             # FastAPI's own spans would hold paths and queries, and its log records exceptions.
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         )
@@ -99,16 +101,8 @@ class SpillgateApp(FastAPI):
             traits: Traits = scope["traits"]
             if traits.span:
                 route = self._routes.template(scope["path"])
-                return tracer.serve(self._routed, traits.span, route, scope, receive, send)
-        return self._routed(scope, receive, send)
-
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/results" and scope["method"] == "POST":
-            scope["app"] = self
-            answer = await results.answer_result(scope, receive, self.state.runtime)
-            await answer(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+                return tracer.serve(super().__call__, traits.span, route, scope, receive, send)
+        return super().__call__(scope, receive, send)
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         """Counts and logs a refused request."""
@@ -140,9 +134,6 @@ def create_app(settings: Settings, runtime: Runtime | None = None) -> SpillgateA
 
     app = SpillgateApp(settings, lifespan)
     ui.install(app)
-    # `include_router` would build each route a second time: 50 ms of the 0.6 s in which the service is
-    # promised to be ready (bench/README.md).
-    app.router.routes.extend(route for router in ROUTERS for route in router.routes)
     return app
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from importlib.resources import files
 from itertools import groupby
 from typing import Any
@@ -12,6 +13,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from app.api.answers import JSON, ResultOut, prefers
@@ -140,7 +142,7 @@ def result_body(
     return body
 
 
-def _problems_of(route: APIRoute, shared: dict[str, Any]) -> dict[str, Any]:
+def _problems_of(route: Route, shared: dict[str, Any]) -> dict[str, Any]:
     """The problems that a route answers, by status. Each is a reference into `shared`, which it fills."""
     answers: dict[str, Any] = {}
     for status, kinds in groupby(errors_of(route), key=lambda kind: kind.status):
@@ -234,7 +236,7 @@ def install(app: FastAPI, routes: RouteTable, *, needs_key: bool, key_for_pages:
     app.mount("/swagger", StaticFiles(packages=[("fastapi_swagger", "resources")]))
 
 
-def _security_of(route: APIRoute, key_for_pages: bool) -> dict[str, Any]:
+def _security_of(route: Route, key_for_pages: bool) -> dict[str, Any]:
     """Empty for a route that needs the key of the whole document."""
     traits = traits_of(route)
     if traits.is_open:
@@ -244,8 +246,27 @@ def _security_of(route: APIRoute, key_for_pages: bool) -> dict[str, Any]:
     return {}
 
 
+def _operations(served: list[Route]) -> dict[str, Any]:
+    """Those of the routes that FastAPI does not serve, by path and method."""
+    return {
+        route.path: {method.lower(): deepcopy(operation) for method in route.methods or ()}
+        for route in served
+        if (operation := traits_of(route).operation) is not None
+    }
+
+
+def _declared(route: Route) -> list[str]:
+    """The statuses that the route itself describes."""
+    if isinstance(route, APIRoute):
+        return [str(status) for status in route.responses]
+    return [*(traits_of(route).operation or {})["responses"]]
+
+
 def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
-    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=routes.api)
+    served = routes.documented
+    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=served)
+    for path, operations in _operations(served).items():
+        document["paths"] = {path: operations | document["paths"].pop(path, {})} | document["paths"]
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
     for component in components.values():
         if "description" in component:
@@ -271,13 +292,13 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: 
     document["components"]["securitySchemes"] = _KEYS
     document["security"] = [{"bearer": []}] if needs_key else [{"bearer": []}, {}]
     answers: dict[str, Any] = {}
-    for route in routes.api:
+    for route in served:
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
             # The name of a method in generated clients.
             operation["operationId"] = route.name.replace("get_", "head_") if method == "HEAD" else route.name
             answered, problems = operation["responses"], _problems_of(route, answers)
-            own = {status: answered[status] for status in map(str, route.responses)}
+            own = {status: answered[status] for status in _declared(route)}
             for status in own.keys() & problems.keys():
                 shared = answers[problems[status]["$ref"].rpartition("/")[2]]
                 own[status]["content"] |= shared["content"]

@@ -106,12 +106,6 @@ def problem(
     return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
 
-def template_of(request: Request) -> str:
-    """The path template of the route that matched, `/results/{handle}`; "" when none did."""
-    path: str = getattr(request.scope.get("route"), "path_format", "")
-    return path
-
-
 def install(app: FastAPI, routes: RouteTable, refused: Refused) -> None:
     """Registers the handlers; `refused` is called with each error."""
     handlers = Handlers(routes, refused)
@@ -173,7 +167,7 @@ class Handlers:
         rules: list[dict[str, str]] | None = None,
     ) -> Response:
         self._refused(error, request.method, request.scope["path"])
-        instance = template_of(request)
+        instance = self._routes.template(request.scope["path"])
         stored = stored_of(request.method, instance)
         return problem(error, instance, stored, headers=headers, rules=rules)
 

@@ -11,7 +11,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
 from app.api.answers import prefers
 from app.edge.json_body import (
@@ -176,19 +176,19 @@ class ResultRequest:
         return () if self.content is None else self.content.warnings
 
 
-async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLimiter) -> ResultRequest:
+async def read_request(request: Request, parsing: anyio.CapacityLimiter) -> ResultRequest:
     """Parses all of a request but a text body, which is read as it is governed. `parsing` lets one large JSON
     body at a time be parsed. Raises BadRequest, InvalidField, UnsupportedMedia, ClientDisconnected."""
+    scope = request.scope
     headers: Headers = scope["by_name"]
     sends_text, wants_text, is_minimal = _forms(*map(headers.get, (b"content-type", b"accept", b"prefer")))
     if sends_text:
-        request = Request(scope, receive)
         result = _tool_result(_from_query(request), headers, scope)
         hold = None if is_minimal else scope["request_body"].hold
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await read_body(scope, receive), parsing)
+    fields, content = await _parsed(await read_body(scope, request.receive), parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 

@@ -1,6 +1,6 @@
 """What a route declares (who may call it, when, which errors it answers), and what all routes check."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -11,8 +11,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIRouter
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.routing import Mount, Route, compile_path
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Mount, Route
 
 from app.edge.api_keys import OF_ONE_TENANT, KeyRole
 from app.edge.json_body import decoded
@@ -51,7 +50,8 @@ class Traits:
     SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its quota of requests is answered as if
     nothing was to be done, by `check_rate`. `repairs_text`: a model wrote the body, and its lone surrogates
     become U+FFFD; other routes refuse them. `roles`: who may call it beside agents. `span` names the span of
-    its requests. `raises`: the errors that `errors_of` cannot derive."""
+    its requests. `raises`: the errors that `errors_of` cannot derive. `operation`: what the OpenAPI
+    document says of a route that FastAPI does not serve."""
 
     is_open: bool = False
     is_page: bool = False
@@ -63,6 +63,7 @@ class Traits:
     roles: tuple[KeyRole, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
+    operation: Mapping[str, Any] | None = None
 
     def changes(self, method: str) -> bool:
         """True if a request may change something, or begin work that is paid for."""
@@ -141,12 +142,9 @@ class RouteTable:
         self._app = app
 
     @cached_property
-    def api(self) -> list[APIRoute]:
-        """The routes of the OpenAPI document, analysed."""
-        routes = [one for one in self._all if isinstance(one, LateRoute) and one.include_in_schema]
-        for route in routes:
-            route.analyse()
-        return list[APIRoute](routes)
+    def documented(self) -> list[Route]:
+        """The routes of the OpenAPI document."""
+        return [one for one in self._all if one.include_in_schema]
 
     @cached_property
     def _all(self) -> list[Route]:
@@ -310,40 +308,8 @@ def _names(dependant: Dependant, kinds: tuple[str, ...]) -> Iterator[str]:
         yield from _names(inner, kinds)
 
 
-class LateRoute(APIRoute):
-    """A route that FastAPI analyses when it is first called or described: for all routes that takes 60 ms, of
-    which a start needs none."""
-
-    def __init__(
-        self,
-        path: str,
-        endpoint: Callable[..., Any],
-        *,
-        methods: set[str] | list[str] | None = None,
-        include_in_schema: bool = True,
-        **options: Any,
-    ) -> None:
-        self.path, self.endpoint, self.methods = path, endpoint, {*(methods or ("GET",))}
-        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
-        self.include_in_schema = include_in_schema
-        self._options: dict[str, Any] | None = options
-
-    def analyse(self) -> None:
-        """To be called before anything of the route but its path and methods is used."""
-        if self._options is None:
-            return
-        options, self._options = self._options, None
-        super().__init__(
-            self.path,
-            self.endpoint,
-            methods=self.methods,
-            include_in_schema=self.include_in_schema,
-            **options,
-        )
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.analyse()
-        await super().handle(scope, receive, send)
+class JsonRoute(APIRoute):
+    """A route of FastAPI that reads JSON as `JsonRequest` does."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -374,5 +340,5 @@ class Router(APIRouter):
             tags=tags,
             dependencies=[Depends(json_only), Depends(known_only)],
             strict_content_type=False,
-            route_class=LateRoute,
+            route_class=JsonRoute,
         )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
-from starlette.types import Receive, Scope
+from starlette.routing import Route
 
 from app.api.answers import JSON, PLAIN, ResultOut, WholeAnswer, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
@@ -90,42 +90,44 @@ _BYTES_PER_TOKEN = 4
 Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
 
 
-@router.post(
-    "/results",
-    response_class=Response,
-    summary="Govern one tool result",
-    description="A text body is streamed, with the fields in the query. `Accept: text/plain` answers with "
+_OPERATION = {
+    "tags": ["results"],
+    "summary": "Govern one tool result",
+    "description": "A text body is streamed, with the fields in the query. `Accept: text/plain` answers with "
     "just the text for the model, and the rest in headers: `Spillgate-Outcome`, `-Trigger`, `-Handle`, …",
-    responses={
-        200: {
+    "operationId": "post_result",
+    "responses": {
+        "200": {
             "description": "Nothing was stored: `content` is the result, byte for byte (`pass`), or what "
             "replaces it.",
             "content": json_of(struct_of(ResultOut)) | TEXT_ANSWER,
         },
-        201: {
+        "201": {
             "description": "It was stored: `content` is what the model reads instead.",
             "content": json_of(struct_of(ResultOut)) | TEXT_ANSWER,
             "headers": {"Location": {"description": "/results/{handle}", "schema": {"type": "string"}}},
         },
     },
-    openapi_extra=result_body(ResultIn, _SHAPE, _DESCRIBED, _HEADERS),
-)
+    **result_body(ResultIn, _SHAPE, _DESCRIBED, _HEADERS),
+}
+
+
 @Traits(
     writes=True,
     carries_results=True,
     streams_text=True,
     span=GOVERN,
     raises=(InvalidUtf8, Conflict, IdempotencyKeyReused, InvalidPolicy, SessionEnded, TooManySessions),
+    operation=_OPERATION,
 )
-async def post_result(request: Request, rt: InRuntime) -> Response:
-    return await answer_result(request.scope, request.receive, rt)
-
-
-async def answer_result(scope: Scope, receive: Receive, rt: Runtime) -> Response:
-    """Without a `Request`, which takes as long to build as all else that is built of a small one."""
-    sent = await read_request(scope, receive, rt.parsing)
+async def post_result(request: Request) -> Response:
+    rt: Runtime = request.app.state.runtime
+    sent = await read_request(request, rt.parsing)
     governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
     return await _answer(sent, governed)
+
+
+route = Route("/results", post_result, methods=["POST"])
 
 
 async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:

@@ -116,7 +116,7 @@ ROUTES = RouteTable(create_app(settings_of()))
 
 def changing() -> Iterator[tuple[str, str]]:
     """Method and path of every route that may change something, with something for each parameter."""
-    for route in ROUTES.api:
+    for route in ROUTES.documented:
         for method in route.methods or ():
             if traits_of(route).changes(method):
                 yield method, re.sub(r"\{[^}]+\}", "x", route.path)
