@@ -1,14 +1,13 @@
-"""A bucket: obstore's functions in worker threads, in time, errors translated; a cache of segments.
+"""A bucket: obstore's functions in worker threads, in time, errors translated.
 
 obstore's asynchronous functions may abort the process as it ends, and its stores do not survive a fork.
 """
 
 import asyncio
 import re
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import IO, TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import obstore
 from obstore.exceptions import (
@@ -30,6 +29,10 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 THREADS = 16
 PAGE = 1000
+PART = 5 << 20
+"""Bytes of a request of an upload. S3 takes no less."""
+
+_PARTS_AT_ONCE = 2
 _NO_BUCKET = "has no such bucket"
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -44,11 +47,11 @@ class Bucket:
         self._threads = Threads(THREADS, "objects")
         self._idle = asyncio.Semaphore(THREADS)
 
-    async def run(self, job: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Returns the result of `job(*args)`. After `timeout` the caller gets StoreUnavailable. A job that
-        has a thread by then still runs to its end; one that has none never runs."""
+    async def run(self, job: Callable[[*Ts], T], *args: *Ts, parts: int = 1) -> T:
+        """Returns the result of `job(*args)`. After `timeout` for each part the caller gets StoreUnavailable.
+        A job that has a thread by then still runs to its end; one that has none never runs."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout * parts):
                 return await asyncio.shield(await self._begin(job, *args))
         except TimeoutError:
             raise _unavailable("did not answer in time") from None
@@ -80,6 +83,14 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
+    def get_range(self, path: str, start: int, end: int) -> bytes | None:
+        """Fewer bytes if the object ends before `end`. None if there is no such object."""
+        with _translated():
+            try:
+                return bytes(obstore.get_range(self._client, path, start=start, end=end))
+            except FileNotFoundError:
+                return None
+
     def size(self, path: str) -> int | None:
         """Bytes of the object. None if there is no such object."""
         with _translated():
@@ -88,9 +99,10 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes | IO[bytes]) -> None:
+        """What is larger than a part is uploaded in parts."""
         with _translated():
-            obstore.put(self._client, path, data, use_multipart=False)
+            obstore.put(self._client, path, data, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
 
     def create(self, path: str, data: bytes) -> bool:
         """False if there is such an object. Only one of many concurrent calls returns True."""
@@ -154,37 +166,3 @@ def _translated() -> Iterator[None]:
 
 def _unavailable(what: str) -> StoreUnavailable:
     return StoreUnavailable(f"The object store {what}.")
-
-
-class SegmentCache:
-    """Segments that were read last, at most `max_bytes`. A segment never changes, so none is ever stale.
-    Thread-safe."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._held: dict[str, bytes] = {}
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, path: str) -> bytes | None:
-        with self._lock:
-            segment = self._held.pop(path, None)
-            if segment is not None:
-                self._held[path] = segment
-            return segment
-
-    def put(self, path: str, segment: bytes) -> None:
-        with self._lock:
-            self._forget(path)
-            self._held[path] = segment
-            self._bytes += len(segment)
-            while self._bytes > self._max_bytes:
-                self._forget(next(iter(self._held)))
-
-    def forget(self, paths: list[str]) -> None:
-        with self._lock:
-            for path in paths:
-                self._forget(path)
-
-    def _forget(self, path: str) -> None:
-        self._bytes -= len(self._held.pop(path, b""))

@@ -1,17 +1,14 @@
 """The objects of a result, and its info: their names, and how the info is written and read.
 
-tool_output/<tenant>/session-<id>/file-<uuid>.json              the info: if it exists, the result does
-tool_output/<tenant>/session-<id>/file-<uuid>.<body>.<number>   the last segment of its body
-segments/<body>.<number>                                        those before it, of a body over 4 MiB
-schema                                                          the number of this schema
-probe, probe-<id>                                               shows whether the store takes writes
+tool_output/<tenant>/session-<id>/file-<uuid>.json     the info: if it exists, the result does
+tool_output/<tenant>/session-<id>/file-<uuid>.<body>   its body
+schema                                                 the number of this schema
+probe, probe-<id>                                      shows whether the store takes writes
 
-Each segment is an object of its own. So a process that is killed leaves no multipart upload behind: obstore
-can neither list nor abort those of another process.
+Each publication writes a body of its own, which never changes.
 """
 
 import re
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,25 +22,21 @@ from storage.base.damage import DamagedInfo, decode_info, encode_info
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
-SCHEMA = 1
+SCHEMA = 2
 """The schema of these objects."""
 
-SEGMENT = 4 << 20
 TOP = "tool_output"
-SEGMENTS = "segments"
-_SEGMENT_PATH = re.compile(rf"{SEGMENTS}/([0-9a-f]{{32}})\.(0|[1-9][0-9]{{0,6}})")
+_BODY = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """`body` names the segments; each has `segment` bytes but for the last, and a CRC-32 in `checksums`.
-    `used_at` is the last use that was written down (Unix ms)."""
+    """`body` names the object of the body, which has `size` bytes. `used_at` is the last use that was written
+    down (Unix ms)."""
 
     stored: StoredResult
     body: str
     size: int
-    segment: int
-    checksums: tuple[int, ...]
     used_at: int
 
     @property
@@ -51,15 +44,8 @@ class ObjectInfo:
         return info_path(self.stored.tenant, self.stored.handle)
 
     @property
-    def segments(self) -> list[str]:
-        """The paths of the segments of its body, in order."""
-        last = len(self.checksums) - 1
-        earlier = [segment_path(self.body, number) for number in range(last)]
-        return [*earlier, f"{self.path.removesuffix('.json')}.{self.body}.{last}"]
-
-    def is_intact(self, number: int, data: bytes) -> bool:
-        size = min(self.segment, self.size - number * self.segment)
-        return len(data) == size and zlib.crc32(data) == self.checksums[number]
+    def body_path(self) -> str:
+        return f"{self.path.removesuffix('json')}{self.body}"
 
     def encoded(self) -> bytes:
         return encode_info(self)
@@ -84,31 +70,6 @@ def info_path(tenant: str, handle: Handle) -> str:
     return f"{TOP}/{tenant}/{handle}.json"
 
 
-def segment_path(body: str, number: int) -> str:
-    """The path of any segment but the last."""
-    return f"{SEGMENTS}/{body}.{number}"
-
-
-@dataclass(slots=True)
-class ListedBody:
-    """The segments but the last of one body, in a listing. A bucket may hold many: their paths are not kept.
-    `newest_at` is in Unix ms by the clock of the bucket."""
-
-    name: str
-    count: int = 0
-    size: int = 0
-    newest_at: int = 0
-
-    def add(self, number: int, meta: "ObjectMeta") -> None:
-        self.count = max(self.count, number + 1)
-        self.size += meta["size"]
-        self.newest_at = max(self.newest_at, _modified_at(meta))
-
-    @property
-    def segments(self) -> list[str]:
-        return [segment_path(self.name, number) for number in range(self.count)]
-
-
 @dataclass(slots=True)
 class ListedResult:
     """The objects of one result in a listing. Times are Unix ms by the clock of the bucket."""
@@ -116,7 +77,7 @@ class ListedResult:
     path: str
     """The path of the info, whether it was found or not."""
     info_at: int | None = None
-    segments: list[str] = field(default_factory=list)
+    bodies: list[str] = field(default_factory=list)
     size: int = 0
     newest_at: int = 0
 
@@ -126,24 +87,12 @@ class ListedResult:
         if meta["path"] == self.path:
             self.info_at = at
         else:
-            self.segments.append(meta["path"])
+            self.bodies.append(meta["path"])
             self.size += meta["size"]
 
     @property
     def tenant(self) -> str:
         return self.path.split("/")[1]
-
-    @property
-    def large_bodies(self) -> list[str]:
-        """The names of its bodies of several segments."""
-        names = [path.split(".")[-2:] for path in self.segments]
-        return [body for body, number in names if number != "0"]
-
-
-def body_of(path: str) -> tuple[str, int] | None:
-    """Returns body and number of a segment that is not the last; None for the path of any other object."""
-    match = _SEGMENT_PATH.fullmatch(path)
-    return None if match is None else (match[1], int(match[2]))
 
 
 def _modified_at(meta: "ObjectMeta") -> int:
@@ -155,8 +104,8 @@ def result_of(path: str) -> str | None:
     folder, _, name = path.rpartition("/")
     top, _, rest = folder.partition("/")
     tenant, _, session = rest.partition("/")
-    file, *more = name.split(".")
-    if top != TOP or not is_name(tenant) or not (more == ["json"] or len(more) == 2):
+    file, _, ending = name.partition(".")
+    if top != TOP or not is_name(tenant) or not (ending == "json" or _BODY.fullmatch(ending)):
         return None
     try:
         return info_path(tenant, parse_handle(f"{session}/{file}"))

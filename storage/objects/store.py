@@ -1,4 +1,4 @@
-"""Bodies in a bucket, in segments. An info that is created conditionally makes a body a result."""
+"""Bodies in a bucket. An info that is created conditionally makes a body a result."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from domain.errors import ResultExpired, StoreUnavailable
 from domain.handles import Handle, SessionKey, is_name, is_safe
@@ -16,16 +16,12 @@ from domain.quotas import QuotaOf, unbounded
 from domain.results import StoredResult
 from storage.base.damage import DamagedInfo, Notices
 from storage.base.quota import SharedQuota
-from storage.objects.bucket import Bucket, SegmentCache
+from storage.objects.bucket import Bucket
 from storage.objects.draft import CHUNK, ObjectDraft
 from storage.objects.layout import (
-    SEGMENT,
-    SEGMENTS,
     TOP,
-    ListedBody,
     ListedResult,
     ObjectInfo,
-    body_of,
     info_path,
     read_info,
     result_of,
@@ -35,10 +31,11 @@ from storage.objects.layout import (
 if TYPE_CHECKING:
     from obstore import UpdateVersion
 
-T = TypeVar("T")
+READ = 4 << 20
+"""Bytes of a request of a reader."""
 
 GRACE_SECONDS = 60.0
-"""How long a deleted body of several segments stays readable for readers that have started."""
+"""How long a deleted body of several requests stays readable for readers that have started."""
 
 ORPHAN_MS = 3_600_000
 """A body without an info is deleted once it is this old: its writer was killed."""
@@ -69,14 +66,10 @@ class ObjectStore:
         clock: Clock,
         retention_seconds: float,
         max_bytes: int,
-        cache_bytes: int,
         quota_of: QuotaOf = unbounded,
-        segment_bytes: int = SEGMENT,
         warnings: tuple[str, ...] = (),
     ) -> None:
         self.bucket = bucket
-        self.segment_bytes = segment_bytes
-        self.cache = SegmentCache(cache_bytes)
         self.warnings = warnings
         self._clock = clock
         self._retention_ms = int(retention_seconds * 1000)
@@ -84,7 +77,7 @@ class ObjectStore:
         self.quota = SharedQuota(max_bytes, quota_of)
         self._notices = Notices()
         self._scanned_at: int | None = None
-        self._leaving: deque[tuple[float, list[str]]] = deque()
+        self._leaving: deque[tuple[float, str]] = deque()
 
     def draft(self, tenant: str) -> AbstractAsyncContextManager[Draft]:
         return ObjectDraft(self, tenant)
@@ -106,14 +99,12 @@ class ObjectStore:
         position = max(0, start)
         end = info.size if end is None else min(end, info.size)
         while position < end:
-            number, offset = divmod(position, info.segment)
-            segment = await self.fetch(info.segments[number], partial(info.is_intact, number))
-            if segment is None:
+            data = await self.bucket.run(self._read, info, position, min(position + READ, end))
+            if data is None:
                 raise ResultExpired
-            stop = min(len(segment), offset + end - position)
-            for at in range(offset, stop, CHUNK):
-                yield segment[at : min(at + CHUNK, stop)]
-            position += stop - offset
+            for at in range(0, len(data), CHUNK):
+                yield data[at : at + CHUNK]
+            position += len(data)
 
     async def touch(self, stored: StoredResult) -> StoredResult:
         now = self._clock()
@@ -156,7 +147,7 @@ class ObjectStore:
     async def sweep(self) -> int:
         now = time.monotonic()
         while self._leaving and self._leaving[0][0] <= now:
-            await self.bucket.run(self.remove_segments, self._leaving.popleft()[1])
+            await self.bucket.run(self.bucket.delete, [self._leaving.popleft()[1]])
         pause = min(LONGEST_SCAN_MS, self._step_ms)
         if self._scanned_at is not None and 0 <= self._clock() - self._scanned_at < pause:
             return 0
@@ -173,21 +164,16 @@ class ObjectStore:
         await self.bucket.run(self.bucket.put, "probe", b"spillgate")
 
     async def close(self) -> None:
-        if left := [path for _, paths in self._leaving for path in paths]:
-            await self.bucket.detach(partial(self.remove_segments, left))
+        if left := [path for _, path in self._leaving]:
+            await self.bucket.detach(partial(self.bucket.delete, left))
         await self.bucket.close()
-
-    async def fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
-        """The segment of this path, from the cache or from the bucket. None if it is missing or damaged."""
-        cached = self.cache.get(path)
-        return cached if cached is not None else await self.bucket.run(self._fetch, path, is_intact)
 
     # The methods from here on block, unless they are `async`.
 
     def put_info(self, info: ObjectInfo, data: bytes) -> bool:
-        """Publishes a result whose segments are stored. `data` is the encoded info. False if a concurrent
-        retry of this call has published it, with the same content. A result that has expired, or whose last
-        segment is missing, is replaced.
+        """Publishes a result whose body is stored. `data` is the encoded info. False if a concurrent
+        retry of this call has published it, with the same content. One that has expired, or whose body is
+        missing or cut, is replaced.
 
         No store deletes on a condition, so a sweep that has looked at an info may delete its
         replacement. It therefore leaves an expired info for another sixteenth of the retention. What remains:
@@ -202,7 +188,7 @@ class ObjectStore:
             if (
                 before is not None
                 and not self._has_expired(before)
-                and self.bucket.size(before.segments[-1]) is not None
+                and self.bucket.size(before.body_path) == before.size
             ):
                 self._touch(info.path, info.used_at)
                 return False
@@ -213,42 +199,40 @@ class ObjectStore:
                 return True
         raise StoreUnavailable("This result was changed by others at the same time. Send it again.")
 
-    def _fetch(self, path: str, is_intact: Callable[[bytes], bool]) -> bytes | None:
-        def decode(data: bytes) -> bytes:
-            if not is_intact(data):
-                raise DamagedInfo("its checksum does not match")
+    def _read(self, info: ObjectInfo, start: int, end: int) -> bytes | None:
+        """None if the body is missing, or damaged in the bucket. Raises StoreUnavailable if it was damaged on
+        the way."""
+        try:
+            data = self.bucket.get_range(info.body_path, start, end)
+        except StoreUnavailable:
+            if self.bucket.size(info.body_path) in (None, info.size):
+                raise
+            data = b""
+        if data is None or len(data) == end - start:
             return data
+        if self.bucket.size(info.body_path) == info.size:
+            raise _damaged()
+        self._notices.warn(
+            info.body_path, "is damaged (it is shorter than it was stored): delete its result."
+        )
+        return None
 
-        segment, _ = self._get(path, decode)
-        if segment is not None:
-            self.cache.put(path, segment)
-        return segment
-
-    def _get(self, path: str, decode: Callable[[bytes], T]) -> "tuple[T | None, UpdateVersion | None]":
-        """What `decode` makes of an object, and the version of the object. Without the first: the object is
-        missing or, with a version, damaged in the bucket. `decode` raises DamagedInfo; then the object is
-        read once more. Raises StoreUnavailable if the reads differ, or are shorter than the object."""
+    def _look(self, path: str) -> "tuple[ObjectInfo | None, UpdateVersion | None]":
+        """An info and the version of its object. No info: it is missing or, with a version, damaged in the
+        bucket. Raises StoreUnavailable if two reads of a damaged one differ, or are shorter than it is."""
         first = self.bucket.get(path)
         with suppress(DamagedInfo):
-            return _decoded(first, decode)
+            return _decoded(first, path)
         second = self.bucket.get(path)
         try:
-            return _decoded(second, decode)
+            return _decoded(second, path)
         except DamagedInfo as damage:
             assert first is not None
             assert second is not None
             if second[0] != first[0] or self.bucket.size(path) != len(second[0]):
-                raise StoreUnavailable("The object store returned a damaged object. Try again.") from None
+                raise _damaged() from None
             self._notices.warn(path, f"is damaged ({damage}): its result is not read. Delete it.")
             return None, second[1]
-
-    def remove_segments(self, paths: list[str]) -> None:
-        self.cache.forget(paths)
-        self.bucket.delete(paths)
-
-    def _look(self, path: str) -> "tuple[ObjectInfo | None, UpdateVersion | None]":
-        """An info and the version of its object. No info: it is missing or, with a version, damaged."""
-        return self._get(path, lambda data: read_info(data, path))
 
     def _touch(self, path: str, now: int) -> int | None:
         """Returns the last use in Unix ms, as it is written down. None if the result does not exist."""
@@ -276,14 +260,14 @@ class ObjectStore:
 
     def _delete_all(self, listed: ListedResult) -> None:
         self._delete(listed.path)
-        self.remove_segments(listed.segments)
+        self.bucket.delete(listed.bodies)
 
     def _remove_body(self, info: ObjectInfo) -> None:
-        """Its info is gone. Deletes a body of several segments a minute later."""
-        if len(info.checksums) == 1:
-            self.remove_segments(info.segments)
+        """Its info is gone. Deletes a body of several requests a minute later."""
+        if info.size <= READ:
+            self.bucket.delete([info.body_path])
         else:
-            self._leaving.append((time.monotonic() + GRACE_SECONDS, info.segments))
+            self._leaving.append((time.monotonic() + GRACE_SECONDS, info.body_path))
 
     def _has_expired(self, info: ObjectInfo, ms_ago: int = 0) -> bool:
         return info.used_at + self._retention_ms + ms_ago <= self._clock()
@@ -291,12 +275,12 @@ class ObjectStore:
     def _settle(self, listed: ListedResult) -> tuple[int, bool]:
         """Deletes what expired a step ago (see `put_info`) and what a crash left. Returns the bytes that
         stay, and whether a result was deleted. Does not give its bytes back: the scan counts what stays."""
-        if len(listed.segments) == 1 and self._is_recent(listed):
+        if len(listed.bodies) == 1 and self._is_recent(listed):
             return listed.size, False
         info, version = self._look(listed.path)
         if version is None:
             if self._is_orphan(listed):
-                self.remove_segments(listed.segments)
+                self.bucket.delete(listed.bodies)
             return 0, False
         if info is None:
             if self._clock() - listed.newest_at < self._retention_ms:
@@ -307,8 +291,8 @@ class ObjectStore:
             self.bucket.delete([listed.path])
             self._remove_body(info)
             return 0, True
-        if self._is_orphan(listed) and (left := set(listed.segments) - set(info.segments)):
-            self.remove_segments(list(left))
+        if self._is_orphan(listed) and (left := set(listed.bodies) - {info.body_path}):
+            self.bucket.delete(list(left))
         return info.size, False
 
     def _is_alive(self, listed: ListedResult) -> bool:
@@ -323,7 +307,7 @@ class ObjectStore:
         age = self._clock() - listed.info_at if listed.info_at is not None else -1
         return 0 <= age < self._retention_ms - self._step_ms
 
-    def _is_orphan(self, listed: ListedResult | ListedBody) -> bool:
+    def _is_orphan(self, listed: ListedResult) -> bool:
         return self._clock() - listed.newest_at > ORPHAN_MS
 
     async def _listed_session(self, key: SessionKey) -> AsyncIterator[list[ListedResult]]:
@@ -350,22 +334,12 @@ class ObjectStore:
         """Lists the bucket: deletes what has expired and what a crash left, and counts the rest."""
         began, before = self._clock(), Counter(self.quota.usage())
         before.subtract(self.quota.drafted())
-        large: dict[str, ListedBody] = {}
-        async for page in self.bucket.pages(SEGMENTS):
-            for meta in page:
-                if (segment := body_of(meta["path"])) is not None:
-                    name, number = segment
-                    large.setdefault(name, ListedBody(name)).add(number, meta)
         deleted, stored_bytes = 0, Counter[str]()
         async for batch in self._listed():
-            for listed in batch:
-                listed.size += sum(large.pop(name).size for name in listed.large_bodies if name in large)
             settled = await asyncio.gather(*[self.bucket.run(self._settle, listed) for listed in batch])
             for listed, (size, _) in zip(batch, settled, strict=True):
                 stored_bytes[listed.tenant] += size
             deleted += sum(was_deleted for _, was_deleted in settled)
-        for orphan in filter(self._is_orphan, large.values()):
-            await self.bucket.run(self.remove_segments, orphan.segments)
         for tenant in {*before, *stored_bytes}:
             self.quota.give(tenant, before[tenant] - stored_bytes[tenant])
         self._scanned_at = began
@@ -373,7 +347,11 @@ class ObjectStore:
 
 
 def _decoded(
-    versioned: "tuple[bytes, UpdateVersion] | None", decode: Callable[[bytes], T]
-) -> "tuple[T | None, UpdateVersion | None]":
-    """Raises what `decode` raises."""
-    return (None, None) if versioned is None else (decode(versioned[0]), versioned[1])
+    versioned: "tuple[bytes, UpdateVersion] | None", path: str
+) -> "tuple[ObjectInfo | None, UpdateVersion | None]":
+    """Raises DamagedInfo."""
+    return (None, None) if versioned is None else (read_info(versioned[0], path), versioned[1])
+
+
+def _damaged() -> StoreUnavailable:
+    return StoreUnavailable("The object store returned a damaged object. Try again.")

@@ -4,12 +4,12 @@ s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
 gs://bucket[/prefix]         Google Cloud Storage
 az://container[/prefix]      Azure Blob Storage
 
-After `?`, for all: `timeout` (1.9; seconds for a request with its retries) and `cache_bytes` (67108864;
-bytes of bodies that are kept in memory for reading); for s3: `region`, `endpoint`; for az: `account_name`,
-`endpoint`. Credentials are never in the URL: obstore takes them from the environment.
+After `?`, for all: `timeout` (1.9; seconds for a request with its retries); for s3: `region`, `endpoint`; for
+az: `account_name`, `endpoint`. Credentials are never in the URL: obstore takes them from the environment.
 """
 
 import secrets
+import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlsplit
@@ -26,8 +26,7 @@ from storage.objects.layout import SCHEMA
 from storage.objects.store import ObjectStore
 
 TIMEOUT_SECONDS = 1.9
-CACHE_BYTES = 1 << 26
-_COMMON = {"timeout", "cache_bytes"}
+_COMMON = {"timeout"}
 _OPTIONS = {
     "s3": _COMMON | {"region", "endpoint"},
     "gs": _COMMON,
@@ -45,7 +44,6 @@ class ObjectUrl:
     prefix_url: str
     config: dict[str, str]
     timeout: float = TIMEOUT_SECONDS
-    cache_bytes: int = CACHE_BYTES
 
     @property
     def is_plain(self) -> bool:
@@ -75,7 +73,6 @@ def parse_object_url(url: str) -> ObjectUrl:
         f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
         {name: value for name, value in options.items() if name not in _COMMON},
         _seconds(options.get("timeout", str(TIMEOUT_SECONDS))),
-        _bytes(options.get("cache_bytes", str(CACHE_BYTES))),
     )
 
 
@@ -116,12 +113,6 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _bytes(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError("cache_bytes of an object store is a number of bytes; 0 keeps none.")
-    return int(text)
-
-
 async def open_objects(
     url: str, *, clock: Clock, retention_seconds: float, max_bytes: int, quota_of: QuotaOf = unbounded
 ) -> ObjectStore:
@@ -133,7 +124,6 @@ async def open_objects(
         retention_seconds=retention_seconds,
         max_bytes=max_bytes,
         quota_of=quota_of,
-        cache_bytes=parsed.cache_bytes,
         warnings=(_PLAIN,) if parsed.is_plain else (),
     )
     try:
@@ -145,7 +135,14 @@ async def open_objects(
 
 
 async def make_ready(store: ObjectStore) -> None:
-    """Raises ConfigError for a bucket that must not be used."""
+    """Raises ConfigError for a bucket that must not be used, or without a folder for temporary files."""
+    try:
+        tempfile.TemporaryFile().close()
+    except OSError:
+        raise ConfigError(
+            "SPILLGATE_STORAGE_URL: results of more than 1 MiB wait in a temporary file, and "
+            "there is no folder that takes one. Mount one at /tmp, or name one by TMPDIR."
+        ) from None
     try:
         await _check_promises(store.bucket)
         await _check_schema(store.bucket)

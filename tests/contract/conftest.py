@@ -157,7 +157,7 @@ async def _open_store(url: str, clock: FakeClock, max_bytes: int) -> ResultStore
     }
     if url.startswith("objects:"):
         bucket = Bucket(_buckets.setdefault(url, MemoryStore()), timeout=60)
-        objects = ObjectStore(bucket, cache_bytes=1 << 20, segment_bytes=1 << 20, **options)
+        objects = ObjectStore(bucket, **options)
         await make_ready(objects)
         # The service sweeps as it starts.
         await objects.sweep()

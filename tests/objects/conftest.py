@@ -98,8 +98,6 @@ async def open_lasting_store(bucket: S3Store, clock: FakeClock) -> AsyncIterator
                 retention_seconds=RETENTION,
                 max_bytes=max_bytes,
                 quota_of=lambda tenant: TenantQuota(storage_max_bytes=1_000_000 * (tenant == "small")),
-                cache_bytes=1 << 20,
-                segment_bytes=1 << 20,
             )
             stack.push_async_callback(store.close)
             await make_ready(store)

@@ -1,11 +1,12 @@
-"""The object store beyond its contract: several processes on one bucket, listings, damage, the cache."""
+"""The object store beyond its contract: several processes on one bucket, listings, damage."""
 
 import asyncio
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import obstore
 import pytest
@@ -13,8 +14,8 @@ from obstore.store import LocalStore, MemoryStore
 
 from domain.errors import ConfigError, ResultExpired, StoreUnavailable
 from domain.handles import SessionKey
-from storage.objects.bucket import THREADS, Bucket, SegmentCache
-from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, ObjectStore
+from storage.objects.bucket import THREADS, Bucket
+from storage.objects.store import GRACE_SECONDS, ORPHAN_MS, READ, ObjectStore
 from storage.objects.url import make_ready
 from tests.conftest import StillClock
 from tests.contract.samples import KEY, TENANT, handle, joined, put
@@ -26,9 +27,8 @@ pytestmark = pytest.mark.anyio
 
 RETENTION = 1600
 STEP = RETENTION / 16
-SEGMENT = 1 << 20
-LARGE = bytes(range(251)) * 12_000
-"""Three segments."""
+LARGE = bytes(range(251)) * 22_000
+"""Read in two requests."""
 
 OpenObjects = Callable[[], Awaitable[ObjectStore]]
 
@@ -55,8 +55,6 @@ async def open_store(bucket: MemoryStore, clock: StillClock) -> AsyncIterator[Op
             clock=clock,
             retention_seconds=RETENTION,
             max_bytes=0,
-            cache_bytes=4 * SEGMENT,
-            segment_bytes=SEGMENT,
         )
         await make_ready(store)
         # The service sweeps as it starts.
@@ -84,7 +82,7 @@ async def test_retries_of_one_call_at_several_processes_are_one_result(
     assert found is not None
     assert await joined(stores[1].read(found)) == LARGE
     assert len([path for path in paths(bucket) if path.endswith(".json")]) == 1
-    assert len(paths(bucket)) == 1 + 3, "the bodies of those that lost the race are deleted"
+    assert len(paths(bucket)) == 1 + 1, "the bodies of those that lost the race are deleted"
     assert sum([await store.stored_bytes() for store in stores]) == len(LARGE)
 
 
@@ -118,15 +116,11 @@ async def test_an_expired_result_is_published_again_by_a_retry(
 async def test_what_a_killed_writer_left_is_deleted_after_an_hour_and_nothing_else(
     open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
 ) -> None:
-    killed, store = await open_store(), await open_store()
-    drafts = [killed.draft(TENANT) for _ in range(2)]
-    for draft in drafts:
-        await (await draft.__aenter__()).write(LARGE)
-    # It was killed between the last segment and the info.
-    stray = f"tool_output/{TENANT}/{handle()}.{'0' * 32}.2"
-    obstore.put(bucket, stray, b"end")
-    left = paths(bucket)
-    assert len(left) == 2 * 2 + 1
+    store = await open_store()
+    # It was killed between the body and the info.
+    left = [f"tool_output/{TENANT}/{handle()}.{'0' * 32}" for _ in range(3)]
+    for path in left:
+        obstore.put(bucket, path, b"body")
     clock.pass_seconds(ORPHAN_MS / 1000 - 60)
     young = [await put(store, LARGE, clock()), await put(store, b"", clock())]
     assert await store.sweep() == 0
@@ -189,7 +183,7 @@ async def test_a_deleted_large_body_stays_a_minute_for_its_readers(
     assert begun + await joined(chunks) == LARGE
     with pytest.raises(ResultExpired):
         await joined(other.read(kept))
-    assert len(paths(bucket)) == 3
+    assert len(paths(bucket)) == 1
     later = time.monotonic() + GRACE_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
     await one.sweep()
@@ -202,10 +196,9 @@ async def test_damage_is_named_once_and_hides_its_result_alone(
     store = await open_store()
     changed, cut, lost, whole = [await put(store, LARGE, clock()) for _ in range(4)]
     of = {one: [path for path in paths(bucket) if one.handle.file_id in path] for one in (changed, cut, lost)}
-    segment, info = sorted(of[changed])
+    body, info = sorted(of[changed])
     assert info.endswith(".json")
-    data = bytes(obstore.get(bucket, segment).bytes())
-    obstore.put(bucket, segment, data[:-1] + bytes([data[-1] ^ 1]))
+    obstore.put(bucket, body, LARGE[: READ + 9])
     obstore.put(bucket, next(path for path in of[cut] if path.endswith(".json")), b'{"crc32":"00')
     obstore.delete(bucket, [path for path in of[lost] if not path.endswith(".json")])
     fresh = await open_store()
@@ -225,38 +218,25 @@ async def test_damage_is_named_once_and_hides_its_result_alone(
     assert not [path for path in paths(bucket) if path.startswith("tool_output/") and path.endswith(".json")]
 
 
-async def test_a_body_that_was_read_is_read_again_from_the_cache(
-    open_store: OpenObjects, bucket: MemoryStore, clock: StillClock
-) -> None:
-    writer, reader = await open_store(), await open_store()
-    kept = await put(writer, LARGE, clock())
-    assert await joined(reader.read(kept)) == LARGE
-    obstore.delete(bucket, [path for path in paths(bucket) if not path.endswith(".json")])
-    for store in (writer, reader):
-        assert await joined(store.read(kept, 1_000_000, 1_100_000)) == LARGE[1_000_000:1_100_000]
-
-
 class SlowBucket(Bucket):
     """Its writes begin, and wait until `gate` is set."""
 
     gate = threading.Event()
     begun = 0
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes | IO[bytes]) -> None:
         self.begun += 1
         self.gate.wait()
         super().put(path, data)
 
 
-@pytest.mark.parametrize("body", [b"body", LARGE], ids=["one segment", "three segments"])
+@pytest.mark.parametrize("body", [b"body", LARGE], ids=["in memory", "in a file"])
 async def test_what_a_silent_store_made_the_caller_lose_is_neither_queued_nor_stored_later(
     bucket: MemoryStore, clock: StillClock, body: bytes
 ) -> None:
     slow = SlowBucket(bucket, timeout=0.2)
     slow.gate = threading.Event()
-    store = ObjectStore(
-        slow, clock=clock, retention_seconds=RETENTION, max_bytes=0, cache_bytes=0, segment_bytes=SEGMENT
-    )
+    store = ObjectStore(slow, clock=clock, retention_seconds=RETENTION, max_bytes=0)
     answers = await asyncio.gather(
         *[put(store, body, clock()) for _ in range(4 * THREADS)], return_exceptions=True
     )
@@ -298,7 +278,7 @@ async def test_a_sweep_leaves_what_a_retry_publishes_over_an_expired_result(
     assert paths(bucket) == []
 
 
-@pytest.mark.parametrize("body", [b"body", LARGE], ids=["one segment", "three segments"])
+@pytest.mark.parametrize("body", [b"body", LARGE], ids=["in memory", "in a file"])
 async def test_a_retry_replaces_a_result_whose_body_was_lost(
     open_store: OpenObjects, bucket: MemoryStore, clock: StillClock, body: bytes
 ) -> None:
@@ -324,13 +304,24 @@ async def test_a_start_lists_nothing_and_the_first_sweep_counts(
         return pages(self, folder)
 
     monkeypatch.setattr(Bucket, "pages", noted)
-    store = ObjectStore(
-        Bucket(bucket, timeout=60), clock=clock, retention_seconds=RETENTION, max_bytes=0, cache_bytes=0
-    )
+    store = ObjectStore(Bucket(bucket, timeout=60), clock=clock, retention_seconds=RETENTION, max_bytes=0)
     await make_ready(store)
     assert (listed, await store.stored_bytes()) == ([], 0)
     await store.sweep()
-    assert (listed, await store.stored_bytes()) == (["segments", "tool_output"], len(LARGE))
+    assert (listed, await store.stored_bytes()) == (["tool_output"], len(LARGE))
+    await store.close()
+
+
+async def test_without_a_folder_for_temporary_files_the_start_is_refused(
+    bucket: MemoryStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    store = ObjectStore(Bucket(bucket, timeout=60), clock=clock, retention_seconds=RETENTION, max_bytes=0)
+    with pytest.raises(ConfigError, match="no folder that takes one"):
+        await make_ready(store)
+    with pytest.raises(StoreUnavailable, match="TMPDIR"):
+        await put(store, LARGE, clock())
+    assert (await store.stored_bytes(), paths(bucket)) == (0, [])
     await store.close()
 
 
@@ -342,18 +333,6 @@ async def test_deleting_what_is_partly_gone_deletes_the_rest(tmp_path: Path) -> 
     local.delete(["a", "b", "c", "d"])
     assert paths(client) == []
     await local.close()
-
-
-def test_the_cache_holds_what_was_read_last_within_its_bytes() -> None:
-    cache = SegmentCache(100)
-    for name in "abc":
-        cache.put(name, b"x" * 40)
-    assert [cache.get(name) is None for name in "abc"] == [True, False, False]
-    cache.get("b")
-    cache.put("d", b"x" * 60)
-    assert [cache.get(name) is None for name in "bcd"] == [False, True, False]
-    cache.put("e", b"x" * 101)
-    assert [cache.get(name) for name in "bde"] == [None] * 3
 
 
 async def test_objects_of_others_below_the_prefix_are_left_alone(
@@ -380,7 +359,7 @@ async def test_objects_of_others_below_the_prefix_are_left_alone(
     [
         (b'{"number":9,"written_by":"9.0.0"}', r"The bucket was written by Spillgate 9.0.0 \(schema 9\)"),
         (b"{", "is damaged"),
-        (b'{"number":1,"written_by":"9.0.0"}', None),
+        (b'{"number":2,"written_by":"9.0.0"}', None),
     ],
 )
 async def test_a_bucket_of_another_schema_is_refused_and_left_alone(
