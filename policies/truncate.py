@@ -11,7 +11,7 @@ from typing import NamedTuple
 from domain.results import Measure
 from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
 from policies.policy import Policy
-from policies.search_output import PathCount, files_by_directory, files_by_extension, listed, matches_by_file
+from policies.search_output import PathCount, files_by_directory, files_by_extension, listed, tally
 from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of, pattern_of, searches
 
 CUTS = True
@@ -154,7 +154,8 @@ def _heading(seen: _Seen, kind: ToolKind) -> str:
 def _distribution(seen: _Seen) -> tuple[str, list[str], _Seen]:
     """The title and the lines of the list, and `seen` with what the commands name."""
     rows = seen.oversized.head.decode("utf-8", "ignore").splitlines()
-    if files := matches_by_file(rows):
+    found = tally(rows, 0)
+    if found is not None and (files := [PathCount(*one) for one in found.files.most_common()]):
         return "Matches by file", listed(files, "match", "matches"), seen._replace(files=files)
     directories = files_by_directory(rows)
     seen = seen._replace(directories=directories, extensions=files_by_extension(rows))

@@ -7,8 +7,9 @@ from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.oversized import Ends, Oversized, footer
 from policies.policy import Policy
-from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, is_match
-from policies.tool_calls import ToolKind, first_row, kind_of, rows_asked_for
+from policies.records import Lines, rows_of
+from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, FileRows, SearchRows, Tally
+from policies.tool_calls import ToolKind, first_row, kind_of, name_of, rows_asked_for
 
 CUTS = False
 
@@ -16,7 +17,8 @@ MOST_BYTES = 1_000_000
 """The largest size cap."""
 
 _MARK = "… [+{} chars]"
-_MATCHES = (ToolKind.GREP, ToolKind.GLOB, ToolKind.WEB_SEARCH)
+_SAMPLED_CHARS = 8192
+_MATCHES: dict[ToolKind, type[SearchRows | FileRows]] = {ToolKind.GREP: SearchRows, ToolKind.GLOB: FileRows}
 _LIMITED = (ToolKind.FILE, ToolKind.GREP, ToolKind.GLOB)
 
 _NUMBER_PREFIX = re.compile(r"\s{0,8}\d{1,9}(?:\t|→|\| )")
@@ -51,15 +53,16 @@ def text(oversized: Oversized) -> str | None:
 class View:
     """Applies the view caps to a result that is fed in pieces: text, or bytes cut anywhere.
 
-    A row ends with a newline or with the text. A footer below the rows that names such a cap is no row and
-    stays. If the tool's arguments ask for more rows than `max_rows`, that number is the cap. A cut line keeps
-    its file and line number, its first `max_line_chars` characters and its end (LF or CRLF). A line is left
-    whole if the mark would make it longer, or if the tool has cut it there.
+    A row ends with a newline or with the text; that of a CSV or TSV with its record. The header of such a
+    table is no row. A file that is read has lines: it is cut at the end of a record. A footer below the rows
+    that names such a cap is no row and stays. If the tool's arguments ask for more rows than `max_rows`, that
+    number is the cap. A cut line keeps file and line number, its first `max_line_chars` characters and its
+    end (LF or CRLF). A line is left whole if the mark would make it longer, or if the tool has cut it there.
     """
 
     __slots__ = (
-        *("_kind", "_lines", "_matches", "_most", "_newlines", "_policy"),
-        *("_rest", "_result", "_row", "_shown_matches", "_tail", "_utf8"),
+        *("_kind", "_lines", "_matches", "_most", "_newlines", "_policy", "_rest", "_result", "_row"),
+        *("_rows", "_sample", "_sampled_chars", "_tail", "_utf8"),
     )
 
     def __init__(self, policy: Policy, result: ToolResult) -> None:
@@ -69,10 +72,15 @@ class View:
         self._most = _most_rows(policy.max_rows, self._kind, result)
         self._utf8 = Utf8Chunks()
         self._lines = _Lines(policy.max_line_chars, _PREFIXES.get(self._kind))
+        self._rows = Lines()
+        searches = self._kind in _MATCHES
+        self._matches = _MATCHES[self._kind]() if self._most and searches else None
         self._newlines = 0
+        # The first pieces, until they tell whether the text is a table.
+        self._sample: list[str] | None = [] if self._most and not searches else None
+        self._sampled_chars = 0
         # The end of all text; the end of the text after the rows that are shown; the row that is open.
         self._tail = self._rest = self._row = ""
-        self._matches = self._shown_matches = 0
 
     @property
     def cuts(self) -> bool:
@@ -85,44 +93,67 @@ class View:
         says, else as they were counted. None if no rows were left out."""
         if not self._has_more_rows:
             return None
-        counted = self._matches if self._kind in _MATCHES else self._rows
-        return self._known_total or counted
+        tally = self._tally
+        return self._known_total or (self._ended if tally is None else tally.total)
 
     def feed(self, piece: str | bytes) -> str:
         """Returns what is shown of the piece. Raises InvalidUtf8."""
         text = piece if isinstance(piece, str) else self._utf8.feed(piece)
-        if not text:
-            return ""
-        shown = self._within_rows(text)
-        if self._most and self._kind in _MATCHES:
-            self._count_matches(text)
-        self._newlines += text.count("\n")
-        self._tail = (self._tail + text[-FOOTER_CHARS:])[-FOOTER_CHARS:]
-        return self._lines.feed(shown) if self._policy.max_line_chars else shown
+        if self._sample is None:
+            return self._fed(text)
+        self._sample.append(text)
+        self._sampled_chars += len(text)
+        return self._fed_sample() if self._sampled_chars >= _SAMPLED_CHARS else ""
 
     def finish(self) -> str:
         """Returns the rest, and the footer if rows are missing."""
-        if self._row:
-            self._count_row(self._row, self._newlines)
+        shown = self._fed_sample()
+        if self._matches is not None and self._row:
+            self._matches.feed(self._row, is_shown=self._newlines < self._most)
             self._row = ""
-        return self._lines.finish() + (self._footer() if self._has_more_rows else self._rest)
+        return shown + self._lines.finish() + (self._footer() if self._has_more_rows else self._rest)
+
+    def _fed_sample(self) -> str:
+        if not self._sample:
+            return ""
+        text, self._sample = "".join(self._sample), None
+        by_lines = self._kind is ToolKind.FILE
+        start = text[:_SAMPLED_CHARS]
+        self._rows = rows_of(start, self._result.tool_name, name_of(self._result), by_lines=by_lines)
+        return self._fed(text)
+
+    def _fed(self, text: str) -> str:
+        if not text:
+            return ""
+        shown = text
+        if self._most:
+            end = self._rows.fed(text, self._most)
+            shown, self._rest = text[:end], (self._rest + text[end:])[-FOOTER_CHARS:]
+        if self._matches is not None:
+            self._count_matches(self._matches, text)
+        self._tail = (self._tail + text[-FOOTER_CHARS:])[-FOOTER_CHARS:]
+        return self._lines.feed(shown) if self._policy.max_line_chars else shown
+
+    @property
+    def _tally(self) -> Tally | None:
+        return self._matches.finish() if self._matches is not None else None
 
     @property
     def _last_lines(self) -> re.Match[str] | None:
         return LAST_LINES.search(self._tail)
 
     @property
-    def _rows(self) -> int:
+    def _ended(self) -> int:
         """Rows fed so far, without the footer of the tool."""
         if not self._tail:
             return 0
         if last := self._last_lines:
-            return self._newlines - last[0].count("\n") + bool(last.start() or last[0][0] == "\n")
-        return self._newlines + (not self._tail.endswith("\n"))
+            return self._rows.ended - last[0].count("\n") + bool(last.start() or last[0][0] == "\n")
+        return self._rows.ended + (not self._tail.endswith("\n"))
 
     @property
     def _has_more_rows(self) -> bool:
-        return 0 < self._most < self._rows
+        return 0 < self._rows.reached < self._ended
 
     @property
     def _known_total(self) -> int:
@@ -131,38 +162,24 @@ class View:
         named = last and (last["lines"] or last["matches"])
         return max(self._result.truncated_total or 0, int(named or 0))
 
-    def _within_rows(self, text: str) -> str:
-        if not self._most:
-            return text
-        left = max(0, self._most - self._newlines)
-        parts = text.split("\n", left) if left else [text]
-        if len(parts) <= left:
-            return text
-        self._rest = (self._rest + parts[-1])[-FOOTER_CHARS:]
-        return text[: len(text) - len(parts[-1])]
-
-    def _count_matches(self, text: str) -> None:
+    def _count_matches(self, matches: SearchRows | FileRows, text: str) -> None:
         first, *others = text.split("\n")
         self._row += first[: max(0, FOOTER_CHARS - len(self._row))]
         for number, row in enumerate(others, self._newlines):
-            if self._row:
-                self._count_row(self._row, number)
+            matches.feed(self._row, is_shown=number < self._most)
             self._row = row[:FOOTER_CHARS]
-
-    def _count_row(self, row: str, number: int) -> None:
-        if is_match(row, has_context=self._kind is ToolKind.GREP):
-            self._matches += 1
-            self._shown_matches += number < self._most
+        self._newlines += len(others)
 
     def _footer(self) -> str:
         last = self._last_lines
         # A tool's footer without a total says something that Spillgate's footer does not.
         below = f"\n{last['footer']}" if last and not (last["lines"] or last["matches"]) else ""
-        if self._kind in _MATCHES:
-            return f"\n(Showing {self._shown_matches} of {self.total} matches.){below}"
-        first = first_row(self._result, self._policy.offset_base)
-        total = max(first + self._rows - 1, self._known_total)
-        return f"\n(Showing lines {first}–{first + self._most - 1} of {total} total){below}"
+        if (tally := self._tally) is not None:
+            return f"\n(Showing {tally.shown} of {self.total} matches.){below}"
+        noun, shown = self._rows.noun, self._rows.reached
+        first = first_row(self._result, self._policy.offset_base) if noun == Lines.noun else 1
+        total = max(first + self._ended - 1, self._known_total)
+        return f"\n(Showing {noun} {first}–{first + shown - 1} of {total} total){below}"
 
 
 def _most_rows(most: int, kind: ToolKind, result: ToolResult) -> int:

@@ -131,6 +131,56 @@ async def test_context_of_a_search_is_no_match(client: httpx.AsyncClient) -> Non
         assert told["truncated_total"] == 100
 
 
+async def test_the_matches_of_a_search_are_counted_as_what_they_are(client: httpx.AsyncClient) -> None:
+    dated = "".join(f"app.log:2026-01-{n % 28 + 1:02} 10:00:00 ERROR {n}\n" for n in range(400))
+    names = "".join(f"logs/2026-11-20/{n}.log\n" for n in range(400))
+    headed = "\n".join(f"src/{n}.py\n1:x\n4:x\n5-y\n7:x\n" for n in range(100))
+    counts = "".join(f"src/{n}.py:3\n" for n in range(300))
+    unmarked = "".join(f"2026-11-02 {n}\n2026-11-02 needle\n--\n" for n in range(200))
+    cases = [
+        ("grep", dated, "(Showing 250 of 400 matches.)", 400),
+        ("grep", names, "(Showing 250 of 400 matches.)", 400),
+        ("glob", names, "(Showing 100 of 400 matches.)", 400),
+        ("grep", headed, "(Showing 125 of 300 matches.)", 300),
+        ("grep", counts, "(Showing 750 of 900 matches.)", 900),
+        ("grep", unmarked, "(Showing lines 1–250 of 600 total)", 600),
+    ]
+    for tool, text, footer, total in cases:
+        for more in ({}, {"max_line_chars": 9}):
+            told = await post(client, text, tool, policy=OXIDE | more)
+            assert told["content"].endswith(f"\n{footer}")
+            assert told["truncated_total"] == total
+            again = await post(client, told["content"], tool, policy=OXIDE | more)
+            assert (again["outcome"], again["content"]) == ("pass", told["content"])
+
+
+async def test_rows_of_a_table_are_counted_and_never_cut(client: httpx.AsyncClient) -> None:
+    rows = "".join(f'{n},"first\nof ""two"" lines",3" x 4"\n' for n in range(200))
+    policy = {"max_rows": 10, "keep": False}
+    for header in ("id,text,size\n", 'id,"the\ntext",size\n'):
+        for text in (f"{header}{rows}", f"{header}{rows[:-1]}"):
+            told = await post(client, text, "mcp__db__query", policy=policy)
+            shown = header + "".join(rows.splitlines(keepends=True)[:20])
+            assert told["content"] == f"{shown}\n(Showing rows 1–10 of 200 total)"
+            assert told["truncated_total"] == 200
+            again = await post(client, told["content"], "mcp__db__query", policy=policy)
+            assert (again["outcome"], again["content"]) == ("pass", told["content"])
+    told = await post(client, f"id,text,size\n{rows}", "read_file", policy={"max_rows": 10, "keep": False})
+    shown = "id,text,size\n" + "".join(rows.splitlines(keepends=True)[:10])
+    assert told["content"] == f"{shown}\n(Showing lines 1–11 of 401 total)"
+    without = "".join(f"{n},{n * 3},{n % 7}\n" for n in range(200))
+    told = await post(client, without, "mcp__db__query", policy=policy)
+    assert told["content"].endswith("\n9,27,2\n\n(Showing rows 1–10 of 200 total)")
+
+
+async def test_a_quote_without_an_end_does_not_show_all_of_a_table(client: httpx.AsyncClient) -> None:
+    rows = "".join(f"{n},some text,{n}\n" for n in range(9000))
+    text = f'id,text,size\n1,"open,3\n{rows}'
+    told = await post(client, text, "db", policy={"max_rows": 10, "max_bytes": 0, "keep": False})
+    assert 65_536 < len(told["content"]) < 67_000
+    assert told["complete"] is False
+
+
 async def test_the_characters_of_a_line_count_without_its_file_and_number(client: httpx.AsyncClient) -> None:
     prefix = "src/some/long/path.rs:120:"
     for tool, before in (("grep", prefix), ("grep", "120:"), ("grep", "src/a.rs-119-"), ("read", "   120\t")):

@@ -1,0 +1,98 @@
+"""Where the rows of a text end: with its lines, or with the records of a CSV or TSV."""
+
+import re
+from collections.abc import Iterator
+
+_QUOTE_OR_END = re.compile(r'["\n]')
+_MOST_CHARS = 1 << 16
+"""A longer record has a quote that is none: from its next line on, lines are records."""
+
+
+class Lines:
+    """Counts the rows of a text that is fed in pieces, and finds the end of the last that is shown."""
+
+    noun = "lines"
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.reached = 0
+        """The rows at the end of which the cap was reached; 0 before."""
+
+    def fed(self, text: str, most: int) -> int:
+        """The characters of the text that are in the first `most` rows."""
+        if self.reached:
+            self.ended += text.count("\n")
+            return 0
+        parts = text.split("\n", most - self.ended)
+        self.ended += text.count("\n")
+        if self.ended < most:
+            return len(text)
+        self.reached = most
+        return len(text) - len(parts[-1])
+
+
+class Records(Lines):
+    """A newline in quotes ends no record. A quote begins where a cell does. `skipped` records are no rows,
+    such as the header. `by_lines`: lines are counted, and the cut is at the end of a record."""
+
+    def __init__(self, mark: str, skipped: int, *, by_lines: bool) -> None:
+        super().__init__()
+        self.ended = 0 if by_lines else -skipped
+        self.noun = "lines" if by_lines else "rows"
+        self._by_lines = by_lines
+        self._before_quote = ("", "\n", "\r", mark)
+        self._chars = self._began = 0
+        self._last = ""
+        self._is_quoted = self._has_closed = self._gave_up = False
+
+    def fed(self, text: str, most: int) -> int:
+        shown, seen = 0 if self.reached else len(text), 0
+        for end in self._ends(text):
+            self.ended += text.count("\n", seen, end) if self._by_lines else 1
+            seen = end
+            if not self.reached and self.ended >= most:
+                self.reached, shown = self.ended, end
+        if self._by_lines:
+            self.ended += text.count("\n", seen)
+        self._chars += len(text)
+        self._last = text[-1:] or self._last
+        return shown
+
+    def _ends(self, text: str) -> Iterator[int]:
+        for sign in _QUOTE_OR_END.finditer(text):
+            at = sign.start()
+            before = text[at - 1] if at else self._last
+            if sign[0] == '"':
+                self._quote(before)
+            elif self._is_quoted and self._chars + at - self._began <= _MOST_CHARS:
+                continue
+            else:
+                self._gave_up = self._gave_up or self._is_quoted
+                self._is_quoted = False
+                self._began = self._chars + at + 1
+                yield at + 1
+
+    def _quote(self, before: str) -> None:
+        if self._is_quoted:
+            self._is_quoted = False
+            self._has_closed = True
+        elif not self._gave_up:
+            # Two quotes are one within a cell.
+            self._is_quoted = before in self._before_quote or (before == '"' and self._has_closed)
+            self._has_closed = False
+
+
+def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> Lines:
+    """What counts the rows of a text that begins so."""
+    # They take 50 ms to import, and only view caps need them.
+    from content.layout import Delimited, layout_of
+    from content.source import Source
+
+    data = text.encode()
+    source = Source(data, tool_name, path)
+    read = layout_of(source).tables[0].read
+    if not isinstance(read, Delimited) or not data.startswith(source.data[: read.start]):
+        return Lines()
+    header = Records(read.mark, 0, by_lines=False)
+    header.fed(data[: read.start].decode("utf-8", "ignore"), 1 << 30)
+    return Records(read.mark, header.ended, by_lines=by_lines)
