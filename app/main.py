@@ -1,6 +1,6 @@
 """The application: routes, errors and admission around one runtime."""
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -11,17 +11,14 @@ from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
 from app.api import openapi, problems
-from app.api.routing import RouteTable, Traits
+from app.api.routing import RouteTable
 from app.edge.access import Access
 from app.edge.credentials import Credentials
 from app.edge.state import ServiceState
-from app.operations.audit import note_refusal
 from app.operations.clock import watch_clock
-from app.operations.logs import log_refused, log_stopped
-from app.operations.once_a_minute import OnceAMinute
+from app.operations.logs import log_stopped
 from app.operations.policy_reload import follow_policies
 from app.operations.sweeper import sweep_forever
-from app.operations.tracing import note_refused
 from app.routes import (
     accounting,
     clock,
@@ -86,9 +83,8 @@ class SpillgateApp(FastAPI):
         )
         self.state: ServiceState = ServiceState(settings)  # type: ignore[assignment]
         self._routes = routes = RouteTable(self)
-        self._logged = OnceAMinute()
         self._access = Access(
-            self._inside, settings=settings, routes=routes, state=self.state, refused=self.refused
+            super().__call__, settings=settings, routes=routes, state=self.state, refused=self.refused
         )
         problems.install(self, routes, self.refused)
         openapi.install(self, routes, needs_key=settings.needs_key, key_for_pages=settings.key_for_pages)
@@ -96,23 +92,13 @@ class SpillgateApp(FastAPI):
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         return self._access(scope, receive, send)
 
-    def _inside(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (tracer := self.state.runtime.tracer) is not None:
-            traits: Traits = scope["traits"]
-            if traits.span:
-                route = self._routes.template(scope["path"])
-                return tracer.serve(super().__call__, traits.span, route, scope, receive, send)
-        return super().__call__(scope, receive, send)
-
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
-        """Counts and logs a refused request."""
-        note_refused(error)
-        note_refusal(error.code)
-        code, route = error.code, self._routes.template(path)
+        """Tells of a refused request; "" if method and path are not known."""
         runtime: Runtime = self.state.runtime
-        runtime.metrics.refused(code, carries_result=self._routes.traits(method, path).carries_results)
-        log_refused(error, method, route, self._logged)
-        if code in NOT_KEPT:
+        route = f"{method} {self._routes.template(path)}".strip()
+        traits = self._routes.traits(method, path)
+        runtime.observer.refused(error, route, carries_result=traits.carries_results)
+        if error.code in NOT_KEPT:
             runtime.readiness.invalidate()
 
 

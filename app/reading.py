@@ -10,9 +10,7 @@ import anyio
 import msgspec
 
 from app.extracting.known_models import SessionModel
-from app.operations.audit import note_handle
 from app.operations.logs import describe_request, described
-from app.operations.tracing import note_read, note_stored
 from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
 from content import model_text
@@ -59,13 +57,13 @@ async def look_up(rt: Runtime, tenant: str, text: str) -> StoredResult:
     """Finds a result and restarts its retention. Raises ResultNotFound, ResultExpired or SessionEnded."""
     handle = parse_handle(text)
     describe_request(session_id=handle.session_id)
-    note_handle(handle)
+    rt.observer.named(handle)
     stored = await rt.store.find(tenant, handle)
     if stored is None:
         raise await _absence(rt, tenant, handle)
     if rt.storage_keys is None:
         refuse_sealed(stored)
-    note_stored(stored)
+    rt.observer.found(stored)
     return await rt.store.touch(stored)
 
 
@@ -176,7 +174,6 @@ class Subject:
         now = rt.clock()
         about = entry_about(rt, self.stored, kind, now, self.reader.session_id)
         redacted = masks_in(text) if self.shown.redaction is not None else None
-        rt.metrics.redacted(redacted)
         return replace(
             about,
             latency=now - started,
@@ -321,9 +318,6 @@ async def account_read(
     """
     measure = stored.measure
     tokens = -(-size * measure.tokens // max(measure.bytes, 1))
-    rt.metrics.spent(tokens)
-    rt.metrics.redacted(redacted)
-    note_read(size, tokens)
     entry = entry_about(rt, stored, EntryType.READ, rt.clock())
     read = replace(
         entry,
@@ -339,13 +333,12 @@ async def account_read(
             redacted=redacted,
         ),
     )
+    rt.observer.read(read)
     try:
         await rt.ledger.append(read)
     except StorageError as error:
-        rt.metrics.refused(error.code)
+        rt.observer.unaccounted(read, error)
         rt.readiness.invalidate()
-        fields = {"code": error.code, "handle": str(stored.handle), "tokens": tokens}
-        log.warning("A reading back was not accounted.", extra={"fields": fields})
 
 
 async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:

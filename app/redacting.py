@@ -207,5 +207,5 @@ async def masked_json(
         return data
     shown = await redaction.masked_json(rt, data, keeps_numbers=door is not None)
     if shown is not data:
-        rt.metrics.redacted(masks_in(shown.decode()))
+        rt.observer.masked(masks_in(shown.decode()))
     return shown

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -22,6 +21,7 @@ from app.operations.clock_file import clock_file_of
 from app.operations.export import SETTING as EXPORT
 from app.operations.export import EarlierExport, ExportedLedger, writer_of
 from app.operations.line_writer import STANDARD_OUTPUT, JsonLines
+from app.operations.logs import RequestLog
 from app.operations.policy_file import load_policies
 from app.operations.readiness import Readiness
 from app.operations.storage_keys import StorageKeys
@@ -37,7 +37,7 @@ from domain.accounting import AccountingEntry
 from domain.errors import StorageError
 from domain.extraction import Mode
 from domain.handles import Handle
-from domain.ports import Clock, Ledger, ResultStore, Tokenizer
+from domain.ports import Clock, Ledger, Observer, Observers, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
@@ -54,9 +54,6 @@ from storage import (
     shared_clock_of,
 )
 from storage.unrecorded import UnrecordedLedger
-
-if TYPE_CHECKING:  # The extra `otel`.
-    from app.operations.spans import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +125,7 @@ class Runtime:
     policy_stamp: Stamp | None = None
     storage_keys: StorageKeys | None = None
     policy_stale: bool = False
-    tracer: "Tracer | None" = None
-    audit: Audit | None = None
+    observer: Observer = field(default_factory=Observer)
     tracing: TraceTarget = field(default_factory=TraceTarget)
     exported: ExportedLedger | None = None
 
@@ -179,8 +175,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
     metrics = Metrics()
     check_urls(settings.store, ledger_url := settings.ledger)
     async with AsyncExitStack() as stack:
-        tracing, tracer = _opened_tracer(metrics, stack)
-        audit = _opened_audit(settings.audit, metrics, stack)
+        tracing, observer = _opened_observer(settings, metrics, stack)
         quota_of = LiveQuotas(policies)
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         shared = None if is_given else shared_clock_of(ledger, store)
@@ -226,8 +221,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             exported=exported,
             policy_stamp=stamp,
             storage_keys=keys,
-            tracer=tracer,
-            audit=audit,
+            observer=observer,
             tracing=tracing,
         )
 
@@ -278,24 +272,23 @@ def _exported(
     return ExportedLedger(ledger, export, earlier, writer)
 
 
-def _opened_audit(target: str | None, metrics: Metrics, stack: AsyncExitStack) -> Audit | None:
-    if target is None:
-        return None
-    audit = Audit(target)
-    metrics.watch_dropped("audit_dropped", lambda: audit.dropped)
-    stack.push_async_callback(anyio.to_thread.run_sync, audit.close)
-    return audit
-
-
-def _opened_tracer(metrics: Metrics, stack: AsyncExitStack) -> "tuple[TraceTarget, Tracer | None]":
+def _opened_observer(
+    settings: Settings, metrics: Metrics, stack: AsyncExitStack
+) -> tuple[TraceTarget, Observer]:
+    observers: list[Observer] = [metrics, RequestLog()]
+    if settings.audit is not None:
+        audit = Audit(settings.audit)
+        metrics.watch_dropped("audit_dropped", lambda: audit.lines.dropped)
+        stack.push_async_callback(anyio.to_thread.run_sync, audit.lines.close)
+        observers.append(audit)
     tracing = trace_target()
     if tracing.fault is not None:
         log.warning(tracing.fault)
-    if tracing.endpoint is None:
-        return tracing, None
-    # The SDK and what it brings take 0.1 s and 20 MB.
-    from app.operations.spans import open_tracer
+    if tracing.endpoint is not None:
+        # The SDK and what it brings take 0.1 s and 20 MB.
+        from app.operations.spans import open_spans
 
-    tracer = open_tracer(metrics)
-    stack.push_async_callback(anyio.to_thread.run_sync, tracer.close)
-    return tracing, tracer
+        spans = open_spans(metrics)
+        stack.push_async_callback(anyio.to_thread.run_sync, spans.close)
+        observers.append(spans)
+    return tracing, Observers(*observers)

@@ -1,16 +1,20 @@
-"""The ports: clock, tokenizer, model, store, ledger. All backends of a port pass one contract suite."""
+"""The ports: clock, tokenizer, model, store, ledger, observer. All backends of a port pass one contract
+suite."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from domain.accounting import AccountingEntry, EntryFilter, EntryPage, GroupBy, Summary
 from domain.budget import Budget, Reported, ReportWarning, Session, SessionChange, Window
+from domain.decisions import Outcome
+from domain.errors import SpillgateError
+from domain.extraction import Answer, Question
 from domain.handles import Handle, SessionKey
-from domain.llm import ModelTerms, Prompt, Reply
+from domain.llm import LlmCall, ModelTerms, Prompt, Reply
 from domain.quotas import LedgerUsage, Purged
-from domain.results import Durability, StoredResult, UsageReport
+from domain.results import Durability, StoredResult, ToolResult, UsageReport
 from domain.structs import frozen_struct
 
 Clock = Callable[[], int]
@@ -365,3 +369,154 @@ class Ledger(Backend, Protocol):
     async def entry_count(self) -> int:
         """The number of entries of all tenants, for the metrics, found without a scan: never too small."""
         ...
+
+
+class ServedRequest(Protocol):
+    """A request over HTTP, as far as it has come. `path` is as it came; `route` is the template of the route
+    that serves it, "" for none; `span` names its span, "" if it has none. `is_plain`: nothing of a tenant is
+    read or changed by it. `tracing`: its headers `traceparent` and `tracestate`. `fields` are those of its
+    lines in the log, by name. `status` is 0 until it is answered, `seconds` is the time since it began, and
+    the bytes are those of both bodies so far."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def route(self) -> str: ...
+
+    @property
+    def span(self) -> str: ...
+
+    @property
+    def is_plain(self) -> bool: ...
+
+    @property
+    def tracing(self) -> Mapping[str, str]: ...
+
+    @property
+    def fields(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def caller(self) -> "Caller | None": ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def received(self) -> int: ...
+
+    @property
+    def sent(self) -> int: ...
+
+
+class Caller(NamedTuple):
+    """The API key of a request: its name or the beginning of its digest, its tenant and its role."""
+
+    key: str
+    tenant: str
+    role: str
+
+
+class Observer:
+    """Is told what becomes of a request, in the task of the request. Metrics, log, spans and audit observe.
+    What an observer does not override does nothing. None raises, or holds the request."""
+
+    def begun(self, request: ServedRequest) -> None:
+        """Before anything of the request is checked."""
+
+    def admitted(self, request: ServedRequest) -> None:
+        """A route is about to serve it."""
+
+    def answered(self, request: ServedRequest, error: BaseException | None) -> None:
+        """The last of each request that has begun. `error` is raised to the server."""
+
+    def part(
+        self, name: str, tracing: Mapping[str, str] | None = None, method: str | None = None
+    ) -> AbstractContextManager[None]:
+        """What is told within is about this part of the request, and about no other. `tracing`: the part
+        belongs to this trace of the caller. `method`: of the protocol in which the part came."""
+        return nullcontext()
+
+    def refused(self, error: SpillgateError, route: str, *, carries_result: bool) -> None:
+        """`route` is the method and the template of the path, as far as they are known. `carries_result`: an
+        agent holds the only copy of what the request brought."""
+
+    def told(self, error: SpillgateError, handles: Iterable[str] = ()) -> None:
+        """A model is told of a refusal in an answer. It is about `handles`, as the model wrote them, else
+        about the request."""
+
+    def failed(self, reason: str) -> None:
+        """By the fault of the caller, for a reason that is no SpillgateError."""
+
+    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int, seconds: float) -> None:
+        """A retry is told too. `tokens_out` are what the model is given."""
+
+    def stored(
+        self, result: ToolResult, stored: StoredResult, entry: AccountingEntry, *, warns: bool
+    ) -> None:
+        """A body was kept for the first answer to a call. `warns`: its policy wants that to be a warning."""
+
+    def named(self, handle: Handle) -> None:
+        """A stored result is looked up, to be read, asked or deleted."""
+
+    def found(self, stored: StoredResult) -> None:
+        """Such a result is there."""
+
+    def asked(self, handle: Handle | None) -> None:
+        """A question is asked; None: about a result that is not known by now."""
+
+    def called(self, call: LlmCall, *, embeds: bool) -> None:
+        """A call of a model has ended."""
+
+    def extracted(self, question: Question, answer: Answer | None, entry: AccountingEntry) -> None:
+        """A question was answered, or failed without an answer."""
+
+    def read(self, entry: AccountingEntry) -> None:
+        """A text of a stored result is given to a model, and accounted by the entry."""
+
+    def unaccounted(self, entry: AccountingEntry, error: SpillgateError) -> None:
+        """Such an entry could not be written."""
+
+    def masked(self, counts: Mapping[str, int] | None) -> None:
+        """Secrets by kind were masked in what is neither a governed result nor a reading."""
+
+    def revealed(self) -> None:
+        """What is redacted is read as it is stored."""
+
+    def deletes(self, tenant: str) -> None:
+        """The data of this tenant is about to be deleted."""
+
+
+_EVENTS = [name for name in vars(Observer) if not name.startswith("_") and name != "part"]
+
+
+class Observers(Observer):
+    """Tells each of several observers. One of them at most has parts."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for name in _EVENTS:
+            own = [one for one in observers if getattr(type(one), name) is not getattr(Observer, name)]
+            setattr(self, name, _each([getattr(one, name) for one in own]))
+        for one in observers:
+            if type(one).part is not Observer.part:
+                self.part = one.part  # type: ignore[method-assign]
+
+
+def _each(methods: list[Callable[..., None]]) -> Callable[..., None]:
+    if len(methods) == 1:
+        return methods[0]
+
+    def tell(*event: object, **more: object) -> None:
+        for method in methods:
+            method(*event, **more)
+
+    return tell

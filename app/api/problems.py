@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.api.routing import RouteTable, parameter_names
-from app.operations.tracing import note_disconnected
 from domain import errors
 from domain.errors import unknown_key
 from domain.library_errors import PYDANTIC_RULES, pydantic_rule
@@ -143,7 +142,6 @@ class Handlers:
         return self._answer(request, kind(), {"Allow": ", ".join(allowed)} if allowed else None)
 
     async def on_disconnect(self, request: Request, error: Exception) -> Response:
-        note_disconnected()
         # The status is for metrics.
         return Response(status_code=CLIENT_GONE)
 

@@ -32,7 +32,7 @@ from app.edge.json_body import (
     utf8_of,
     value_at,
 )
-from app.operations.tracing import GOVERN, begin_part, end_part, note_refused
+from app.operations.tracing import GOVERN
 from app.redacting import new_session, redaction_of
 from app.runtime import Runtime
 from content.redaction.masks import masks_in
@@ -120,15 +120,12 @@ class Conversation:
                 call = self._call(results[numbers[0]])
                 if call.tool == self._own or not call.is_governable:
                     continue
-                part = begin_part(GOVERN)
                 try:
-                    answer = await self._governed(call, rt)
+                    with rt.observer.part(GOVERN):
+                        answer = await self._governed(call, rt)
                 except SpillgateError as error:
-                    note_refused(error)
                     errors.append(error)
                     return
-                finally:
-                    end_part(part)
                 if session is not None:
                     rt.seen_messages.keep(digest, answer, rt.clock() + min(_HOUR_MS, rt.retention_ms // 4))
                 seen.update(dict.fromkeys(numbers, answer))
@@ -169,7 +166,7 @@ class Conversation:
         masked = await redaction.masked_json(rt, data, keeps_numbers=True)
         if masked is data:
             return changes
-        rt.metrics.redacted(masks_in(masked.decode()))
+        rt.observer.masked(masks_in(masked.decode()))
         named = {name: whole[name] for name in _NAMES if name in whole}
         shown = msgspec.json.decode(masked) | named
         texts = _at(changes, result.path) or [(path, value_at(whole, path)) for path, _ in rest]

@@ -3,10 +3,9 @@
 import asyncio
 import base64
 import itertools
-import logging
 import re
 import secrets
-from time import perf_counter
+import sys
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,12 +15,11 @@ from app.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
 from app.edge.body_caps import PLAIN_CAP, BodyCap
 from app.edge.credentials import Credentials
 from app.edge.request_body import ClientDisconnected, RequestBody
+from app.edge.served import METRICS_PATHS, Served
 from app.edge.sources import check_host, check_page, check_page_body
 from app.edge.state import ServiceState
 from app.edge.wrong_keys import WrongKeys
-from app.operations.audit import Audit, Touched, begin_touched
-from app.operations.logs import access_log, begin_request, describe_request, log_answered
-from app.proxies import caller_address
+from app.operations.logs import begin_request, describe_request
 from app.settings import Settings
 from domain.errors import (
     BadRequest,
@@ -44,7 +42,6 @@ _ONCE = frozenset(
 MET_HOSTS = 64
 PROBES = frozenset({"/livez", "/readyz", "/proof"})
 """Open, also where pages need a key."""
-METRICS_PATHS = frozenset({"/metrics", "/livez", "/readyz"})
 SHUTTING_DOWN = "Shutting down. Keep your copy and try again in a moment."
 
 _BROWSER_ASKS = 'Basic realm="Spillgate: the password is an API key", charset="UTF-8"'
@@ -92,36 +89,34 @@ class Access:
         scope["traits"] = traits = self._routes.traits(scope["method"], scope["path"])
         cap = self._cap(headers, traits)
         body = RequestBody(receive, send, scope.pop("cycle", None), self._state.gate, cap)
-        started = perf_counter()
         scope["logged"] = logged = begin_request(self._identify(headers, body))
-        audit = self._state.runtime.audit
-        touched = None if audit is None else begin_touched()
+        request = Served(scope, body, self._routes, self._proxies)
+        observer = self._state.runtime.observer
+        observer.begun(request)
         try:
             logged["tenant"] = await self._admit(headers, scope, traits, body)
+            observer.admitted(request)
             await self._app(scope, body.receive, body.send)
         except ClientDisconnected:
             pass
         except asyncio.CancelledError:
             # The server gives up on what is still running at the end of a shutdown.
             if not body.started:
-                await self._refuse(Draining(SHUTTING_DOWN), scope, body)
+                await self._refuse(Draining(SHUTTING_DOWN), request, scope, body)
             raise
         except SpillgateError as error:
             if body.started:
                 raise
             # Their frames hold what was read of the body, and the answer may wait for the client.
             error.__traceback__ = error.__context__ = None
-            await self._refuse(error, scope, body)
+            await self._refuse(error, request, scope, body)
         except Exception:
             # The server, to which it is passed on, logs it.
             if not body.started:
-                await self._refuse(InternalError(), scope, body)
+                await self._refuse(InternalError(), request, scope, body)
             raise
         finally:
-            if access_log.isEnabledFor(logging.DEBUG):
-                self._log(scope, body, perf_counter() - started)
-            if audit is not None and touched is not None:
-                self._write_audit(audit, scope, body, touched)
+            observer.answered(request, sys.exception())
             body.leave()
             # Scope and body refer to each other: break the cycle, or only the garbage collector frees them.
             scope.pop("request_body", None)
@@ -147,26 +142,6 @@ class Access:
             request_id = b"%b%06x" % (self._request_prefix, next(self._request_count))
         body.request_id = request_id
         return request_id.decode()
-
-    def _log(self, scope: Scope, body: RequestBody, seconds: float) -> None:
-        route = self._routes.template(scope["path"])
-        log_answered(scope["method"], route, body.status, seconds)
-
-    def _address(self, scope: Scope) -> str:
-        client = scope.get("client")
-        forwarded = ""
-        if b"x-forwarded-for" in scope["by_name"]:
-            named = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-            forwarded = b",".join(named).decode("latin-1")
-        return caller_address(client[0] if client else None, forwarded, self._proxies)
-
-    def _write_audit(self, audit: Audit, scope: Scope, body: RequestBody, touched: Touched) -> None:
-        path = scope["path"]
-        is_plain = path in METRICS_PATHS or self._routes.is_open(path)
-        if is_plain and 0 < body.status < BadRequest.status:
-            return
-        route = f"{scope['method']} {self._routes.template(path)}".strip()
-        audit.write_request(scope, body, touched, route, self._address(scope))
 
     async def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
         """Answers with the tenant. Raises whatever is to be answered instead."""
@@ -256,9 +231,9 @@ class Access:
             scope["over_rate"] = error
         return tenant
 
-    async def _refuse(self, error: SpillgateError, scope: Scope, body: RequestBody) -> None:
+    async def _refuse(self, error: SpillgateError, request: Served, scope: Scope, body: RequestBody) -> None:
         method, path = scope["method"], scope["path"]
-        describe_request(tenant=scope.get("tenant"), address=(address := self._address(scope)))
+        describe_request(tenant=scope.get("tenant"), address=(address := request.address))
         self._refused(error, method, path)
         if scope.get("is_wrong_key"):
             await self._wrong_keys.delay(address)

@@ -7,8 +7,7 @@ from typing import Any
 
 import anyio
 
-from app.operations.logs import described, log_extracted
-from app.operations.tracing import note_extracted, note_model_call, note_question
+from app.operations.logs import described
 from app.reading import Subject, entry_about, keep_words, open_subject, path_of, query_text, run_query
 from app.runtime import Runtime
 from content.text import cut_head
@@ -84,7 +83,7 @@ class Requirements:
 async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
     """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
     SessionEnded, StorageError; Incomplete if the caller required all of it, SpendReached if a model."""
-    note_question(question.handle)
+    rt.observer.asked(question.handle)
     return await _Extraction(tenant, question, required, rt).run()
 
 
@@ -275,10 +274,7 @@ class _Extraction:
     def _done(self, extracted: Extracted) -> Extracted:
         if self._subject is not None:
             keep_words(self._rt, self._subject, extracted.entry.id, self._question.extract)
-        self._rt.metrics.extracted(extracted.answer)
-        note_extracted(extracted.answer, extracted.entry)
-        self._rt.metrics.spent(extracted.entry.tokens_out)
-        log_extracted(extracted.handle, self._question.mode, extracted.answer, extracted.entry)
+        self._rt.observer.extracted(self._question, extracted.answer, extracted.entry)
         return extracted
 
     def _extracted(self, subject: Subject, answer: Answer, text: str, entry: AccountingEntry) -> Extracted:
@@ -287,7 +283,7 @@ class _Extraction:
     async def _append_failure(self, code: str) -> None:
         """Writes the entry of an extraction that was not answered."""
         entry = self._failure(code, _nothing(self._question.mode, ""), "")
-        log_extracted(str(self._question.handle), self._question.mode, None, entry)
+        self._rt.observer.extracted(self._question, None, entry)
         await self._rt.ledger.append(entry)
 
     def _failure(self, code: str, answer: Answer, text: str) -> AccountingEntry:
@@ -340,8 +336,7 @@ async def _account_call(rt: Runtime, subject: Subject, extract_id: str, call: Ll
     """Writes the entry of one call of the extraction `extract_id`. Its tokens are subtracted from what was
     saved, whichever model they were spent on."""
     tokens = call.tokens.input + call.tokens.output
-    rt.metrics.called(call)
-    note_model_call(call, embeds=call.model == rt.model_pool.embedding_model)
+    rt.observer.called(call, embeds=call.model == rt.model_pool.embedding_model)
     await rt.ledger.append(
         replace(
             entry_about(rt, subject.stored, EntryType.LLM, call.timestamp, subject.reader.session_id),

@@ -11,12 +11,8 @@ from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing
-from app.operations.audit import note_handle
-from app.operations.logs import log_not_searched, log_stored
-from app.operations.tracing import note_governed
 from app.redacting import Redaction, detector_of
 from app.runtime import Runtime
-from content.redaction.masks import NOT_SEARCHED
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
 from domain.doors import Door
@@ -28,7 +24,7 @@ from domain.structs import frozen_struct, replace
 from policies import view
 from policies.decide import candidate_outcomes, decide, is_worth
 from policies.facts import Facts
-from policies.policy import NAME, OBSERVE, may_reject
+from policies.policy import NAME, OBSERVE, StoredLog, may_reject
 from policies.tool_calls import pages
 
 
@@ -164,14 +160,8 @@ class _Governing:
             # A candidate was stored and did not fit, and the next one would not have been smaller.
             await rt.store.delete(stored.tenant, stored.handle)
         elif not receipt.is_retry:
-            log_stored(
-                result,
-                stored.handle,
-                stored.measure,
-                entry.trigger,
-                entry.outcome or OutcomeKind.STORE,
-                self.measured.policy.stored_log,
-            )
+            warns = self.measured.policy.stored_log is StoredLog.WARNING
+            rt.observer.stored(result, stored, entry, warns=warns)
         elif entry.details.tool_output_handle == str(stored.handle):
             await self._confirm_alive(stored.handle)
         else:
@@ -350,15 +340,8 @@ class _Governing:
             redacted=details.redacted,
             redacts=bool(self.measured.policy.redact),
         )
-        if details.redacted and not outcome.is_retry:
-            self.rt.metrics.redacted(details.redacted)
-            if NOT_SEARCHED in details.redacted:
-                log_not_searched(self.measured.result)
-        if outcome.handle is not None:
-            note_handle(outcome.handle)
-        self.rt.metrics.governed(outcome, entry.tokens_out, perf_counter() - self.started)
-        if self.rt.tracer is not None:
-            note_governed(self.measured.result, outcome, entry.tokens_out)
+        seconds = perf_counter() - self.started
+        self.rt.observer.governed(self.measured.result, outcome, entry.tokens_out, seconds)
         if text is None:
             return GovernedResult(outcome, content)
         return GovernedResult(outcome, None, body.masked_blocks if receipt.text is None else None)

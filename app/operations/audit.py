@@ -4,21 +4,21 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 import msgspec
 from msgspec import structs
 
-from app.edge.api_keys import SHOWN_DIGITS, ApiKey
 from app.operations.line_writer import JsonLines
-from app.operations.tracing import note_refused
-from domain.errors import ResultNotFound, SpillgateError
+from domain.decisions import Outcome
+from domain.errors import BadRequest, ResultNotFound, SpillgateError
 from domain.handles import Handle, parse_handle
+from domain.ports import Observer, ServedRequest
+from domain.results import ToolResult
 
 SETTING = "SPILLGATE_AUDIT"
 NOT_ANSWERED = 499
@@ -33,14 +33,6 @@ class Touched:
     tenant: str | None = None
     code: str | None = None
     revealed: bool = False
-
-
-class Exchanged(Protocol):
-    """What went over the wire: the bytes of both bodies; `status` 0: nothing was answered."""
-
-    received: int
-    sent: int
-    status: int
 
 
 class AuditLine(msgspec.Struct, frozen=True, gc=False):
@@ -69,88 +61,79 @@ class AuditLine(msgspec.Struct, frozen=True, gc=False):
 _touched: ContextVar[Touched | None] = ContextVar("touched", default=None)
 
 
-def begin_touched() -> Touched:
-    """What is noted from here on, in this task and in those that it starts, is in the returned value."""
-    touched = Touched()
-    _touched.set(touched)
-    return touched
-
-
-def note_handle(handle: object) -> None:
-    """A stored result is made, read, asked or deleted."""
-    if (touched := _touched.get()) is not None:
-        touched.handles.setdefault(str(handle), None)
-
-
-def note_tenant(tenant: str) -> None:
-    """The data of this tenant is deleted."""
-    if (touched := _touched.get()) is not None:
-        touched.tenant = tenant
-
-
-def note_refusal(code: str) -> None:
-    if (touched := _touched.get()) is not None:
-        touched.code = code
-
-
-def note_told(error: SpillgateError, handles: Iterable[str] = ()) -> None:
-    """A refusal that the model is told in an answer. It is about `handles`, as the model wrote them, else
-    about the request. Nothing is noted of a text that is no handle."""
-    note_refused(error)
-    if (touched := _touched.get()) is None:
-        return
-    named = [str(handle) for handle in map(_handle_in, handles) if handle]
-    if not named:
-        touched.code = error.code
-    known = {handle.casefold(): handle for handle in touched.handles}
-    for handle in named:
-        touched.handles[known.get(handle.casefold(), handle)] = error.code
-
-
-def note_revealed() -> None:
-    if (touched := _touched.get()) is not None:
-        touched.revealed = True
-
-
 def _handle_in(text: str) -> Handle | None:
     with suppress(ResultNotFound):
         return parse_handle(text)
     return None
 
 
-class Audit(JsonLines[AuditLine]):
+class Audit(Observer):
     """A line that cannot be written is counted, and the request is still answered."""
 
     def __init__(self, target: str) -> None:
         """Raises ConfigError if the file cannot be opened."""
-        super().__init__(SETTING, target)
+        self.lines = JsonLines[AuditLine](SETTING, target)
 
-    def write_request(
-        self, scope: Mapping[str, Any], exchanged: Exchanged, touched: Touched, route: str, address: str
-    ) -> None:
-        """A line for each result that the request made, read or named, else one. `route` is its method and
-        the template of its path."""
-        key: ApiKey | None = scope.get("key")
-        logged = scope["logged"]
-        named = _handle_in("/".join(scope["path"].split("/")[2:4])) if "/{handle}" in route else None
+    def begun(self, request: ServedRequest) -> None:
+        _touched.set(Touched())
+
+    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int, seconds: float) -> None:
+        if outcome.handle is not None:
+            self.named(outcome.handle)
+
+    def named(self, handle: Handle) -> None:
+        if (touched := _touched.get()) is not None:
+            touched.handles.setdefault(str(handle), None)
+
+    def deletes(self, tenant: str) -> None:
+        if (touched := _touched.get()) is not None:
+            touched.tenant = tenant
+
+    def revealed(self) -> None:
+        if (touched := _touched.get()) is not None:
+            touched.revealed = True
+
+    def refused(self, error: SpillgateError, route: str, *, carries_result: bool) -> None:
+        if (touched := _touched.get()) is not None:
+            touched.code = error.code
+
+    def told(self, error: SpillgateError, handles: Iterable[str] = ()) -> None:
+        """Nothing is noted of a text that is no handle."""
+        if (touched := _touched.get()) is None:
+            return
+        named = [str(handle) for handle in map(_handle_in, handles) if handle]
+        if not named:
+            touched.code = error.code
+        known = {handle.casefold(): handle for handle in touched.handles}
+        for handle in named:
+            touched.handles[known.get(handle.casefold(), handle)] = error.code
+
+    def answered(self, request: ServedRequest, error: BaseException | None) -> None:
+        """Writes a line for each result that the request made, read or named, else one."""
+        touched = _touched.get()
+        if touched is None or (request.is_plain and 0 < request.status < BadRequest.status):
+            return
+        caller, fields = request.caller, request.fields
+        in_path = "/{handle}" in request.route
+        named = _handle_in("/".join(request.path.split("/")[2:4])) if in_path else None
         line = AuditLine(
             time=datetime.now(UTC),
-            key=(key.name or key.digest[:SHOWN_DIGITS]) if key else None,
-            key_tenant=key.tenant if key else None,
-            role=key.role.value if key else None,
-            tenant=touched.tenant or logged.get("tenant"),
-            session_id=logged.get("session_id") or (named and named.session_id),
-            route=route,
+            key=caller and caller.key,
+            key_tenant=caller and caller.tenant,
+            role=caller and caller.role,
+            tenant=touched.tenant or fields.get("tenant"),
+            session_id=fields.get("session_id") or (named and named.session_id),
+            route=f"{request.method} {request.route}".strip(),
             handle=named and str(named),
-            bytes=exchanged.sent,
-            bytes_received=exchanged.received,
-            status=exchanged.status or NOT_ANSWERED,
+            bytes=request.sent,
+            bytes_received=request.received,
+            status=request.status or NOT_ANSWERED,
             code=touched.code,
             revealed=touched.revealed,
-            address=address,
-            request_id=logged["request_id"],
+            address=request.address,
+            request_id=fields["request_id"] or "",
         )
         for handle, code in touched.handles.items():
-            self.put_nowait(structs.replace(line, handle=handle, code=code or line.code))
+            self.lines.put_nowait(structs.replace(line, handle=handle, code=code or line.code))
         if not touched.handles:
-            self.put_nowait(line)
+            self.lines.put_nowait(line)

@@ -16,13 +16,13 @@ import msgspec
 
 from app.operations.line_writer import Descriptor, LineWriter
 from app.operations.once_a_minute import OnceAMinute
+from content.redaction.masks import NOT_SEARCHED
 from domain.accounting import AccountingEntry
-from domain.decisions import OutcomeKind, Trigger
+from domain.decisions import Outcome, OutcomeKind
 from domain.errors import SpillgateError
-from domain.extraction import Answer, Mode
-from domain.handles import Handle
-from domain.results import Measure, ToolResult
-from policies.policy import StoredLog
+from domain.extraction import Answer, Question
+from domain.ports import Observer, ServedRequest
+from domain.results import StoredResult, ToolResult
 from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
@@ -207,82 +207,88 @@ def flush_log() -> None:
         handler.flush()
 
 
-def log_not_searched(result: ToolResult) -> None:
-    """A part of a result is masked as a whole: its search for secrets took too long."""
-    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
-    fields = {"tool": result.tool_name, "tool_namespace": namespace}
-    log.warning(
-        "A part of a result was not searched for secrets in time. It is masked as a whole.",
-        extra={"fields": fields},
-    )
+class RequestLog(Observer):
+    """The lines that requests leave in the log."""
 
+    def __init__(self) -> None:
+        self._refusals = OnceAMinute()
 
-def log_stored(
-    result: ToolResult,
-    handle: Handle,
-    measure: Measure,
-    trigger: Trigger | None,
-    outcome: OutcomeKind = OutcomeKind.STORE,
-    level: StoredLog = StoredLog.INFO,
-) -> None:
-    """A result was kept and not shown whole: the operator's cue that a tool is too chatty. Without a trigger
-    its view caps left something out."""
-    namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
-    reason = "view_caps" if trigger is None else trigger.value
-    fields = {
-        "tool": result.tool_name,
-        "tool_namespace": namespace,
-        "provider": result.provider,
-        "tool_kind": result.tool_kind,
-        "handle": str(handle),
-        "reason": reason,
-        "outcome": outcome.value,
-        "bytes": measure.bytes,
-        "lines": measure.lines,
-        "tokens": measure.tokens,
-        "tool_output": True,
-    }
-    event = "Tool '%s' output stored for tool_output (%s)."
-    number = logging.WARNING if level is StoredLog.WARNING else logging.INFO
-    log.log(number, event, result.tool_name, reason, extra={"fields": fields})
+    def answered(self, request: ServedRequest, error: BaseException | None) -> None:
+        """The access log."""
+        if access_log.isEnabledFor(logging.DEBUG):
+            route = f"{request.method} {request.route}".strip()
+            fields = {"route": route, "status": request.status, "ms": round(request.seconds * 1000, 1)}
+            access_log.debug("request", extra={"fields": fields})
 
+    def refused(self, error: SpillgateError, route: str, *, carries_result: bool) -> None:
+        """A failure of the service is logged with its `why`, once a minute for each tenant, and with how many
+        were left out."""
+        fields: dict[str, Any] = {"route": route or None, "status": error.status, "code": error.code}
+        if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.info("refused", extra={"fields": fields})
+        elif (count := self._refusals.note((described("tenant"), error.code, error.detail))) is not None:
+            fields |= {"why": error.why} | ({"repeats": count} if count else {})
+            log.warning("refused", extra={"fields": fields})
 
-def log_extracted(handle: str, mode: Mode, answer: Answer | None, entry: AccountingEntry) -> None:
-    """One line for each extraction: a warning if its strategy fell back, or if it failed (`answer` None)."""
-    fields: dict[str, Any] = {"handle": handle, "mode": mode.value, "latency_ms": entry.latency}
-    if answer is not None:
-        fields |= {
-            "strategy": answer.strategy.value,
-            "status": answer.status.value,
-            "fallback_reason": answer.fallback_reason,
-            "coverage": answer.coverage.ratio,
-            "llm_calls": answer.usage.llm_calls,
+    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int, seconds: float) -> None:
+        if outcome.redacted and NOT_SEARCHED in outcome.redacted and not outcome.is_retry:
+            namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
+            fields = {"tool": result.tool_name, "tool_namespace": namespace}
+            event = "A part of a result was not searched for secrets in time. It is masked as a whole."
+            log.warning(event, extra={"fields": fields})
+
+    def stored(
+        self, result: ToolResult, stored: StoredResult, entry: AccountingEntry, *, warns: bool
+    ) -> None:
+        """The operator's cue that a tool is too chatty. Without a trigger its view caps left something
+        out."""
+        namespace, _ = split_tool_name(result.tool_name, result.tool_namespace)
+        reason = "view_caps" if entry.trigger is None else entry.trigger.value
+        measure = stored.measure
+        fields = {
+            "tool": result.tool_name,
+            "tool_namespace": namespace,
+            "provider": result.provider,
+            "tool_kind": result.tool_kind,
+            "handle": str(stored.handle),
+            "reason": reason,
+            "outcome": (entry.outcome or OutcomeKind.STORE).value,
+            "bytes": measure.bytes,
+            "lines": measure.lines,
+            "tokens": measure.tokens,
+            "tool_output": True,
         }
-    if entry.error is not None:
-        log.warning("Extraction failed (%s).", entry.error, extra={"fields": fields})
-    elif answer is not None and answer.fallback_reason is not None:
-        event = "Extraction fell back to %s (%s)."
-        log.warning(event, answer.strategy, answer.fallback_reason, extra={"fields": fields})
-    else:
-        log.info("Extraction answered.", extra={"fields": fields})
+        event = "Tool '%s' output stored for tool_output (%s)."
+        level = logging.WARNING if warns else logging.INFO
+        log.log(level, event, result.tool_name, reason, extra={"fields": fields})
 
+    def unaccounted(self, entry: AccountingEntry, error: SpillgateError) -> None:
+        handle = entry.details.tool_output_handle
+        fields = {"code": error.code, "handle": handle, "tokens": entry.tokens_out}
+        log.warning("A reading back was not accounted.", extra={"fields": fields})
 
-def log_answered(method: str, route: str, status: int, seconds: float) -> None:
-    """The access log: one line for each request that was answered."""
-    fields = {"route": f"{method} {route}".strip(), "status": status, "ms": round(seconds * 1000, 1)}
-    access_log.debug("request", extra={"fields": fields})
-
-
-def log_refused(error: SpillgateError, method: str, route: str, logged: OnceAMinute) -> None:
-    """A request was refused. `route` is a path template, and "" where no route was found. A failure of the
-    service is logged with its `why`, once a minute for each tenant, and with how many were left out."""
-    named = f"{method} {route}".strip() or None
-    fields: dict[str, Any] = {"route": named, "status": error.status, "code": error.code}
-    if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.info("refused", extra={"fields": fields})
-    elif (count := logged.note((described("tenant"), error.code, error.detail))) is not None:
-        fields |= {"why": error.why} | ({"repeats": count} if count else {})
-        log.warning("refused", extra={"fields": fields})
+    def extracted(self, question: Question, answer: Answer | None, entry: AccountingEntry) -> None:
+        """A warning if the strategy fell back, or if the extraction failed."""
+        fields: dict[str, Any] = {
+            "handle": str(question.handle),
+            "mode": question.mode.value,
+            "latency_ms": entry.latency,
+        }
+        if answer is not None:
+            fields |= {
+                "strategy": answer.strategy.value,
+                "status": answer.status.value,
+                "fallback_reason": answer.fallback_reason,
+                "coverage": answer.coverage.ratio,
+                "llm_calls": answer.usage.llm_calls,
+            }
+        if entry.error is not None:
+            log.warning("Extraction failed (%s).", entry.error, extra={"fields": fields})
+        elif answer is not None and answer.fallback_reason is not None:
+            event = "Extraction fell back to %s (%s)."
+            log.warning(event, answer.strategy, answer.fallback_reason, extra={"fields": fields})
+        else:
+            log.info("Extraction answered.", extra={"fields": fields})
 
 
 def log_deleted_tenant(deleted: str, results: int, sessions: int, entries: int, is_complete: bool) -> None:

@@ -25,11 +25,12 @@ from app.operations.logs import dropped_lines
 from app.operations.readiness import TenantUse
 from domain.accounting import AccountingEntry, EntryType
 from domain.decisions import Outcome, OutcomeKind, Trigger
-from domain.extraction import Answer
+from domain.errors import SpillgateError
+from domain.extraction import Answer, Question
 from domain.handles import Handle
 from domain.llm import LlmCall
-from domain.ports import Call, Charge, Entered, Ledger, Load, Receipt, ResultStore
-from domain.results import StoredResult
+from domain.ports import Call, Charge, Entered, Ledger, Load, Observer, Receipt, ResultStore
+from domain.results import StoredResult, ToolResult
 from domain.wrappers import LedgerAround, StoreAround
 
 _TENANT_SERIES = {
@@ -148,7 +149,7 @@ class _Tenants(Collector):
         yield family
 
 
-class Metrics:
+class Metrics(Observer):
     """One process's metrics in a registry of their own. Written to from the event loop alone. Labels come
     from Spillgate's enums and codes, never from a caller."""
 
@@ -200,8 +201,7 @@ class Metrics:
             ["direction"],
         )
         self._in, self._out, self._saved = (tokens.labels(way).inc for way in ("in", "out", "saved"))
-        self.spent = tokens.labels("spent").inc
-        """Called with the tokens that extraction or reading back cost: net savings are saved minus spent."""
+        self._spent = tokens.labels("spent").inc
 
     def _count_models(self) -> None:
         counter = partial(Counter, registry=self._registry)
@@ -307,8 +307,8 @@ class Metrics:
             "spillgate_model_up", "0 while a model is left alone after failures.", ["model"]
         )
 
-    def governed(self, outcome: Outcome, tokens_out: int, seconds: float | None = None) -> None:
-        """Counts one outcome. That of a retry (`is_retry`) was counted when it was first answered."""
+    def governed(self, result: ToolResult, outcome: Outcome, tokens_out: int, seconds: float) -> None:
+        """A retry (`is_retry`) was counted when it was first answered."""
         if outcome.is_retry:
             return
         measure = outcome.measure
@@ -323,12 +323,12 @@ class Metrics:
         if saved >= 0:
             self._saved(saved)
         else:
-            self.spent(-saved)
+            self._spent(-saved)
         self._results_total += 1
         if outcome.text is not None:
             self._bytes_kept_out += max(0, measure.bytes - len(outcome.text.encode()))
-        if seconds is not None:
-            governed.seconds.observe(seconds)
+        governed.seconds.observe(seconds)
+        self.masked(outcome.redacted)
 
     def _series_of(self, kind: OutcomeKind, trigger: Trigger | None) -> _Governed:
         results = self._results.labels(kind.value, trigger.value if trigger else "none")
@@ -343,27 +343,38 @@ class Metrics:
         """Results governed since the start, and their bytes that no model read."""
         return self._results_total, self._bytes_kept_out
 
-    def extracted(self, answer: Answer) -> None:
-        self._extractions.labels(answer.strategy.value, answer.status.value).inc()
+    def extracted(self, question: Question, answer: Answer | None, entry: AccountingEntry) -> None:
+        if answer is not None:
+            self._extractions.labels(answer.strategy.value, answer.status.value).inc()
+            self.read(entry)
 
-    def called(self, call: LlmCall) -> None:
+    def read(self, entry: AccountingEntry) -> None:
+        self._spent(entry.tokens_out)
+        self.masked(entry.details.redacted)
+
+    def called(self, call: LlmCall, *, embeds: bool) -> None:
         """`model` is one of the operator's own."""
         self._calls.labels(call.model, "ok" if call.error is None else "failed").inc()
         self._call_tokens.labels(call.model, "in").inc(call.tokens.input)
         self._call_tokens.labels(call.model, "out").inc(call.tokens.output)
         self._call_cost.labels(call.model).inc(call.cost_usd)
-        self.spent(call.tokens.input + call.tokens.output)
+        self._spent(call.tokens.input + call.tokens.output)
 
-    def redacted(self, counts: dict[str, int] | None) -> None:
-        """Counts masks by kind: those of the kept rules, and the operator's patterns."""
+    def masked(self, counts: Mapping[str, int] | None) -> None:
+        """The kinds are those of the kept rules, and the operator's patterns."""
         for kind, count in (counts or {}).items():
             self._redacted.labels(kind).inc(count)
 
-    def refused(self, code: str, *, carries_result: bool = False) -> None:
-        """`carries_result`: an agent holds the only copy of what the request brought."""
-        self._errors.labels(code).inc()
-        if carries_result and code in self._refused_at:
-            self._refused_at[code] = monotonic()
+    def refused(self, error: SpillgateError, route: str, *, carries_result: bool) -> None:
+        self._count_error(error)
+        if carries_result and error.code in self._refused_at:
+            self._refused_at[error.code] = monotonic()
+
+    def unaccounted(self, entry: AccountingEntry, error: SpillgateError) -> None:
+        self._count_error(error)
+
+    def _count_error(self, error: SpillgateError) -> None:
+        self._errors.labels(error.code).inc()
 
     def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
         """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""

@@ -137,7 +137,7 @@ async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt:
     answer = as_json(call.answer(text))
     shown = await masked(answer)
     if shown is not answer:
-        rt.metrics.redacted(masks_beside(text, shown.decode()))
+        rt.observer.masked(masks_beside(text, shown.decode()))
     return Raw(shown)
 
 

@@ -15,7 +15,6 @@ from app.api.bodies import BodyOut
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.edge.api_keys import KeyRole
 from app.edge.request_body import cancel_on_disconnect
-from app.operations.audit import note_revealed
 from app.operations.tracing import READ
 from app.reading import (
     NO_VALUE,
@@ -241,7 +240,7 @@ async def get_content(
         raise Forbidden("Only a key with the role `reveal` may read what is redacted.")
     stored = await look_up(rt, tenant, handle)
     if not redact:
-        note_revealed()
+        rt.observer.revealed()
     shown = await shown_to_people(rt, stored) if redact else ShownResult(stored, rt.store)
     size, etag = shown.result.measure.bytes, f'"{shown.result.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}

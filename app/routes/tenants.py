@@ -9,7 +9,6 @@ from app.api.answers import JSON
 from app.api.bodies import BodyOut
 from app.api.routing import ForOperators, InRuntime, Router, Traits, is_known
 from app.edge.api_keys import KeyRole
-from app.operations.audit import note_tenant
 from app.operations.logs import log_deleted_tenant
 from app.runtime import Runtime
 from domain.errors import InvalidField, StorageError, TenantNotFound
@@ -92,7 +91,7 @@ async def delete_tenant(
     stay: revoke its keys first. Safe to repeat: 404 says that nothing is left of a tenant without a key."""
     if not is_name(tenant_id):
         raise InvalidField("That is not the name of a tenant. The file of API keys holds the names.")
-    note_tenant(tenant_id)
+    rt.observer.deletes(tenant_id)
     known = await is_known(request, tenant_id)
     deleted, failure = await _deleted(rt, tenant_id)
     # Remains of damaged records count for no tenant. They are deleted too.

@@ -9,8 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from app.extracting.extractor import Requirements, extract
-from app.operations.audit import note_told
-from app.operations.tracing import note_asking, note_read
 from app.reading import (
     NO_VALUE,
     UNCAPPED_BYTES,
@@ -103,7 +101,7 @@ class Reading:
                     text = await self._text(make, room)
                     entry_id, _ = await self._reserved(text)
         except (BadPattern, InvalidField) as error:
-            note_told(error, [str(self.stored.handle)])
+            self.rt.observer.told(error, [str(self.stored.handle)])
             return await self._failed(error.detail, error.code)
         if entry_id is None:
             return await self._failed(_EXHAUSTED, "budget exhausted")
@@ -115,7 +113,7 @@ class Reading:
         text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
         await self.subject.settle(self.rt, entry)
-        self.rt.metrics.spent(entry.tokens_out)
+        self.rt.observer.read(entry)
         return ToolText(text, is_error=True, entry_id=entry.id)
 
     async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
@@ -127,8 +125,7 @@ class Reading:
         tokens = entry.tokens_out
         if await self.subject.reserve(self.rt, entry, text) is None:
             return None, tokens
-        self.rt.metrics.spent(tokens)
-        note_read(len(text.encode()), tokens)
+        self.rt.observer.read(entry)
         return entry.id, tokens
 
     async def _entry(self, text: str) -> AccountingEntry:
@@ -156,7 +153,7 @@ async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) 
             return await _several(call, handles, policy.max_bytes or UNCAPPED_BYTES)
         return await _one(call.about(handles[0]))
     except (NotFound, Gone, InvalidField) as error:
-        note_told(error, handles)
+        rt.observer.told(error, handles)
         return ToolText(error.detail, is_error=True)
 
 
@@ -198,7 +195,7 @@ async def _one(call: _Call, most_bytes: int | None = None, *, is_headed: bool = 
     Raises NotFound, Gone, InvalidField."""
     asked = call.asked
     if isinstance(asked, AskArguments):
-        note_asking()
+        call.rt.observer.asked(None)
         return await _ask(call.rt, call.key, asked, most_bytes)
     reading = await call.reading(asked.handle, most_bytes)
     make = partial(_TEXTS[type(asked)], reading, asked)
@@ -232,7 +229,7 @@ async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText
         try:
             return await _one(call.about(handle), share, is_headed=True)
         except (NotFound, Gone) as error:
-            note_told(error, [handle])
+            call.rt.observer.told(error, [handle])
             told = clip(f"{handle}: {error.detail}", share)
             return ToolText(cut_head(told.encode(), share).decode(), is_error=True)
 
@@ -312,7 +309,7 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
     except (NotFound, Gone) as error:
         if most_bytes is not None:
             raise
-        note_told(error, [arguments.handle])
+        rt.observer.told(error, [arguments.handle])
         text = frame_failure("unknown", str(handle or clip(arguments.handle)), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import msgspec
 
 from app.edge.json_body import as_json
-from app.operations.audit import note_told
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
@@ -96,7 +95,7 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
             raise InvalidField(f"One call takes at most {_MOST_REFERENCES} stored results.")
         texts = await _texts(key, tool_name, [reference for reference, _ in references], rt)
     except (NotFound, Gone, InvalidField, BadPattern, RecursionError) as error:
-        return PassedOn(None, [], _refused(tool_name, error, [one for one, _ in references]))
+        return PassedOn(None, [], _refused(rt, tool_name, error, [one for one, _ in references]))
     for text in texts:
         await account_passed_on(rt, text.stored, tool_name, text.size)
     used = [
@@ -106,10 +105,12 @@ async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) 
     return PassedOn(_written(marked, sign, texts), used)
 
 
-def _refused(tool_name: str, error: SpillgateError | RecursionError, references: list[str]) -> str:
+def _refused(
+    rt: Runtime, tool_name: str, error: SpillgateError | RecursionError, references: list[str]
+) -> str:
     if isinstance(error, RecursionError):
         error = InvalidField("The arguments are nested too deeply.")
-    note_told(error, [_handle_in(one)[0] for one in references[:_MOST_REFERENCES]])
+    rt.observer.told(error, [_handle_in(one)[0] for one in references[:_MOST_REFERENCES]])
     fields = {"tool": tool_name, "code": error.code}
     log.warning("A stored result was not handed on.", extra={"fields": fields})
     return f"{error.detail} {NOT_RUN}"

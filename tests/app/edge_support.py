@@ -26,8 +26,7 @@ from app.edge.credentials import Credentials
 from app.edge.request_body import BodyGate, cancel_on_disconnect
 from app.edge.sockets import open_sockets
 from app.edge.state import ServiceState
-from app.operations.logs import log_refused
-from app.operations.once_a_minute import OnceAMinute
+from app.operations.logs import RequestLog
 from app.operations.supervisor import Supervisor
 from app.settings import Settings
 from domain.errors import SpillgateError
@@ -48,7 +47,7 @@ def keys_file(path: Path, tenant: str = "acme", key: str = KEY) -> Path:
 def state_of(settings: Settings, keys: Credentials | None, gate: BodyGate) -> Any:
     """Of a service without a runtime, quotas and an audit."""
     state: Any = ServiceState(settings)
-    state.runtime = SimpleNamespace(audit=None, quota_of=unbounded)
+    state.runtime = SimpleNamespace(observer=RequestLog(), quota_of=unbounded)
     state.supervisor = Supervisor()
     state.keys, state.gate = keys, gate
     return state
@@ -73,7 +72,7 @@ class EdgeApp(FastAPI):
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:
         self.state.codes.append(error.code)
-        log_refused(error, method, "", OnceAMinute())
+        self.state.runtime.observer.refused(error, method, carries_result=False)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self._access(scope, receive, send)

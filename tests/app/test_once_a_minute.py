@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.operations.logs import log_refused, within_request
+from app.operations.logs import RequestLog, within_request
 from app.operations.once_a_minute import MOST_REASONS, REPEAT_SECONDS, OnceAMinute
 from domain.errors import StoreFull, StoreUnavailable
 
@@ -30,11 +30,11 @@ def test_it_remembers_a_bounded_number() -> None:
 def test_a_refusal_is_logged_once_a_minute_for_each_tenant_and_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    logged = OnceAMinute()
+    observer = RequestLog()
     full, away = StoreFull("Full."), StoreUnavailable("Away.")
     for tenant, error in [("a", full), ("a", full), ("b", full), ("a", away), ("b", full)]:
         with within_request({"tenant": tenant}):
-            log_refused(error, "POST", "/results", logged)
+            observer.refused(error, "POST /results", carries_result=True)
     assert [record.__dict__["fields"]["code"] for record in caplog.records] == [
         "store_full",
         "store_full",

@@ -20,23 +20,27 @@ from app.operations.logs import (
     JsonFormatter,
     LogFormat,
     LogHandler,
+    RequestLog,
     TextFormatter,
     configure_logging,
     flush_log,
-    log_stored,
 )
 from app.operations.telemetry import Metrics, memory_limit
+from domain.accounting import AccountingEntry, EntryType
 from domain.budget import Budget
 from domain.decisions import Outcome, OutcomeKind, Trigger
-from domain.extraction import Answer, Coverage, ExtractStatus, Mode
+from domain.errors import BodyTooLarge, StoreFull
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import Handle, SessionKey
-from domain.results import Measure, ToolResult
+from domain.results import Measure, StoredResult, ToolResult
 from tests.conftest import Serve
 from tests.keys import key_file
 from tests.redis_server import RedisServer
 
 MARKER = "S3cretMarker"
 HANDLE = Handle("default", "00000000-0000-4000-8000-000000000000")
+RESULT = ToolResult(SessionKey("acme", "default"), "t")
+ANSWERED = AccountingEntry("entry-2", EntryType.EXTRACT, 0, "acme", "default", "t", tokens_out=5)
 MEASURE = Measure(bytes=1000, lines=3, chars=1000, tokens=300, tokens_exact=True)
 PASSED = Outcome(OutcomeKind.PASS, None, None, None, MEASURE, Budget(1000, 0, 0, True), "entry-1")
 STORED = replace(PASSED, kind=OutcomeKind.STORE, text="read it", trigger=Trigger.SIZE_CAP, handle=HANDLE)
@@ -170,7 +174,21 @@ def test_a_line_that_fails_leaves_no_trace_of_what_it_was_given(
 def test_a_stored_result_is_a_line_without_its_content(stream: TextIO) -> None:
     key = SessionKey("acme", "default")
     result = ToolResult(key, "mcp__files__read", tool_arguments=MARKER, provider="openai", tool_kind="mcp")
-    log_stored(result, HANDLE, MEASURE, Trigger.SIZE_CAP)
+    now = 1_700_000_000_000
+    stored = StoredResult(
+        "acme", HANDLE, result.tool_name, MARKER, "mcp", "openai", False, MEASURE, "0" * 64, now, now, 0
+    )
+    entry = AccountingEntry(
+        "entry-1",
+        EntryType.TOOL,
+        now,
+        "acme",
+        "default",
+        result.tool_name,
+        trigger=Trigger.SIZE_CAP,
+        outcome=OutcomeKind.STORE,
+    )
+    RequestLog().stored(result, stored, entry, warns=False)
     (line,) = lines_of(stream)
     assert MARKER not in text_of(stream)
     assert line["level"] == "info"
@@ -199,9 +217,9 @@ def samples_of(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
 
 def test_what_was_governed_is_counted_once() -> None:
     metrics = Metrics()
-    metrics.governed(PASSED, 300, 0.002)
-    metrics.governed(STORED, 60, 0.2)
-    metrics.governed(replace(STORED, is_retry=True), 60, 0.2)
+    metrics.governed(RESULT, PASSED, 300, 0.002)
+    metrics.governed(RESULT, STORED, 60, 0.2)
+    metrics.governed(RESULT, replace(STORED, is_retry=True), 60, 0.2)
     for _ in range(2):
         found = samples_of(metrics)
         assert found["spillgate_results_total", ("pass", "none")] == 1
@@ -216,15 +234,16 @@ def test_what_was_governed_is_counted_once() -> None:
 
 def test_what_answering_costs_is_counted_as_spent() -> None:
     metrics = Metrics()
-    metrics.governed(replace(STORED, measure=replace(MEASURE, tokens=10)), 60)
-    metrics.spent(5)
+    metrics.governed(RESULT, replace(STORED, measure=replace(MEASURE, tokens=10)), 60, 0.1)
+    metrics.read(ANSWERED)
     assert samples_of(metrics)["spillgate_tokens_total", ("spent",)] == 55
 
 
 def test_extractions_errors_and_sizes_are_shown() -> None:
     metrics = Metrics()
-    metrics.extracted(Answer("body", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0)))
-    metrics.refused("body_too_large")
+    answer = Answer("body", Mode.RETRIEVE, ExtractStatus.COMPLETE, Coverage(1, 1, 1.0))
+    metrics.extracted(Question(HANDLE, "?"), answer, ANSWERED)
+    metrics.refused(BodyTooLarge(), "POST /results", carries_result=True)
     metrics.watch_bodies(lambda: 77)
     metrics.stored_bytes.set(5)
     metrics.stored_bytes_cap.set(9)
@@ -237,10 +256,10 @@ def test_extractions_errors_and_sizes_are_shown() -> None:
 
 def test_results_that_are_refused_show_for_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
-    metrics.refused("store_full")
+    metrics.refused(StoreFull(), "GET /results", carries_result=False)
     series = "spillgate_refusing", ("store_full",)
     assert samples_of(metrics)[series] == 0
-    metrics.refused("store_full", carries_result=True)
+    metrics.refused(StoreFull(), "POST /results", carries_result=True)
     later = time.monotonic() + 29
     for at, expected in ((later, 1), (later + 2, 0)):
         monkeypatch.setattr(telemetry, "monotonic", lambda at=at: at)

@@ -22,7 +22,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from app.cli.main import main
 from app.main import create_app
 from app.operations import spans
-from app.operations.spans import Tracer
+from app.operations.spans import Spans
+from app.operations.telemetry import Metrics
 from app.operations.tracing import trace_target
 from app.runtime import open_runtime
 from app.settings import Settings
@@ -66,8 +67,8 @@ async def traced(**settings: Any) -> AsyncIterator[Traced]:
     given = Settings(**{"storage_url": "memory:", **settings})
     exporter = InMemorySpanExporter()
     async with open_runtime(given) as opened:
-        tracer = Tracer(SimpleSpanProcessor(exporter), opened.metrics)
-        app = create_app(given, replace(opened, tracer=tracer))
+        observer = Spans(SimpleSpanProcessor(exporter), opened.metrics)
+        app = create_app(given, replace(opened, observer=observer))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
         async with app.router.lifespan_context(app), client:
@@ -484,7 +485,6 @@ async def test_without_the_extra_the_service_runs_and_says_what_is_missing(
     monkeypatch.setenv("SPILLGATE_STORAGE_URL", f"disk://{tmp_path}/state")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     async with open_runtime(Settings(storage_url="memory:")) as rt:
-        assert rt.tracer is None
         assert any("requirements-extras.lock" in warning for warning in rt.warnings)
     assert main(["check-config"]) == 0
     assert "requirements-extras.lock" in capsys.readouterr().err
@@ -494,7 +494,7 @@ def test_a_batch_that_cannot_be_is_refused_at_the_start(monkeypatch: pytest.Monk
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
     with pytest.raises(ConfigError, match="OTEL_BSP_"):
-        spans.open_tracer(None)  # type: ignore[arg-type]
+        spans.open_spans(Metrics())
 
 
 OFF = """
@@ -503,8 +503,8 @@ from app.runtime import open_runtime
 from app.settings import Settings
 
 async def main():
-    async with open_runtime(Settings(storage_url="memory:")) as rt:
-        assert rt.tracer is None
+    async with open_runtime(Settings(storage_url="memory:")):
+        pass
 
 asyncio.run(main())
 print([name for name in ("opentelemetry", "google.protobuf", "requests") if name in sys.modules])

@@ -59,17 +59,14 @@ class Methods:
         return result
 
     async def _traced(self, method: "Method", call: RpcCall) -> dict[str, Any]:
-        tracer = self._rt.tracer
-        if tracer is None or call.method not in _TRACED:
+        if call.method not in _TRACED:
             return await method(self, call)
-        with tracer.serving(READ, _carrier_in(call) or self._carrier) as span:
-            if span is not None:
-                span.attributes["mcp.method.name"] = call.method
+        observer = self._rt.observer
+        with observer.part(READ, _carrier_in(call) or self._carrier, call.method):
             try:
                 return await method(self, call)
             except RpcError as error:
-                if span is not None:
-                    span.fail(error.code.name.lower(), is_fault=False)
+                observer.failed(error.code.name.lower())
                 raise
 
     def _offered(self) -> list[Tool]:
