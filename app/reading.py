@@ -354,7 +354,8 @@ async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> 
 async def selected(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
     """What a query selects, with masks: a query may put a secret together. Raises as `Queries.run`."""
     size = sum(one.result.measure.bytes for one in shown)
-    answer = await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown))
+    key = tuple((str(one.result.handle), one.result.sha256) for one in shown)
+    answer = await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown), key)
     found = data = bytes(answer.slice.result)
     for one in shown:
         if one.redaction is not None:

@@ -201,6 +201,8 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         daily = DailySpend(ledger, quota_of, clock, unrecorded=unrecorded.cost_usd)
         spend_caps = SpendCaps(ledger, daily, unrecorded.cost_usd)
         spent, most = spend_caps.daily.known, settings.storage_max_bytes
+        queries = Queries()
+        stack.push_async_callback(queries.aclose)
         readiness = Readiness(store, ledger, most, quota_of, spent, quota_of.set_by, watch)
         yield Runtime(
             settings,
@@ -216,6 +218,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             readiness,
             unrecorded,
             ids,
+            queries=queries,
             background=background,
             clock_watch=watch,
             exported=exported,

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ def _of_object(raw: bytes) -> JsonTables:
 
 def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonRows]]:
     members = _members(raw)
-    path = _path(steps)
+    path = path_of(steps)
     if _is_map_of_objects(members):
         value = decoded(raw)
         name = "_key" if any("key" in item for item in value.values()) else "key"
@@ -112,7 +112,7 @@ def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
                 or _is_grid(inner, firsts)
                 or (len(elements) >= _LEAST_SCALARS and not firsts & {b"{", b"["})
             ):
-                yield inside, _of_array(_path(inside), inner, elements)
+                yield inside, _of_array(path_of(inside), inner, elements)
         elif inner[:1] == b"{" and len(steps) < _DEEPEST:
             yield from _places(inner, inside)
 
@@ -167,7 +167,7 @@ def _pairs(value: Row) -> list[Row]:
     return [{"key": key, "value": item} for key, item in value.items()]
 
 
-def _path(steps: tuple[str, ...]) -> str:
+def path_of(steps: Sequence[str]) -> str:
     return "$" + "".join(
         f".{step}" if _PLAIN.fullmatch(step) else f".{json.dumps(step, ensure_ascii=False)}" for step in steps
     )

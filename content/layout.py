@@ -1,22 +1,30 @@
 """How `query` reads a result: its tables, their columns and their rows, decided once from the bytes."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from typing import NamedTuple
 
 import msgspec
+from pydantic_core import from_json
 
 from content.formats.json import Json, Literal, Records, parsed_head
 from content.formats.log import Log
+from content.formats.markup import Html
+from content.formats.page_tables import PageTable, page_tables
 from content.formats.table import Table as TableFormat
 from content.formats.table import dialect_in, is_header, split_rows, written_rows
-from content.json_rows import JsonRows, decoded, tables_in
+from content.json_rows import JsonRows, Row, decoded, path_of, rows_of, tables_in
 from content.kind import Kind
 from content.source import Source
+from content.text import count_of
 from domain.errors import NotQueryable
+
+PARSED_BYTES = 32 << 20
+"""The most that is parsed in Python, where it takes ten times its size in memory."""
 
 TEXT, INTEGER, NUMBER = "VARCHAR", "BIGINT", "DOUBLE"
 LINES = "lines"
@@ -45,6 +53,10 @@ class Delimited(NamedTuple):
     start: int
 
 
+class Documents(NamedTuple):
+    """All of the data is JSON records, one a line or after each other."""
+
+
 class Table(NamedTuple):
     """`rows` is None where they were not counted. `sample` is the first row. `is_named` is False where the
     names are ours. `path` is the place of the rows in JSON. `read` says how the rows are read: None for
@@ -56,7 +68,7 @@ class Table(NamedTuple):
     sample: tuple[object, ...] | None = None
     is_named: bool = True
     path: str = ""
-    read: "Delimited | JsonRows | Rows | None" = None
+    read: "Delimited | JsonRows | Documents | Rows | None" = None
 
 
 class Layout(NamedTuple):
@@ -104,7 +116,24 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         return _json(msgspec.json.encode(value)) if value is not None else ((), ())
     if isinstance(text_format, Json):
         return _json_of(source)
+    if isinstance(text_format, Html) and source.is_whole:
+        found = page_tables(source.data.decode("utf-8", "replace"))
+        return (
+            _lines(source)._replace(name="data"),
+            *starmap(_of_page, enumerate(found, 1)),
+        ) if found else (), ()
     return (), ()
+
+
+def _of_page(number: int, table: PageTable) -> Table:
+    columns = tuple(
+        Column(name, _type_of(row[at] for row in table.rows[:_SAMPLED]))
+        for at, name in enumerate(unique(table.names))
+    )
+    sample = tuple(_cell(cell, column) for cell, column in zip(table.rows[0], columns, strict=False))
+    return Table(
+        f"table{number}", columns, len(table.rows), sample, table.is_named, read=lambda: iter(table.rows)
+    )
 
 
 # Tables of lines.
@@ -203,7 +232,10 @@ def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if isinstance(source.format, Records):
         return _records(source)
     if source.is_whole:
-        return _json(source.data)
+        try:
+            return _json(source.data)
+        except (ValueError, RecursionError):
+            return _broken(source.data)
     value, _ = parsed_head(source.data[:_HEAD])
     if value is None:
         return (), ()
@@ -224,6 +256,85 @@ def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     return tuple(tables), ()
 
 
+def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """The complete documents or elements of JSON that is cut off, or has something else behind it."""
+    if len(data) > PARSED_BYTES:
+        raise ValueError("too large to be parsed")
+    text = data.decode("utf-8", "replace")
+    values, end = documents(text)
+    if values:
+        rows = rows_of(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
+        line = text.count("\n", 0, end) + 1
+        note = f"What follows the JSON in line {line:,} is only in lines." if text[end:].strip() else ""
+        return (_of_rows("data", JsonRows("$", len(rows), rows=tuple(rows))),), (note,) if note else ()
+    # Raises ValueError for what is no beginning of JSON.
+    from_json(data, allow_partial="trailing-strings", cache_strings="none")
+    cut = cut_off(text)
+    if cut is None:
+        raise ValueError("no JSON")
+    rows, path = cut
+    last = text.rstrip().count("\n") + 1
+    note = f"The JSON is cut off in line {last:,}: data has its {count_of(len(rows), 'complete element')}."
+    return (_of_rows("data", JsonRows(path or "$", len(rows), rows=tuple(rows))),), (note,)
+
+
+_NO_SPACE = re.compile(r"\S")
+
+
+def documents(text: str) -> tuple[list[object], int]:
+    """The JSON documents that follow each other from the beginning on, and where the last ends."""
+    decode = json.JSONDecoder().raw_decode
+    values: list[object] = []
+    at = 0
+    while begin := _NO_SPACE.search(text, at):
+        try:
+            value, at = decode(text, begin.start())
+        except (ValueError, RecursionError):
+            break
+        values.append(value)
+    return values, at
+
+
+def cut_off(text: str) -> tuple[list[Row], str] | None:
+    """The complete elements of the array, or members of the object, within which JSON is cut off, and its
+    path; None if there are none."""
+    decode = json.JSONDecoder().raw_decode
+    at, steps = _skip(text, 0), list[str]()
+    while at < len(text) and text[at] in "[{":
+        is_array, items, at = text[at] == "[", list[tuple[str, object]](), at + 1
+        key = ""
+        while True:
+            at = _skip(text, at)
+            if at >= len(text) or text[at] in "]}":
+                break
+            try:
+                if not is_array:
+                    key, at = decode(text, at)
+                    at = _skip(text, at)
+                value, following = decode(text, at)
+            except (ValueError, RecursionError):
+                break
+            items.append((key, value))
+            at = following
+        if is_array:
+            rows = [value for _, value in items]
+            return (rows_of(rows), path_of(steps)) if rows else None
+        if at < len(text) and text[at] in "[{":
+            inner = cut_off(text[at:])
+            if inner is not None:
+                return inner[0], path_of([*steps, key]) + inner[1].removeprefix("$")
+        return ([dict(items)], path_of(steps)) if items else None
+    return None
+
+
+_BETWEEN = re.compile(r"[\s,:]*")
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BETWEEN.match(text, at)
+    return match.end() if match else at
+
+
 def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     lines = [line for line in source.data[:_HEAD].split(b"\n") if line[:1] in (b"{", b"[")]
     rows = []
@@ -235,14 +346,12 @@ def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     table = _of_rows(
         "data", JsonRows("", 0, rows=tuple(row if isinstance(row, dict) else {"value": row} for row in rows))
     )
-    return (table._replace(rows=None, path=""),), ()
+    return (table._replace(rows=None, path="", read=Documents()),), ()
 
 
 def _of_rows(name: str, rows: JsonRows) -> Table:
     first = rows.first(_SAMPLED)
-    if not any(first):
-        raise ValueError("no columns")
-    keys = dict.fromkeys(key for row in first for key in row)
+    keys = dict.fromkeys(key for row in first for key in row) or {"value": None}
     columns = tuple(
         Column(name, _json_type([row[key] for row in first if row.get(key) is not None]))
         for name, key in zip(unique(keys), keys, strict=True)

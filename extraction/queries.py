@@ -1,15 +1,22 @@
-"""SQL and JMESPath over stored data: each query runs in a confined process of its own, a few at a time."""
+"""SQL and JMESPath over stored data: in confined processes, a few at a time. Some are kept for a minute."""
 
+import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 import msgspec
 from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Raw, Struct
 
 from content.kind import Kind
@@ -196,6 +203,28 @@ class RefusedQuery(Struct, frozen=True, tag=True):
     near: str = ""
 
 
+_BEFORE = r"(?>(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/|```\w*)*)"
+_SQL = re.compile(
+    _BEFORE + r"(?:(?:select|with)\b(?!\s*[.|\[])|values(?!\()\s*\(|"
+    r"(?:from|describe|summarize|show|table|pivot|unpivot"
+    r"|alter|analyze|attach|begin|call|checkpoint|commit|copy|create|delete|detach|drop|execute|explain|export|import"
+    r"|insert|install|load|merge|pragma|prepare|replace|reset|rollback|set|update|use|vacuum)\s+[\w(\"'])|"
+    + _BEFORE
+    + r"\((?:\s*\()*\s*(?:select|with|from|values)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_LINES = re.compile(r"\blines\d*\b", re.IGNORECASE)
+
+
+def is_sql(expression: str) -> bool:
+    """True where the expression begins as a statement does. A key of that name is written in quotes."""
+    return _SQL.match(expression) is not None
+
+
+def needs_lines(expression: str) -> bool:
+    return _LINES.search(expression) is not None
+
+
 def selects(answer: QueryAnswer) -> bool:
     """True if rows are selected that hold a value."""
     rows = msgspec.json.decode(answer.slice.result)
@@ -204,10 +233,21 @@ def selects(answer: QueryAnswer) -> bool:
 
 Read = Callable[[], AsyncIterator[bytes]]
 
-MAX_DATA_BYTES = 32 << 20
+MAX_DATA_BYTES = 128 << 20
+LINES_ALWAYS_BYTES = 8 << 20
+"""The lines of larger data are loaded only for a query that names them."""
+
 AT_A_TIME = 3
 WAIT_SECONDS = 10.0
 RUN_SECONDS = 30.0
+
+KEPT = 2
+KEPT_SECONDS = 60.0
+KEPT_BYTES = 300 << 20
+"""Processes that are kept: how many, how long unused, and how much memory they have together."""
+
+_LEAST_MEMORY = 3 << 29
+"""A container with less than 1.5 GiB keeps none."""
 
 _COMMAND = (sys.executable, "-S", "-P", "-m", "extraction.query_child")
 # Signals that end a child when memory runs out.
@@ -218,20 +258,82 @@ _REFUSALS: dict[str, type[InvalidField]] = {
 _decode: Callable[[bytes], QueryAnswer | RefusedQuery] = msgspec.json.Decoder(
     QueryAnswer | RefusedQuery
 ).decode
+_REPLY_BYTES = 64 << 20
 
 
 class ProcessFailed(Exception):
     """The child ended with an exit code that its bounds do not explain."""
 
 
+class _Child:
+    """A process with the data of one result, or of several, in a file in memory."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._replies = BufferedByteReceiveStream(process.stdout)
+        self.has_lines = False
+
+    @property
+    def memory(self) -> int:
+        """Its resident bytes; 0 where the system does not tell."""
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
+        except OSError:
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    async def ask(self, query: Query) -> QueryAnswer:
+        """Raises BadQuery, NotQueryable, QueryTooCostly, ProcessFailed."""
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send(msgspec.json.encode(query) + b"\n")
+            reply = await self._replies.receive_until(b"\n", _REPLY_BYTES)
+        except (
+            anyio.BrokenResourceError,
+            anyio.ClosedResourceError,
+            anyio.EndOfStream,
+            anyio.IncompleteRead,
+        ):
+            raise _failure(await self._process.wait()) from None
+        answer = _decode(reply)
+        if isinstance(answer, RefusedQuery):
+            if answer.code == BadQuery.code:
+                raise BadQuery(answer.detail, answer.near)
+            raise _REFUSALS[answer.code](answer.detail)
+        return answer
+
+    async def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        with anyio.CancelScope(shield=True):
+            await self._process.aclose()
+
+
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """A child that waits for another query over the same data. `key` tells the data."""
+
+    key: Hashable
+    child: _Child
+    timer: asyncio.TimerHandle | None = None
+
+
 class Queries:
-    """Each tenant has one slot, so that no tenant can hold all of the `AT_A_TIME` children."""
+    """Each tenant has one slot, so that no tenant can hold all of the `AT_A_TIME` children, and one child
+    that is kept."""
 
     def __init__(self) -> None:
         self._gate = TenantGate(AT_A_TIME)
+        self._kept: dict[str, _Kept] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._keeps = _memory_of_container() >= _LEAST_MEMORY
 
-    async def run(self, tenant: str, query: Query, size: int, read: Read) -> QueryAnswer:
-        """Evaluates `query` over the `size` bytes that `read` yields.
+    async def run(
+        self, tenant: str, query: Query, size: int, read: Read, key: Hashable | None = None
+    ) -> QueryAnswer:
+        """Evaluates `query` over the `size` bytes that `read` yields. `key` names these bytes: while the
+        process that has them is kept, they are not read again.
 
         Raises BadQuery, NotQueryable or QueryTooCostly where the expression or the data is at fault;
         Overloaded after WAIT_SECONDS without a slot, or RUN_SECONDS in which the child got too little of the
@@ -245,7 +347,7 @@ class Queries:
         async with self._turn(tenant):
             try:
                 with anyio.fail_after(RUN_SECONDS):
-                    return await _run(query, read)
+                    return await self._answer(tenant, query, size, read, key)
             except TimeoutError:
                 raise Overloaded(
                     f"The query had no answer within {RUN_SECONDS:.0f} s because the service is busy. "
@@ -262,50 +364,113 @@ class Queries:
                 raise Overloaded("Too many queries are running. Try again in a moment.") from None
             yield
 
-
-async def _run(query: Query, read: Read) -> QueryAnswer:
-    command = (*_COMMAND, str(os.getpid()))
-    process = await anyio.open_process(command, env=_environment(), stderr=subprocess.DEVNULL)
-    async with process:
+    async def _answer(
+        self, tenant: str, query: Query, size: int, read: Read, key: Hashable | None
+    ) -> QueryAnswer:
+        is_again = key is not None and is_sql(query.expression) and self._keeps
+        child = await self._taken(tenant, key, query) if is_again else None
         try:
-            await _feed(process, query, read())
-            assert process.stdout is not None
-            reply = b"".join([chunk async for chunk in process.stdout])
-            code = await process.wait()
+            if child is None:
+                child = await _started(read)
+                child.has_lines = size <= LINES_ALWAYS_BYTES or needs_lines(query.expression)
+            answer = await child.ask(query)
+        except BadQuery:
+            if is_again and child is not None:
+                await self._keep(tenant, key, child)
+                child = None
+            raise
+        else:
+            if is_again:
+                await self._keep(tenant, key, child)
+                child = None
+            return answer
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            if child is not None:
+                await child.end()
+
+    async def _taken(self, tenant: str, key: Hashable | None, query: Query) -> _Child | None:
+        """The tenant's child if it has this data, and the lines that the query reads; else it ends."""
+        kept = self._let_go(tenant)
+        if kept is None:
+            return None
+        if kept.key == key and (kept.child.has_lines or not needs_lines(query.expression)):
+            return kept.child
+        await kept.child.end()
+        return None
+
+    def _let_go(self, tenant: str) -> _Kept | None:
+        kept = self._kept.pop(tenant, None)
+        if kept is not None and kept.timer is not None:
+            kept.timer.cancel()
+        return kept
+
+    async def _keep(self, tenant: str, key: Hashable | None, child: _Child) -> None:
+        kept = _Kept(key, child)
+        self._kept[tenant] = kept
+        kept.timer = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._expire, tenant, kept)
+        while len(self._kept) > KEPT or sum(one.child.memory for one in self._kept.values()) > KEPT_BYTES:
+            oldest = self._let_go(next(iter(self._kept)))
+            if oldest is not None:
+                await oldest.child.end()
+
+    def _expire(self, tenant: str, kept: _Kept) -> None:
+        if self._kept.get(tenant) is kept:
+            self._let_go(tenant)
+            task = asyncio.get_running_loop().create_task(kept.child.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def aclose(self) -> None:
+        """Ends the processes that are kept."""
+        for tenant in tuple(self._kept):
+            if (kept := self._let_go(tenant)) is not None:
+                await kept.child.end()
+        while self._ending:
+            await self._ending.pop()
+
+
+async def _started(read: Read) -> _Child:
+    with _memory_file() as file:
+        async for chunk in read():
+            file.write(chunk)
+        file.flush()
+        file.seek(0)
+        number = file.fileno()
+        command = (*_COMMAND, str(os.getpid()), str(number))
+        process = await anyio.open_process(
+            command, env=_environment(), stderr=subprocess.DEVNULL, pass_fds=(number,)
+        )
+    return _Child(process)
+
+
+def _memory_file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("data"), "w+b")
+    return tempfile.TemporaryFile()
+
+
+def _failure(code: int) -> Exception:
     if code == -signal.SIGXCPU:
-        raise QueryTooCostly(
+        return QueryTooCostly(
             "The query takes more time than it has: the data is large, or the query does much with each row. "
             "Filter first, and join or nest less."
         )
     if -code in _OUT_OF_MEMORY:
-        raise QueryTooCostly(TOO_LARGE)
-    if code != 0:
-        raise ProcessFailed(f"the child of a query ended with {code}")
-    answer = _decode(reply)
-    if isinstance(answer, RefusedQuery):
-        if answer.code == BadQuery.code:
-            raise BadQuery(answer.detail, answer.near)
-        raise _REFUSALS[answer.code](answer.detail)
-    return answer
+        return QueryTooCostly(TOO_LARGE)
+    return ProcessFailed(f"the child of a query ended with {code}")
 
 
 def _environment() -> dict[str, str]:
     """Where the child finds its modules, and no secrets."""
     libraries = os.environ.get("LD_LIBRARY_PATH")
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # One arena: each would take 64 MiB of the address space.
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_ARENA_MAX": "1"}
     return paths | {"LD_LIBRARY_PATH": libraries} if libraries else paths
 
 
-async def _feed(process: Process, query: Query, chunks: AsyncIterator[bytes]) -> None:
-    """Returns when the child has all, or has ended early: then its exit code says why."""
-    assert process.stdin is not None
+def _memory_of_container() -> float:
+    """The bytes that the container may use; infinite where the system does not bound them."""
     try:
-        await process.stdin.send(msgspec.json.encode(query) + b"\n")
-        async for chunk in chunks:
-            await process.stdin.send(chunk)
-        await process.stdin.aclose()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return
+        return float(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):
+        return float("inf")

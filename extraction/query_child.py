@@ -1,6 +1,6 @@
-"""The process of one query: reads the query and the data from stdin, writes the answer to stdout, and ends.
+"""The process of queries over one result: loads its tables, then answers a query a line, until stdin ends.
 
-The kernel bounds its memory and its CPU time, and kills it when its service ends.
+The kernel bounds its memory and the processor time of each query, and kills it when its service ends.
 """
 
 import ctypes
@@ -12,38 +12,57 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
 
 import msgspec
 
 from content.jmespath import Expression
-from content.kind import Kind
-from content.sql import ONLY_READS, Database, UnknownName, is_other_statement, is_sql
-from content.values import as_table, read_rows, read_value
-from domain.errors import BadQuery, InvalidField, NotQueryable, QueryTooCostly
-from extraction.queries import TOO_LARGE, Query, QueryAnswer, RefusedQuery, rows_slice, slice_of
+from content.source import Source
+from content.values import as_table, read_value
+from domain.errors import BadPattern, BadQuery, InvalidField, NotQueryable, QueryTooCostly
+from extraction.queries import (
+    LINES_ALWAYS_BYTES,
+    TOO_LARGE,
+    Query,
+    QueryAnswer,
+    RefusedQuery,
+    is_sql,
+    needs_lines,
+    rows_slice,
+    slice_of,
+)
 
-MEMORY_BYTES = 320 << 20
+MEMORY_BYTES = 768 << 20
 READ_SECONDS = 12
-EVALUATE_SECONDS = 2
+EVALUATE_SECONDS = 4
 _NICER = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def answer(query: Query, read: Callable[..., bytes]) -> QueryAnswer:
-    """`read` takes a number of bytes, or all. Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
-    if is_sql(query.expression):
-        kind, values = _values(query, read)
-        return _selected(query, kind, values)
-    if query.several:
-        raise BadQuery("Over several results only SQL runs: SELECT … FROM data1, data2, ….")
-    if is_other_statement(query.expression):
-        raise BadQuery(ONLY_READS)
+class Answerer:
+    """Answers queries over the bytes that `read` gives: a number of them, or all."""
+
+    def __init__(self, read: Callable[..., bytes]) -> None:
+        self._read = read
+        self._queried: _Queried | None = None
+
+    def answer(self, query: Query) -> QueryAnswer:
+        """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
+        if is_sql(query.expression):
+            if self._queried is None:
+                self._queried = _Queried(query, self._read)
+            return self._queried.answer(query)
+        if query.several:
+            raise BadQuery("Over several results only SQL runs: SELECT … FROM data1, data2, ….")
+        return _jmespath(query, self._read())
+
+
+def _jmespath(query: Query, data: bytes) -> QueryAnswer:
     expression = Expression(query.expression)
-    # The data has no name here, so that read_value can free it.
-    kind, value = read_value(read(), query.tool_name, query.path)
+    kind, value = read_value(data, query.tool_name, query.path)
+    del data
     rows = as_table(value)
-    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
+    _bound_time(EVALUATE_SECONDS)
     result = expression.evaluate(rows)
     # An expression may name the members that the JSON has, and not the columns.
     if rows is not value and _is_empty(result) and not _is_empty(found := expression.evaluate(value)):
@@ -52,42 +71,52 @@ def answer(query: Query, read: Callable[..., bytes]) -> QueryAnswer:
     return QueryAnswer(kind, slice_of(result, query.limit, query.offset, query.max_bytes), hint)
 
 
-def _values(query: Query, read: Callable[..., bytes]) -> tuple[Kind, list[object]]:
-    if not query.several:
-        kind, value = read_rows(read(), query.tool_name, query.path)
-        return kind, [value]
-    kind, values = Kind.JSON, list[object]()
-    for number, part in enumerate(query.several, 1):
-        data = read(part.size)
+class _Queried:
+    """The tables of a query's data in DuckDB, which only this class imports: JMESPath needs none of it."""
+
+    def __init__(self, query: Query, read: Callable[..., bytes]) -> None:
+        """Raises NotQueryable, MemoryError."""
+        from extraction.query_sql import Queried
+        from extraction.query_tables import Tables, confine, connect
+
+        connection = connect()
+        tables = Tables(connection)
+        parts = query.several or (None,)
+        for number, part in enumerate(parts, 1):
+            data = read() if part is None else read(part.size)
+            suffix = "" if part is None else str(number)
+            has_lines = needs_lines(query.expression) or len(data) <= LINES_ALWAYS_BYTES
+            source = Source(
+                data, *((query.tool_name, query.path) if part is None else (part.tool_name, part.path))
+            )
+            del data
+            try:
+                tables.load(source, suffix, has_lines=has_lines)
+            except NotQueryable as error:
+                raise (NotQueryable(f"data{number}: {error.detail}") if part else error) from None
+            self._kind = source.format.kind
+        confine(connection)
+        self._queried = Queried(connection, tables)
+
+    def answer(self, query: Query) -> QueryAnswer:
+        from extraction.query_sql import UnknownName
+
+        _bound_time(EVALUATE_SECONDS)
+        queried = self._queried
         try:
-            kind, value = read_rows(data, part.tool_name, part.path)
-        except NotQueryable as error:
-            raise NotQueryable(f"data{number}: {error.detail}") from None
-        values.append(value)
-    return kind, values
-
-
-def _selected(query: Query, kind: Kind, values: list[object]) -> QueryAnswer:
-    try:
-        opened = Database(*values)
-    except RecursionError:
-        raise NotQueryable("The result is nested too deeply for SQL. Use `lines` or `pattern`.") from None
-    with closing(opened) as database:
-        return _rows(query, kind, database)
-
-
-def _rows(query: Query, kind: Kind, database: Database) -> QueryAnswer:
-    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
-    try:
-        columns, rows = database.select(query.expression)
-    except UnknownName as error:
-        return QueryAnswer(kind, rows_slice([], [], query), str(error))
-    part = rows_slice(columns, rows, query)
-    if part.total:
-        return QueryAnswer(kind, part, database.about_rows())
-    # What the query took is no reason to leave its hint out.
-    _bound(resource.RLIMIT_CPU, math.floor(time.process_time()) + EVALUATE_SECONDS)
-    return QueryAnswer(kind, part, database.why_empty())
+            statement = queried.statement(query.expression)
+            selected = queried.select(statement)
+            part = rows_slice(selected.columns, selected.rows, query)
+        except BadPattern as error:
+            raise BadQuery(error.detail) from None
+        except UnknownName as error:
+            return QueryAnswer(self._kind, rows_slice([], [], query), str(error))
+        finally:
+            queried.end()
+        # What the query took is no reason to leave its hint out.
+        _bound_time(EVALUATE_SECONDS)
+        hint = queried.notes(statement) if part.total else queried.why_empty(statement)
+        return QueryAnswer(self._kind, part, hint)
 
 
 def _is_empty(result: object) -> bool:
@@ -109,11 +138,21 @@ def _bound(kind: int, most: int) -> None:
     resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
+def _bound_time(seconds: int) -> None:
+    """The kernel ends the process after so many seconds more of the processor."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    most = math.floor(time.process_time()) + seconds
+    # Only the soft limit: the process may have another query.
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
 def _confine() -> None:
     # macOS refuses this limit: there only the cap on the size of the data holds.
     if sys.platform != "darwin":
         _bound(resource.RLIMIT_AS, MEMORY_BYTES)
-    _bound(resource.RLIMIT_CPU, READ_SECONDS)
+    _bound_time(READ_SECONDS)
     # A core file would hold the data.
     _bound(resource.RLIMIT_CORE, 0)
     os.nice(_NICER)
@@ -121,9 +160,9 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(query: Query) -> QueryAnswer | RefusedQuery:
+def _reply(answerer: Answerer, query: Query) -> QueryAnswer | RefusedQuery:
     try:
-        return answer(query, sys.stdin.buffer.read)
+        return answerer.answer(query)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
     except BadQuery as error:
@@ -135,8 +174,13 @@ def _reply(query: Query) -> QueryAnswer | RefusedQuery:
 def main() -> None:
     _end_with(int(sys.argv[1]))
     _confine()
-    query = msgspec.json.decode(sys.stdin.buffer.readline(), type=Query)
-    sys.stdout.buffer.write(msgspec.json.encode(_reply(query)))
+    with open(int(sys.argv[2]), "rb") as data:
+        answerer = Answerer(data.read)
+        while line := sys.stdin.buffer.readline():
+            query = msgspec.json.decode(line, type=Query)
+            sys.stdout.buffer.write(msgspec.json.encode(_reply(answerer, query)) + b"\n")
+            with suppress(BrokenPipeError):
+                sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

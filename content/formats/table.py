@@ -553,6 +553,50 @@ def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None =
     return _Columns(names, numbers, lambda: islice(read(), int(has_header), None))
 
 
+def separated(source: Source) -> tuple[str, list[str], int] | None:
+    """The separator of a table's cells, the names of its columns and the offset of its first row below the
+    header; None for a table without separators, or with a newline in its header."""
+    dialect = dialect_in(source)
+    if dialect.mark not in _MARKS:
+        return None
+    names, rows = _header(source, dialect)
+    above = header_end(source.data) if names else 0
+    if not rows or source.data.count(b'"', 0, above) % 2 or (names and not above):
+        return None
+    return dialect.mark.decode(), unique_names(names or [""] * len(rows[0])), above
+
+
+def cells_of(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
+    """The names of the columns and the rows below the header, which are parsed as they are asked for. Raises
+    NotQueryable for an unclosed quote."""
+    dialect = dialect_in(source)
+    text = source.take_text()
+    if dialect.mark not in _MARKS:
+        return unique_names(_names_of(dialect)), partial(_cells, text, dialect)
+    split = partial(_split, text, dialect.mark.decode(), _quoting(text, dialect))
+    rows = split()
+    first = next(rows, [])
+    has_header = is_header(first, list(islice(rows, _SAMPLED)))
+    names = unique_names(first if has_header else [""] * len(first))
+    return names, lambda: islice(split(), int(has_header), None)
+
+
+def _quoting(text: str, dialect: Dialect) -> Quoting:
+    """Databases print tabs between cells and leave quotes as they are. Raises NotQueryable."""
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    try:
+        for _ in _split(text, dialect.mark.decode(), csv.QUOTE_MINIMAL):
+            pass
+    except csv.Error:
+        if dialect.mark == b"\t":
+            return csv.QUOTE_NONE
+        raise NotQueryable(
+            "The result looks like CSV, but a quote in it is not closed, or text follows one that is. "
+            "Use `lines` or `pattern`."
+        ) from None
+    return csv.QUOTE_MINIMAL
+
+
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     """False if the first row is data. Data has a number, and no text above a column of numbers."""
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]

@@ -78,15 +78,16 @@ async def test_an_answer_about_twenty_results_is_as_large_as_one(client: httpx.A
 
 async def test_sql_joins_the_tables_of_several_results(client: httpx.AsyncClient) -> None:
     people, orders = await stored(client, PEOPLE), await stored(client, ORDERS)
-    query = "SELECT name, sum(amount) AS total FROM data1 JOIN data2 ON person = data1.id WHERE data1.id = 7"
+    joined = "data1 JOIN data2 ON person = data1.id"
+    query = f"SELECT name, sum(amount) AS total FROM {joined} WHERE person = 7 GROUP BY name"
     answer = await called(client, [people, orders], query=query)
     assert answer["text"].startswith(f"data1: {people} (run)\ndata2: {orders} (run)\n")
     assert "person 7" in answer["text"]
     assert str(7 + 907) in answer["text"]
     for query, says in (
-        ("SELECT * FROM data", "The rows are in the tables data1 and data2. Columns of data1: id, name."),
-        ("SELECT height FROM data1", "Columns of data2: person, amount."),
-        ("SELECT name FROM data1 WHERE name = 'x'", "Columns of data1: id, name."),
+        ("SELECT * FROM data", "No table is named data. Columns of data1: id BIGINT, name."),
+        ("SELECT height FROM data1", "Columns of data2: person BIGINT, amount BIGINT."),
+        ("SELECT name FROM data1 WHERE name = 'x'", "name is from person 0 to person "),
         ("[0]", "Over several results only SQL runs"),
     ):
         assert says in (await called(client, [people, orders], query=query))["text"]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +10,7 @@ from hypothesis import strategies as st
 
 from content.formats.table import Dialect, Row, dialect_of, read_table
 from content.kind import Kind
-from content.relation import Cells
-from content.sql import Database
-from content.values import read_rows, read_value
+from content.values import read_value
 from domain.errors import NotQueryable
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=8)
@@ -132,35 +129,3 @@ def test_no_cell_of_a_table_is_lost(rows: list[list[str]]) -> None:
     for row, cells in zip(read, rows, strict=True):
         for found, cell in zip(row.values(), cells, strict=True):
             assert found == cell or (cell.strip() and found == float(cell)) or (found is None and not cell)
-
-
-LARGE = "12345678901234567890123"
-TABLES = [
-    f"id,name,price,big\n1,a,1.5,{LARGE}\n" + '2,"x, y",,7\n3,007,3,8\n' * 30,
-    "a,b,c\n" + "1,2,3\n" * 40 + "1,2\n4,5,6,seven,8\n",
-    "a,A,a\n" + "1,x,2.50\n" * 40,
-    "1,foo,2.5\n2,bar,3.5\n" * 40,
-    "id\tname\tn\n" + '1\t"x\t2\n' * 40,
-]
-
-
-@pytest.mark.parametrize("text", TABLES)
-def test_the_rows_of_a_table_are_loaded_as_they_are_parsed_and_as_their_value(text: str) -> None:
-    kind, cells = read_rows(text.encode())
-    assert kind is Kind.CSV
-    assert isinstance(cells, Cells)
-    first = next(iter(cells.rows()))
-    assert len(first) == len(cells.types)
-    with closing(Database(cells)) as streamed, closing(Database(rows_of(text))) as loaded:
-        for sql in ("SELECT * FROM data", "SELECT count(*) FROM data"):
-            assert list(streamed.select(sql).rows) == list(loaded.select(sql).rows)
-        assert streamed.names == loaded.names
-        types = ", ".join(f'typeof("{name}")' for name in loaded.names)
-        assert [*streamed.select(f"SELECT {types} FROM data").rows] == [
-            *loaded.select(f"SELECT {types} FROM data").rows
-        ]
-
-
-def test_a_table_that_cannot_be_parsed_is_refused_before_it_is_loaded() -> None:
-    with pytest.raises(NotQueryable, match="quote in it is not closed"):
-        read_rows(("a,b,c\n" + "1,2,3\n" * 40 + '4,"five,6\n' + "7,8,9\n" * 9).encode())

@@ -9,7 +9,7 @@ import anyio
 import psutil
 import pytest
 
-from domain.errors import Overloaded, StoreUnavailable
+from domain.errors import BadQuery, Overloaded, StoreUnavailable
 from extraction.queries import Queries, Query, Read
 from extraction.query_child import MEMORY_BYTES
 
@@ -33,39 +33,79 @@ def of_queries() -> list[psutil.Process]:
     return [child for child in children if "extraction.query_child" in child.cmdline()]
 
 
+ENDLESS = "SELECT count(*) FROM range(100000000) a, range(100000000) b"
+
+
+async def running() -> psutil.Process:
+    """The child of a query, once it has set its limits."""
+    with anyio.fail_after(30):
+        while not (found := of_queries()) or found[0].nice() == os.nice(0):
+            await anyio.sleep(0.01)
+    return found[0]
+
+
 async def test_the_process_is_confined_and_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPILLGATE_LLM_API_KEY", "S3cret")
-    seen: list[psutil.Process] = []
-
-    async def chunks() -> AsyncIterator[bytes]:
-        [process] = of_queries()
-        while process.nice() == os.nice(0):
-            await anyio.sleep(0.01)
+    queries = Queries()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(queries.run, "t", Query(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
+        process = await running()
         assert process.rlimit(resource.RLIMIT_AS)[0] == MEMORY_BYTES
         assert process.rlimit(resource.RLIMIT_CPU)[0] <= 12
         assert process.rlimit(resource.RLIMIT_CORE)[0] == 0
-        assert "S3cret" not in str(process.environ())
-        assert "status" not in str(process.cmdline())
-        seen.append(process)
-        yield ORDERS
+        assert process.num_threads() <= 2
+        assert process.environ().keys() <= {"PYTHONPATH", "MALLOC_ARENA_MAX", "LD_LIBRARY_PATH", "LC_CTYPE"}
+        assert "range" not in str(process.cmdline())
+        tasks.cancel_scope.cancel()
+    assert not process.is_running()
 
-    found = await Queries().run("t", Query("orders[0].status", 1000), len(ORDERS), chunks)
-    assert bytes(found.slice.result) == b'"failed"'
-    assert [process.is_running() for process in seen] == [False]
+
+async def test_a_process_is_kept_for_the_next_query_over_the_same_data() -> None:
+    queries, reads = Queries(), list[str]()
+
+    def read(name: str) -> Read:
+        async def chunks() -> AsyncIterator[bytes]:
+            reads.append(name)
+            yield ORDERS
+
+        return chunks
+
+    async def count(tenant: str, name: str, sql: str = "SELECT count(*) FROM data") -> bytes:
+        answer = await queries.run(tenant, Query(sql, 1000), len(ORDERS), read(name), name)
+        return bytes(answer.slice.result)
+
+    for _ in range(3):
+        assert await count("t", "one") == b'[{"count_star()":12}]'
+    with pytest.raises(BadQuery):
+        await count("t", "one", "SELECT nothing(")
+    assert await count("t", "one", "SELECT count(*) n FROM lines") == b'[{"n":1}]'
+    assert reads == ["one"]
+    # Other data of the tenant takes its place, and of three tenants the one that was not asked longest goes.
+    await count("t", "two")
+    await count("u", "two")
+    assert (len(of_queries()), reads) == (2, ["one", "two", "two"])
+    await count("v", "three")
+    assert len(of_queries()) == 2
+    await count("t", "two")
+    assert reads == ["one", "two", "two", "three", "two"]
+    await queries.aclose()
+    assert of_queries() == []
+
+
+async def test_a_process_that_is_not_asked_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extraction.queries.KEPT_SECONDS", 0.01)
+    queries = Queries()
+    await queries.run("t", Query("SELECT 1", 1000), len(ORDERS), reading(ORDERS), "one")
+    with anyio.fail_after(30):
+        while of_queries():
+            await anyio.sleep(0.01)
+    await queries.aclose()
 
 
 async def test_no_process_outlives_a_query_that_is_cancelled() -> None:
-    begun = anyio.Event()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"["
-        begun.set()
-        await anyio.sleep_forever()
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Queries().run, "t", Query("@", 1000), 10, chunks)
-        await begun.wait()
-        assert len(of_queries()) == 1
+        tasks.start_soon(Queries().run, "t", Query(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
+        await running()
         tasks.cancel_scope.cancel()
     assert of_queries() == []
 

@@ -1,0 +1,598 @@
+"""One SELECT over the tables of a result: what it selects, why nothing, and errors in our own words."""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+import duckdb
+from duckdb import DuckDBPyConnection, StatementType
+
+from content import MAX_EXPRESSION_CHARS
+from content.layout import quoted, spelled
+from content.patterns import matcher
+from content.relation import listed
+from content.text import clip, count_of, without_surrogates
+from domain.errors import BadQuery
+from extraction.query_tables import Column, Tables
+
+ONLY_READS = "A query can only read: give one statement that selects, over the table `data`."
+_FENCE = re.compile(r"\s*```[\w-]*[ \t]*\n?(.*?)\n?\s*```\s*", re.DOTALL)
+_BATCH = 2048
+_NAMES_CHARS = 4000
+_HINT_COLUMNS = 4
+_FEW_VALUES = 8
+_VALUE_CHARS = 60
+_DIGITS_SHARE = 0.6
+_BEGINS_WITH_DIGIT = r"\s*[-+<>~≈$€£¥(]?\s*\.?\d.*"
+_ISO = r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d.*)?)?"
+_LONGEST_INTEGER = 1 << 63
+_TEXT_TYPE = "VARCHAR"
+_ORDERED = frozenset(("min", "max", "arg_min", "arg_max", "min_by", "max_by", "median", "quantile"))
+_SUMMED = frozenset(("sum", "avg", "mean", "total", "stddev", "median"))
+
+
+class UnknownName(Exception):
+    """No column or table has the name; the text names those that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """`rows` raises BadQuery, as values may be at fault."""
+
+    columns: list[str]
+    rows: Iterator[Sequence[object]]
+
+
+class Statement:
+    """One statement that selects, and what it does with columns, as DuckDB's parser has it."""
+
+    def __init__(self, connection: DuckDBPyConnection, sql: str) -> None:
+        """Raises BadQuery."""
+        if len(sql) > MAX_EXPRESSION_CHARS:
+            raise BadQuery(f"The query has more than {MAX_EXPRESSION_CHARS:,} characters.")
+        if "\0" in sql:
+            raise BadQuery("The query holds a null character.")
+        fenced = _FENCE.fullmatch(sql)
+        self.sql = str(without_surrogates(fenced[1] if fenced else sql)).strip()
+        self._connection = connection
+        try:
+            statements = connection.extract_statements(self.sql)
+        except duckdb.Error as error:
+            raise _explained_syntax(str(error), self.sql) from None
+        if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+            raise BadQuery(ONLY_READS)
+
+    @cached_property
+    def _nodes(self) -> list[dict[str, Any]]:
+        """All nodes of its tree, outer ones first; none of a statement that has no tree, such as DESCRIBE."""
+        ((text,),) = self._connection.execute(
+            "SELECT json_serialize_sql(?)", [self.sql.rstrip("; \n")]
+        ).fetchall()
+        found: list[dict[str, Any]] = []
+        todo: list[Any] = [json.loads(text)]
+        while todo:
+            one = todo.pop(0)
+            if isinstance(one, dict):
+                found.append(one)
+                todo += one.values()
+            elif isinstance(one, list):
+                todo += one
+        return found
+
+    @cached_property
+    def tables(self) -> list[str]:
+        names = (node["table_name"] for node in self._nodes if node.get("type") == "BASE_TABLE")
+        return list(dict.fromkeys(names))
+
+    @cached_property
+    def compared(self) -> list[tuple[str, str, str]]:
+        """Column, operator and text of each comparison with a constant; "" for a number."""
+        found: list[tuple[str, str, str]] = []
+        for node in self._nodes:
+            kind = node.get("class")
+            if kind == "COMPARISON":
+                sides = [node["left"], node["right"]]
+            elif kind == "BETWEEN":
+                sides = [node["input"], node["lower"]]
+            elif kind == "OPERATOR" and str(node.get("type")).startswith("COMPARE_"):
+                sides = list(node["children"])
+            elif kind == "FUNCTION" and node.get("function_name") in _MATCHING:
+                sides = _arguments(node)
+            else:
+                continue
+            operator = str(node.get("function_name") or node["type"])
+            columns = [name for side in sides for name in _columns_in(side)]
+            texts = [text for side in sides if (text := _constant(side)) is not None] or [""]
+            found += [(column, operator, text) for column in columns for text in texts]
+        return found
+
+    @cached_property
+    def ordered(self) -> list[tuple[str, str]]:
+        """Columns by which rows are ordered, or of which the extreme is taken, or that are compared by <, >
+        or BETWEEN; and what was done."""
+        found: list[tuple[str, str]] = []
+        for node in self._nodes:
+            kind, name = node.get("class"), node.get("function_name")
+            if node.get("type") == "ORDER_MODIFIER":
+                found += [
+                    (column, "ordered") for one in node["orders"] for column in _column(one.get("expression"))
+                ]
+            elif kind == "FUNCTION" and name in _ORDERED:
+                found += [(column, "compared") for side in _arguments(node)[-1:] for column in _column(side)]
+            elif (
+                kind == "COMPARISON" and ("LESS" in node["type"] or "GREATER" in node["type"])
+            ) or kind == "BETWEEN":
+                sides = [node.get(key) for key in ("left", "right", "input")]
+                found += [(column, "compared") for side in sides for column in _column(side)]
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def offset(self) -> int:
+        for node in self._nodes:
+            if node.get("type") == "LIMIT_MODIFIER" and isinstance(node.get("offset"), dict):
+                literal = node["offset"].get("literal") or {}
+                return int(literal["text"]) if str(literal.get("text", "")).isdecimal() else 0
+        return 0
+
+    @cached_property
+    def patterns(self) -> list[str]:
+        """The constants that are patterns of RE2."""
+        return [
+            pattern
+            for node in self._nodes
+            if node.get("class") == "FUNCTION" and node.get("function_name") in _WITH_PATTERN
+            for one in _arguments(node)[1:2]
+            if (pattern := _constant(one))
+        ]
+
+    @cached_property
+    def summed(self) -> list[str]:
+        return [
+            column
+            for node in self._nodes
+            if node.get("class") == "FUNCTION" and node.get("function_name") in _SUMMED
+            for side in _arguments(node)[:1]
+            for column in _column(side)
+        ]
+
+
+_MATCHING = frozenset(
+    (
+        "~~",
+        "~~*",
+        "!~~",
+        "!~~*",
+        "matches",
+        "regexp_matches",
+        "contains",
+        "starts_with",
+        "ends_with",
+        "instr",
+        "~~~",
+    )
+)
+
+_WITH_PATTERN = frozenset(
+    (
+        "matches",
+        "part",
+        "regexp_matches",
+        "regexp_extract",
+        "regexp_extract_all",
+        "regexp_full_match",
+        "regexp_replace",
+    )
+)
+
+
+def _arguments(node: dict[str, Any]) -> list[Any]:
+    return [one.get("expression", one) for one in node.get("arguments") or node.get("children") or ()]
+
+
+def _column(node: object) -> list[str]:
+    """The column that an expression is, alone or cast to text or in other letters."""
+    if not isinstance(node, dict):
+        return []
+    if node.get("class") == "COLUMN_REF":
+        return [".".join(node["column_names"])]
+    return []
+
+
+def _columns_in(node: object) -> list[str]:
+    if isinstance(node, dict) and node.get("class") == "FUNCTION":
+        return [column for one in _arguments(node) for column in _columns_in(one)]
+    return _column(node)
+
+
+def _constant(node: object) -> str | None:
+    """The text of a constant, "" for a number; None for anything else."""
+    if not isinstance(node, dict) or node.get("class") != "CONSTANT":
+        return None
+    literal = node.get("literal") or {}
+    return str(literal.get("text", "")) if literal.get("kind") == "STRING" else ""
+
+
+class Queried:
+    """Runs statements over loaded tables."""
+
+    def __init__(self, connection: DuckDBPyConnection, tables: Tables) -> None:
+        self._connection = connection
+        self._tables = tables
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._tables.columns)
+
+    def statement(self, sql: str) -> Statement:
+        """Raises BadQuery."""
+        return Statement(self._connection, sql)
+
+    def select(self, statement: Statement) -> Selected:
+        """Raises BadQuery, BadPattern and UnknownName."""
+        for pattern in statement.patterns:
+            matcher(pattern)
+        self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            self._connection.execute(statement.sql)
+        except duckdb.Error as error:
+            raise self._explained(statement, error) from None
+        described = self._connection.description or []
+        columns = _unique([str(one[0]) for one in described])
+        return Selected(columns, self._fetched(statement))
+
+    def end(self) -> None:
+        """Ends the statement, whose rows may not all have been read."""
+        try:
+            self._connection.execute("ROLLBACK")
+        except duckdb.TransactionException:
+            return
+
+    def _fetched(self, statement: Statement) -> Iterator[Sequence[object]]:
+        def rows() -> Iterator[Sequence[object]]:
+            while batch := self._connection.fetchmany(_BATCH):
+                yield from batch
+
+        try:
+            for row in rows():
+                yield [plain(cell) for cell in row]
+        except duckdb.Error as error:
+            raise self._explained(statement, error) from None
+
+    def _explained(self, statement: Statement, error: duckdb.Error) -> BadQuery | UnknownName | MemoryError:
+        self.end()
+        text = str(error)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return MemoryError()
+        if match := re.search(r'Referenced column "(.+?)" (?:was )?not found', text, re.DOTALL):
+            return UnknownName(self._absent(statement, match[1]))
+        if match := re.search(r"does not have a column named \"(.+?)\"", text):
+            return UnknownName(self._absent(statement, match[1]))
+        if match := re.search(r"Could not find key \"(.+?)\" in struct", text):
+            return UnknownName(self._absent(statement, match[1]))
+        if match := re.search(r"Table with name (.+?) does not exist", text):
+            return UnknownName(f"No table is named {spelled(clip(match[1], 60))}. {self.all_columns()}")
+        if isinstance(error, duckdb.PermissionException | duckdb.IOException | duckdb.HTTPException):
+            return BadQuery(ONLY_READS)
+        if "disabled by configuration" in text or "read-only" in text.lower():
+            return BadQuery(ONLY_READS)
+        if match := re.search(
+            r"(?:Scalar|Table|Aggregate|Macro)?\s*Function with name (\S+?) does not exist", text
+        ):
+            near = re.search(r"Did you mean \"(.+?)\"", text)
+            meant = f" The nearest is {near[1]}." if near else ""
+            return BadQuery(f"DuckDB has no such function.{meant}", clip(match[1], 60))
+        if "ambiguous reference" in text.lower():
+            return BadQuery("A column that the query names is in several of its tables: write table.column.")
+        if match := re.search(r'column "(.+?)" must appear in the GROUP BY clause', text):
+            return BadQuery(
+                f"{spelled(match[1])} must be in GROUP BY or in an aggregate, such as "
+                f"any_value({spelled(match[1])})."
+            )
+        if isinstance(error, duckdb.ParserException):
+            return _explained_syntax(text, statement.sql)
+        return self._of_types(statement, error, text)
+
+    def _of_types(self, statement: Statement, error: duckdb.Error, text: str) -> BadQuery:
+        for name in statement.summed:
+            if (
+                (found := self._find(statement, name))
+                and found[1].type == _TEXT_TYPE
+                and "No function matches" in text
+            ):
+                return BadQuery(f"{self._is_text(*found)}: CAST it, or take the number with part().")
+        if isinstance(error, duckdb.ConversionException):
+            match = re.search(
+                r"[Cc]ould not convert (?:string|\w+) '(.*?)' to '?([A-Z0-9()]+)", text, re.DOTALL
+            )
+            what = f"“{clip(match[1], 40)}” is no {match[2]}" if match else "a value cannot be converted"
+            texts = [
+                name
+                for name, *_ in statement.compared
+                if (found := self._find(statement, name)) and found[1].type == _TEXT_TYPE
+            ]
+            where = f" ({spelled(texts[0].rpartition('.')[2])} is text)" if texts else ""
+            return BadQuery(f"{what}{where}: TRY_CAST gives NULL instead.")
+        if "=>" in text or ("->" in text and "lambda" in text.lower()):
+            return BadQuery("A lambda is written as a comprehension here: [x + 1 FOR x IN list IF x > 0].")
+        if match := re.search(
+            r"No function matches the given name and argument types '(.+?)'", text, re.DOTALL
+        ):
+            return BadQuery(f"No function takes these types: {clip(match[1], 120)}. CAST an argument.")
+        if match := re.search(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: -|\.|$)", text):
+            return BadQuery(f"A {match[1]} and a {match[2]} cannot be compared: CAST one of them.")
+        if isinstance(error, duckdb.InterruptException):
+            return BadQuery("The query was stopped: it took too long.")
+        if match := re.search(
+            r"Cannot extract field '.+?' from expression \"(.+?)\" because it is not a struct", text
+        ):
+            name = spelled(match[1])
+            return BadQuery(f"{name} is no object: UNNEST a list, or take [x.a FOR x IN {name}].")
+        # What is in quotes may repeat the query.
+        reason = re.sub(
+            r"""\s*(?:".*?"|'.*?'|/\S+)""", " …", text.partition("\n")[0].partition(": ")[2], flags=re.DOTALL
+        )
+        return BadQuery(f"DuckDB cannot run the query: {clip(reason.rstrip('.!'), 200)}.")
+
+    def _find(self, statement: Statement, name: str) -> tuple[str, Column] | None:
+        """The table and the column that a query names, with or without its table; of a member of an object
+        the name is an expression."""
+        parts = name.split(".")
+        for table in [*statement.tables, *self._tables.columns]:
+            by_name = {column.name.lower(): column for column in self._tables.columns.get(table, ())}
+            for start in (0, 1):
+                for end in range(len(parts), start, -1):
+                    if (column := by_name.get(".".join(parts[start:end]).lower())) is not None:
+                        return table, self._member(table, column, parts[end:])
+        return None
+
+    def _member(self, table: str, column: Column, steps: Sequence[str]) -> Column:
+        if not steps:
+            return column
+        cell = ".".join(map(quoted, (column.name, *steps)))
+        try:
+            [described] = self._rows(f"DESCRIBE SELECT {cell} FROM {quoted(table)}")
+        except duckdb.Error:
+            return column
+        return Column(".".join((column.name, *steps)), str(described[1]), cell=cell)
+
+    def _is_text(self, table: str, column: Column, example: str = "") -> str:
+        if not example:
+            cell = column.expression
+            found = self._rows(f"SELECT {cell} FROM {quoted(table)} WHERE {cell} IS NOT NULL LIMIT 1")
+            example = str(found[0][0]) if found else ""
+        return f'{column.spelled} is text ("{clip(example, 30)}")'
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        self.end()
+        return self._connection.execute(sql).fetchall()
+
+    def _absent(self, statement: Statement, name: str) -> str:
+        del statement
+        names = [column.name for columns in self._tables.columns.values() for column in columns]
+        last = name.rpartition(".")[2].lower()
+        close = difflib.get_close_matches(last, [one.lower() for one in names], n=1, cutoff=0.5)
+        near = [one for one in names if one.lower() in close]
+        text = f"No column is named {spelled(clip(name, 60))}."
+        if near:
+            text += f" The nearest is {spelled(near[0])}."
+        return f"{text} {self.all_columns()}"
+
+    def all_columns(self) -> str:
+        """All columns of all tables; `lines` only where nothing else is there."""
+        tables = {
+            name: columns for name, columns in self._tables.columns.items() if not name.startswith("lines")
+        }
+        most = _NAMES_CHARS // max(1, len(tables))
+        told = [
+            f"Columns of {table}: {listed([_told(column) for column in columns], most)}."
+            for table, columns in tables.items()
+        ]
+        return " ".join((*told, "lines has line, text."))
+
+    def notes(self, statement: Statement) -> str:
+        """Where the rows are in the data, what they lack, and which texts a query took for numbers."""
+        places = [
+            f"{table} is {place}."
+            for table, place in self._tables.places.items()
+            if table in statement.tables
+        ]
+        read = [table for table in statement.tables if not table.startswith("lines")]
+        lacking = self._tables.notes if read else []
+        return " ".join((*places, *lacking, *self._forms(statement), *self._texts(statement)))
+
+    def _forms(self, statement: Statement) -> list[str]:
+        sql = statement.sql.lower()
+        return [
+            f"{column.spelled} is read as numbers {column.note}."
+            for table in statement.tables
+            for column in self._tables.columns.get(table, ())
+            if column.note and column.name.lower() in sql
+        ][:_HINT_COLUMNS]
+
+    def _texts(self, statement: Statement) -> list[str]:
+        told: dict[str, str] = {}
+        for name, what in statement.ordered:
+            found = self._find(statement, name)
+            if (
+                found is None
+                or found[1].type != _TEXT_TYPE
+                or found[0].startswith("lines")
+                or found[1].name in told
+            ):
+                continue
+            if example := self._example_of_digits(*found):
+                told[found[1].name] = f"{self._is_text(*found, example)}: {what} as text."
+        return list(told.values())[:_HINT_COLUMNS]
+
+    def _example_of_digits(self, table: str, column: Column) -> str:
+        """A cell of a text column whose cells mostly begin with digits, but where the order of texts is the
+        order of what they say."""
+        cell = column.expression
+        ((filled, digits, iso, example),) = self._rows(
+            f"SELECT count(c), count(*) FILTER (regexp_full_match(c, '{_BEGINS_WITH_DIGIT}', 's')), "
+            f"count(*) FILTER (regexp_full_match(c, '{_ISO}')), "
+            f"any_value(c) FILTER (regexp_full_match(c, '{_BEGINS_WITH_DIGIT}', 's')) "
+            f"FROM (SELECT {cell} AS c FROM {quoted(table)} WHERE trim({cell}) <> '' LIMIT 1000)"
+        )
+        if not filled or digits < _DIGITS_SHARE * filled or iso == filled:
+            return ""
+        return str(example)
+
+    def why_empty(self, statement: Statement) -> str:
+        """What the columns hold that the query compared, or that its text occurs nowhere; else all
+        columns."""
+        sentences = list(filter(None, [self._past_last(statement)]))
+        seen: set[str] = set()
+        for name, operator, text in statement.compared:
+            found = self._find(statement, name)
+            if found is None or len(seen) >= _HINT_COLUMNS:
+                continue
+            table, column = found
+            if column.name not in seen and not (
+                column.name == "text" and {"lines", "data"} & {table} and text
+            ):
+                seen.add(column.name)
+                sentences.append(self._range(table, column))
+            if text:
+                sentences.append(self._where_is(table, column, operator, text))
+        notes = self.notes(statement)
+        told = [one for one in sentences if one] or [self.all_columns()]
+        return " ".join(filter(None, (*dict.fromkeys(told), notes)))
+
+    def _past_last(self, statement: Statement) -> str:
+        if not statement.offset:
+            return ""
+        bare = re.sub(r"(?i)\boffset\s+\d+", "", statement.sql.rstrip("; \n"))
+        bare = re.sub(r"(?i)\blimit\s+\d+\s*$", "", bare.rstrip())
+        try:
+            ((count,),) = self._rows(f"SELECT count(*) FROM ({bare})")
+        except duckdb.Error:
+            return ""
+        return f"{count_of(count, 'row')}: offset {statement.offset:,} is past the last." if count else ""
+
+    def _range(self, table: str, column: Column) -> str:
+        cell, source = column.expression, quoted(table)
+        try:
+            ((low, high, filled, kinds),) = self._rows(
+                f"SELECT min({cell}), max({cell}), count({cell}), approx_count_distinct({cell}) FROM {source}"
+            )
+        except duckdb.Error:
+            return ""
+        name = column.spelled
+        if not filled:
+            return f"{name} is NULL in all rows."
+        if kinds <= 2 * _FEW_VALUES:
+            values = self._rows(
+                f"SELECT {cell}, count(*) FROM {source} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_FEW_VALUES + 1}"
+            )
+            if len(values) <= _FEW_VALUES:
+                return f"{name} has {', '.join(f'{_shown(value)} ({count:,})' for value, count in values)}."
+        return f"{name} is from {_shown(low)} to {_shown(high)}."
+
+    def _where_is(self, table: str, column: Column, operator: str, text: str) -> str:
+        word = text.strip("%*") if operator != "matches" and "regexp" not in operator else ""
+        if not word or column.type != _TEXT_TYPE:
+            return ""
+        cell, source, shown = column.expression, quoted(table), f"“{clip(word, 40)}”"
+        like = "~~" in operator and "*" not in operator
+        pieces = [piece for piece in re.split(r"[%_]+", word) if piece] if "~~" in operator else [word]
+        other_case = " AND ".join(f"contains(lower({cell}), {_literal(piece.lower())})" for piece in pieces)
+        ((count,),) = self._rows(f"SELECT count(*) FROM {source} WHERE {other_case}")
+        if count and like:
+            return f"LIKE tells case: ILIKE finds {count_of(count, 'row')}."
+        if count:
+            ((example,),) = self._rows(f"SELECT {cell} FROM {source} WHERE {other_case} LIMIT 1")
+            such = clip(str(example), 80)
+            return f"{shown} is in {count_of(count, 'row')} of {column.spelled}, such as “{such}”."
+        everywhere = " AND ".join(f"contains(lower(text), {_literal(piece.lower())})" for piece in pieces)
+        if "lines" in self._tables.columns:
+            ((count,),) = self._rows(f"SELECT count(*) FROM lines WHERE {everywhere}")
+            if count:
+                return f"{shown} is in no cell of {column.spelled}, but in {count_of(count, 'line')}."
+        return f"{shown} is nowhere in the data."
+
+
+def _told(column: Column) -> str:
+    kind = "" if column.type == _TEXT_TYPE else f" {clip(column.type, 80)}"
+    return f"{column.spelled}{kind}"
+
+
+def _shown(value: object) -> str:
+    return "NULL" if value is None else clip(str(plain(value)), _VALUE_CHARS) or "(blank)"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    told = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        told.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return told
+
+
+def _explained_syntax(error: str, sql: str) -> BadQuery:
+    if _is_open(sql):
+        return BadQuery("The query is not SQL as DuckDB reads it: something is missing at its end.")
+    if match := re.search(r'syntax error at or near "(.*?)"', error, re.DOTALL):
+        return BadQuery("The query is not SQL as DuckDB reads it.", clip(_near(sql, match[1]), 200))
+    if "at end of input" in error or "unterminated" in error:
+        return BadQuery("The query is not SQL as DuckDB reads it: something is missing at its end.")
+    return BadQuery("The query is not SQL as DuckDB reads it.")
+
+
+_IN_QUOTES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+
+
+def _is_open(sql: str) -> bool:
+    """True where a quote or a bracket is not closed, or nothing follows the first word."""
+    bare = _IN_QUOTES.sub(" ", sql)
+    return "'" in bare or '"' in bare or bare.count("(") > bare.count(")") or len(bare.split()) < 2
+
+
+def _near(sql: str, token: str) -> str:
+    at = sql.find(token)
+    if at < 0:
+        return token
+    return " ".join((*sql[:at].split()[-2:], sql[at:]))
+
+
+def plain(cell: object) -> object:
+    """A cell as JSON has it: what JSON has not is its text."""
+    match cell:
+        case None | str() | bool():
+            return cell
+        case int():
+            return cell if -_LONGEST_INTEGER <= cell < _LONGEST_INTEGER else str(cell)
+        case float():
+            if math.isfinite(cell):
+                return cell
+            return "NaN" if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
+        case Decimal():
+            return (
+                int(cell)
+                if cell == cell.to_integral_value() and abs(cell) < _LONGEST_INTEGER
+                else float(cell)
+            )
+        case datetime():
+            return cell.isoformat(" ")
+        case date() | time() | timedelta() | UUID():
+            return str(cell)
+        case bytes():
+            return cell.decode("utf-8", "replace")
+        case dict():
+            return {str(plain(key)): plain(item) for key, item in cell.items()}
+        case list() | tuple():
+            return [plain(item) for item in cell]
+    return str(cell)
