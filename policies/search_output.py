@@ -3,7 +3,7 @@
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -46,10 +46,11 @@ _MOST_LISTED = 5
 
 
 class PathCount(NamedTuple):
-    """A file or a directory, and how many matches or files are in it."""
+    """A file or a directory, how many matches or files are in it, and how many of them are shown."""
 
     name: str
     size: int
+    shown: int
 
 
 @dataclass(slots=True)
@@ -289,19 +290,35 @@ def tally(rows: Sequence[str], shown: int = 0) -> Tally | None:
     return found.finish()
 
 
-def files_by_directory(rows: Iterable[str]) -> list[PathCount]:
-    """The directories below the one that all listed files have in common, most files first."""
+def matches_by_file(found: Tally) -> list[PathCount]:
+    """The files with the most matches, most first."""
+    return [PathCount(*one, found.shown_files[one[0]]) for one in found.files.most_common()]
+
+
+def files_by_directory(rows: Sequence[str], shown: int) -> list[PathCount]:
+    """The directories below the one that all listed files have in common, most files first. The first `shown`
+    rows are shown."""
     directories = [posixpath.dirname(path) for path in paths(rows)]
     if not any(directories):
         return []
     common = posixpath.commonpath(directories) if len({one[:1] == "/" for one in directories}) == 1 else ""
-    return [PathCount(*one) for one in Counter(_below(common, one) for one in directories).most_common()]
+    return _most_common(
+        lambda some: Counter(_below(common, posixpath.dirname(path)) for path in paths(some)), rows, shown
+    )
 
 
-def files_by_extension(rows: Iterable[str]) -> list[PathCount]:
+def files_by_extension(rows: Sequence[str], shown: int) -> list[PathCount]:
     """The extensions of the listed files, with their dot, most files first."""
-    extensions = (posixpath.splitext(path)[1] for path in paths(rows))
-    return [PathCount(*one) for one in Counter(filter(None, extensions)).most_common()]
+    return _most_common(
+        lambda some: Counter(filter(None, (posixpath.splitext(path)[1] for path in paths(some)))), rows, shown
+    )
+
+
+def _most_common(
+    count: Callable[[Sequence[str]], Counter[str]], rows: Sequence[str], shown: int
+) -> list[PathCount]:
+    visible = count(rows[:shown])
+    return [PathCount(*one, visible[one[0]]) for one in count(rows).most_common()]
 
 
 def paths(rows: Iterable[str]) -> Iterator[str]:
@@ -314,7 +331,8 @@ def paths(rows: Iterable[str]) -> Iterator[str]:
 
 def listed(shares: Sequence[PathCount], noun: str, plural: str) -> list[str]:
     """The largest shares as lines of a list, and how many others there are."""
-    lines = [f"  - {name}: {size} {noun if size == 1 else plural}" for name, size in shares[:_MOST_LISTED]]
+    most = shares[:_MOST_LISTED]
+    lines = [f"  - {one.name}: {one.size} {noun if one.size == 1 else plural}" for one in most]
     others = len(shares) - len(lines)
     return [*lines, f"  - ... {others} more"] if others else lines
 

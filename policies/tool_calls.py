@@ -64,6 +64,7 @@ _MOST_RESULTS = ("max_results", "maxResults", "max_count")
 _PATTERNS = ("pattern", "glob", "glob_pattern", "regex", "regexp", "query")
 _SEARCHED_FOR = ("pattern", "glob", "glob_pattern", "regex", "regexp")
 _COMMANDS = ("command", "cmd", "script", "commandLine")
+_IGNORES_CASE = ("-i", "ignore_case", "ignoreCase", "case_insensitive")
 _SHELL_COMMANDS = ("command", "cmd", "commandLine")
 # Some clients wrap the arguments of a server's tool in one of these.
 _WRAPPERS = ("params", "arguments", "input")
@@ -200,6 +201,16 @@ def _lines(result: ToolResult, keys: Iterable[str]) -> Iterator[str]:
 def _line(value: object) -> str | None:
     text = value.strip() if isinstance(value, str) else ""
     return text if 0 < len(text) <= _NAME_CHARS and text.isprintable() else None
+
+
+def ignores_case(result: ToolResult) -> bool:
+    """True if the arguments of a search say so."""
+    return any(value is True for value in _values(result, _IGNORES_CASE))
+
+
+def saved_to(result: ToolResult) -> str | None:
+    """The file into which the arguments have the page saved."""
+    return next(_lines(result, ("save_to",)), None)
 
 
 def searches(result: ToolResult) -> bool:

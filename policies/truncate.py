@@ -6,13 +6,31 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from domain.results import Measure
 from policies.oversized import Ends, Oversized, footer, name_for_model, room_bytes
 from policies.policy import Policy
-from policies.search_output import PathCount, files_by_directory, files_by_extension, listed, tally
-from policies.tool_calls import ToolKind, command_of, first_row, kind_of, name_of, pattern_of, searches
+from policies.search_output import (
+    PathCount,
+    files_by_directory,
+    files_by_extension,
+    listed,
+    matches_by_file,
+    tally,
+)
+from policies.tool_calls import (
+    ToolKind,
+    command_of,
+    first_row,
+    ignores_case,
+    kind_of,
+    name_of,
+    pattern_of,
+    saved_to,
+    searches,
+)
 
 CUTS = True
 
@@ -88,6 +106,9 @@ def _shortened(text: str, chars: int) -> str:
 _STRUCTURE_CHARS = 1500
 _LINES = 50
 _NAMED = re.compile(r"([^\W\d]\w*) \(line \d+\)$")
+_PERL = re.compile(r"\\[dDhHvVRKAzZ]|\(\?|[*+?}][?+]")
+"""What `grep -E` does not know."""
+
 _COMPOSED = re.compile(r"[;&|<>]")
 _TYPES = """
 class struct interface trait enum record protocol object union type typedef namespace module package impl
@@ -101,7 +122,8 @@ _OFFERED = 3
 class _Seen(NamedTuple):
     """What the commands refer to. `head` is the text shown. `name` is the file or page, None if the arguments
     do not say. The result begins at `first_line` of it. `symbol` is a name that it defines. `files` are those
-    of a search, `directories` and `extensions` those of a list of files, the largest first."""
+    of a search, `directories` and `extensions` those of a list of files, the largest first. `shown_matches`
+    are those in the head, 0 if they were not counted."""
 
     oversized: Oversized
     head: str
@@ -111,6 +133,7 @@ class _Seen(NamedTuple):
     files: Sequence[PathCount] = ()
     directories: Sequence[PathCount] = ()
     extensions: Sequence[PathCount] = ()
+    shown_matches: int = 0
 
     @property
     def next_line(self) -> int:
@@ -154,11 +177,14 @@ def _heading(seen: _Seen, kind: ToolKind) -> str:
 def _distribution(seen: _Seen) -> tuple[str, list[str], _Seen]:
     """The title and the lines of the list, and `seen` with what the commands name."""
     rows = seen.oversized.head.decode("utf-8", "ignore").splitlines()
-    found = tally(rows, 0)
-    if found is not None and (files := [PathCount(*one) for one in found.files.most_common()]):
-        return "Matches by file", listed(files, "match", "matches"), seen._replace(files=files)
-    directories = files_by_directory(rows)
-    seen = seen._replace(directories=directories, extensions=files_by_extension(rows))
+    # The last line of the head may be cut.
+    shown = seen.head.count("\n")
+    if found := tally(rows, shown):
+        seen = seen._replace(files=matches_by_file(found), shown_matches=found.shown)
+    if seen.files:
+        return "Matches by file", listed(seen.files, "match", "matches"), seen
+    directories = files_by_directory(rows, shown)
+    seen = seen._replace(directories=directories, extensions=files_by_extension(rows, shown))
     return "Directories", listed(directories, "file", "files"), seen
 
 
@@ -213,16 +239,35 @@ def _parts(seen: _Seen, quoted: str, first_line: int) -> Iterator[str]:
 
 def _grep(seen: _Seen) -> Iterator[str]:
     pattern = pattern_of(seen.oversized.result)
-    for part in [*seen.files, *seen.directories][:_OFFERED]:
-        call = _call(seen, "grep_content", pattern=pattern or "<pattern>", path=part.name)
-        yield f"{call}  # {_sized(part, seen)}"
-    if pattern is None or not (seen.files or seen.directories):
-        yield _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
-    file = seen.files[0].name if len(seen.files) == 1 else seen.name
-    if pattern is not None and file is not None and not (seen.files[1:] or seen.directories):
-        searched = f"grep -nE -e {shlex.quote(pattern)} {_quoted(file)}"
-        span = f"{seen.head.count(chr(10)) + 1},{seen.head.count(chr(10)) + _LINES}p"
-        yield _call(seen, "shell", command=f"{searched} | sed -n '{span}'") + "  # Next matches"
+    offered = list(islice(_hidden_matches(seen, pattern), _OFFERED)) if pattern is not None else []
+    broader = _call(seen, "grep_content", pattern="<more specific pattern>", path=seen.name or ".")
+    yield from offered or [broader]
+
+
+def _hidden_matches(seen: _Seen, pattern: str) -> Iterator[str]:
+    """Searches of what is not shown whole; of a file that is shown in part, the matches after these."""
+    for part in (*seen.files, *seen.directories):
+        if part.shown == part.size:
+            continue
+        if seen.files and (part.shown or len(seen.files) == 1 or _path(part.name) == _path(seen.name)):
+            yield _next_matches(seen, pattern, part.name, part.shown)
+        elif _path(part.name) != _path(seen.name):
+            yield f"{_call(seen, 'grep_content', pattern=pattern, path=part.name)}  # {_sized(part, seen)}"
+    # Of rows that name no file, the arguments name it, or a folder, in which the order is not known.
+    if seen.name and posixpath.splitext(seen.name)[1] and not (seen.files or seen.directories):
+        yield _next_matches(seen, pattern, seen.name, seen.shown_matches)
+
+
+def _path(name: str | None) -> str:
+    return posixpath.normpath(name or ".")
+
+
+def _next_matches(seen: _Seen, pattern: str, file: str, shown: int) -> str:
+    dialect = "P" if _PERL.search(pattern) else "E"
+    case = "i" if ignores_case(seen.oversized.result) else ""
+    searched = f"grep -n{case}{dialect} -e {shlex.quote(pattern)} {_quoted(file)}"
+    command = f"{searched} | sed -n '{shown + 1},{shown + _LINES}p'"
+    return _call(seen, "shell", command=command) + "  # Next matches"
 
 
 def _sized(share: PathCount, seen: _Seen) -> str:
@@ -241,7 +286,8 @@ def _shell(seen: _Seen) -> Iterator[str]:
     yield _call(seen, "shell", command=f"{ran} | head -n {_LINES}") + f"  # First {_LINES} lines"
     yield _call(seen, "shell", command=f"{ran} | tail -n {_LINES}") + f"  # Last {_LINES} lines"
     yield _call(seen, "shell", command=f"{ran} | sed -n '{seen.next_line},{last}p'") + "  # Next lines"
-    for file in seen.files[:_OFFERED]:
+    hidden = [file for file in seen.files if not file.shown]
+    for file in hidden[:_OFFERED]:
         command = f"{ran} | grep -F {shlex.quote(file.name)}"
         yield _call(seen, "shell", command=command) + f"  # {_sized(file, seen)}"
     if not seen.files:
@@ -265,23 +311,36 @@ def _web_search(seen: _Seen) -> Iterator[str]:
 
 
 def _web_fetch(seen: _Seen) -> Iterator[str]:
-    yield _call(seen, "web_fetch", url=seen.name or "<URL>", save_to="page.txt")
-    yield _call(seen, "grep_content", pattern="<pattern>", path="page.txt") + "  # Then search it"
+    saved = saved_to(seen.oversized.result)
+    if saved is None:
+        yield _call(seen, "web_fetch", url=seen.name or "<URL>", save_to="page.txt")
+    yield _call(seen, "grep_content", pattern="<pattern>", path=saved or "page.txt") + "  # Then search it"
 
 
 def _glob(seen: _Seen) -> Iterator[str]:
+    """Narrower patterns for what is not shown whole."""
     pattern = pattern_of(seen.oversized.result) or "**/*"
     last = "*" if pattern.endswith("**") else posixpath.basename(pattern)
     directory = pattern.partition("*")[0].rpartition("/")[0] or seen.name
-    patterns = [(f"{one.name}/**/{last}", one) for one in seen.directories[:_OFFERED]]
+    narrowed = [(f"{one.name}/{_depth(one, seen)}{last}", one) for one in seen.directories]
     if len(seen.extensions) > 1:
         top = f"{directory}/" if directory else ""
-        patterns += [(f"{top}**/*{one.name}", one) for one in seen.extensions[:_OFFERED]]
-    for narrowed, share in patterns:
-        yield _call(seen, "glob_files", pattern=narrowed) + f"  # {_sized(share, seen)}"
+        narrowed += [(f"{top}**/*{one.name}", one) for one in seen.extensions]
+    hidden = [(text, one) for text, one in narrowed if text != pattern and one.shown < one.size]
+    directories = [one for one in hidden if one[1] in seen.directories]
+    extensions = [one for one in hidden if one[1] in seen.extensions]
+    patterns = directories[:_OFFERED] + extensions[:_OFFERED]
+    for text, part in patterns:
+        yield _call(seen, "glob_files", pattern=text) + f"  # {_sized(part, seen)}"
     if not patterns:
         yield _call(seen, "glob_files", pattern="<directory>/**/*") + "  # One directory"
         yield _call(seen, "glob_files", pattern="**/*.<extension>") + "  # One extension"
+
+
+def _depth(part: PathCount, seen: _Seen) -> str:
+    """A directory that has others below it in the list is listed for the files in itself."""
+    has_others = any(one.name.startswith(f"{part.name}/") for one in seen.directories)
+    return "" if has_others or part.name == "." else "**/"
 
 
 _COMMANDS: dict[ToolKind, Callable[[_Seen], Iterator[str]]] = {

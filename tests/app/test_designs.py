@@ -227,8 +227,10 @@ async def test_a_truncated_search_names_the_files_with_the_most_matches(client: 
         "\nMatches by file:\n  - src/big.py: 300 matches\n  - src/mid.py: 120 matches\n"
         "  - src/low.py: 30 matches\n  - a.py: 3 matches\n  - b.py: 2 matches\n  - ... 2 more\n"
     ) in told["content"]
+    shown = told["content"].split("\n\n[...")[0].count("\n")
+    following = f"grep -nE -e 'def f' src/big.py | sed -n '{shown + 1},{shown + 50}p'"
     assert commands(told) == [
-        'grep_content(pattern="def f", path="src/big.py")  # 300 matches',
+        f'shell(command="{following}")  # Next matches',
         'grep_content(pattern="def f", path="src/mid.py")  # 120 matches',
         'grep_content(pattern="def f", path="src/low.py")  # 30 matches',
     ]
@@ -236,7 +238,7 @@ async def test_a_truncated_search_names_the_files_with_the_most_matches(client: 
     told = await post(client, text, "execute_shell", tool_arguments=ran, policy=OURO)
     assert "--- Recovery Options ---\nCommand: rg -n 'def f' . | " in told["content"]
     assert "\n  - src/big.py: 300 matches\n" in told["content"]
-    assert commands(told)[-3] == ("""shell(command="rg -n 'def f' . | grep -F src/big.py")  # 300 matches""")
+    assert commands(told)[-3] == ("""shell(command="rg -n 'def f' . | grep -F src/mid.py")  # 120 matches""")
     assert "<" not in "".join(commands(told))
 
 
@@ -248,6 +250,79 @@ async def test_a_truncated_search_in_one_file_goes_on_after_the_head(client: htt
     assert commands(told)[-1] == (
         f"""shell(command="grep -nE -e 'def f' src/a.py | sed -n '{first},{first + 49}p'")  # Next matches"""
     )
+
+
+async def test_no_command_repeats_the_call_or_names_what_is_shown_whole(client: httpx.AsyncClient) -> None:
+    def rows(file: str, count: int) -> str:
+        return "".join(f"{file}:{3 * n}:    raise Wrong({n})\n" for n in range(1, count + 1))
+
+    one = {"pattern": "raise", "path": "./src/a.py"}
+    some, folder = rows("src/a.py", 9) + rows("src/b.py", 400), {"pattern": r"(?i)raise\d", "path": "src/"}
+    paths = "".join(f"src/{name}/{n}.py\n" for name, count in (("a", 9), ("b", 400)) for n in range(count))
+    dated = "".join(f"2026-11-02 raise {n}\n" for n in range(400))
+    cases: list[tuple[str, str, dict[str, Any], list[str]]] = [
+        ("grep_content", rows("src/a.py", 400), one, ['shell(command="grep -nE -e raise src/a.py | sed -n']),
+        ("grep_content", some, folder, ["shell(command=\"grep -nP -e '(?i)raise\\\\d' src/b.py | sed -n '"]),
+        (
+            "grep_content",
+            dated,
+            one | {"-i": True},
+            ['shell(command="grep -niE -e raise ./src/a.py | sed -n'],
+        ),
+        ("grep_content", dated, folder, ['grep_content(pattern="<more specific pattern>", path="src/")']),
+        (
+            "grep_content",
+            paths,
+            folder,
+            ['grep_content(pattern="(?i)raise\\\\d", path="src/b")  # 400 files'],
+        ),
+        (
+            "glob_files",
+            paths,
+            {"pattern": "src/**/*.py"},
+            ['glob_files(pattern="src/b/**/*.py")  # 400'],
+        ),
+        (
+            "glob_files",
+            paths,
+            {"pattern": "src/b/**/*.py"},
+            [
+                'glob_files(pattern="<directory>/**/*")  # One directory',
+                'glob_files(pattern="**/*.<extension>")  # One extension',
+            ],
+        ),
+        (
+            "web_fetch",
+            "some words\n" * 900,
+            {"url": "https://x.org", "save_to": "a.html"},
+            ['grep_content(pattern="<pattern>", path="a.html")  # Then search it'],
+        ),
+    ]
+    for tool, text, arguments, wanted in cases:
+        told = await post(client, text, tool, tool_arguments=arguments, policy=OURO)
+        made = commands(told)
+        assert len(made) == len(wanted), made
+        assert all(command.startswith(start) for command, start in zip(made, wanted, strict=True)), made
+
+
+async def test_the_next_matches_are_those_that_are_not_shown(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    for name, count in (("a.py", 9), ("b.py", 900)):
+        lines = "".join(f"# line\nraise Wrong({n})\n" for n in range(count))
+        (tmp_path / "src" / name).write_text(lines)
+    for search in ("-n", "-nC 1"):
+        run = f"grep -rH {search} raise src/a.py src/b.py"
+        found = subprocess.run(run, shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
+        arguments = {"pattern": "raise", "path": "src"}
+        told = await post(client, found, "grep_content", tool_arguments=arguments, policy=OURO)
+        (command,) = commands(told)
+        ran = json.loads(command.removeprefix("shell(command=").partition(")  # ")[0])
+        following = subprocess.run(ran, shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
+        shown = told["content"].split("\n\n[...")[0].rpartition("\n")[0]
+        last = re.findall(r"Wrong\((\d+)\)", shown)[-1]
+        assert re.findall(r"Wrong\((\d+)\)", following) == [str(int(last) + n) for n in range(1, 51)]
 
 
 async def test_a_truncated_list_of_files_names_the_common_directories(client: httpx.AsyncClient) -> None:
