@@ -16,9 +16,9 @@ from domain.ports import Clock, Ledger, ResultStore, SharedClock
 from domain.quotas import QuotaOf, unbounded
 from storage.base.session_rules import LedgerOptions
 from storage.disk.store import DiskStore, Root
-from storage.memory import MemoryLedger, MemoryStore
+from storage.memory import MemoryStore
 from storage.sealed.keys import KEY_SETTING, KeyRing
-from storage.sqlite.ledger import SqliteLedger
+from storage.sqlite.ledger import MemoryLedger, SqliteLedger
 
 if TYPE_CHECKING:
     from storage.redis.connection import RedisConnection

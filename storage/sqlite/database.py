@@ -145,6 +145,13 @@ def open_database(path: Path) -> DatabaseConnections:
     return connections
 
 
+def open_in_memory() -> sqlite3.Connection:
+    """A database that ends with its connection, which reads and writes it."""
+    connection = _connected(":memory:")
+    _make_tables(connection, Path(":memory:"))
+    return connection
+
+
 def _own_file(path: Path) -> Path:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     # SQLite gives the -wal and -shm files beside it the same mode.
@@ -154,7 +161,10 @@ def _own_file(path: Path) -> Path:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.as_uri()}?mode={mode}"
+    return _connected(f"{path.as_uri()}?mode={mode}")
+
+
+def _connected(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None, check_same_thread=False)
     # A damaged text would be an error of its whole page, and end each sweep.
     connection.text_factory = lambda text: text.decode(errors="replace")

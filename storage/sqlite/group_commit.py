@@ -1,4 +1,4 @@
-"""Group commit: changes that arrive during a transaction share the next one."""
+"""Writers of a database. Group commit: changes that arrive during a transaction share the next one."""
 
 import asyncio
 import os
@@ -44,10 +44,75 @@ class _Job:
     deletes: bool
 
 
-class GroupCommit:
-    """The only writer of a database, with its own thread and connection. `guard` is called before each
-    commit; if it raises a StorageError, nothing is written and every caller gets the error. On a full disk
-    changes that delete are written into the spare space."""
+class Writer:
+    """The only writer of a database. Commits each change on the thread of its caller: for a database in
+    memory, on the connection that reads it, too."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, state: State, guard: Callable[[], None] = lambda: None
+    ) -> None:
+        """`guard` is called before each commit. If it raises a StorageError, nothing is written and every
+        caller gets the error."""
+        self._connection = connection
+        (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
+        self._state = state
+        self._guard = guard
+
+    @property
+    def pending(self) -> int:
+        """The number of changes that are not committed yet."""
+        return 0
+
+    def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
+        """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
+        change that raises a SpillgateError must not have written anything: the other changes of its
+        transaction are committed. `deletes`: it makes room, and may use the spare space."""
+        return self._run(change)
+
+    async def _run(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        (outcome,) = self._committed([change])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return cast(T, outcome)
+
+    async def close(self) -> None:
+        """Commits the waiting changes, then closes the connection."""
+        self._connection.close()
+
+    def _committed(self, changes: Sequence[Change]) -> list[object]:
+        """Returns the value or the error of each change."""
+        if not changes:
+            return []
+        try:
+            return self._transaction(changes)
+        except UNKEEPABLE:
+            if len(changes) > 1:
+                return [outcome for change in changes for outcome in self._committed([change])]
+            return [unkeepable()]
+        except sqlite3.Error as error:
+            return [translated(error, self._path) for _ in changes]
+        except StorageError as error:
+            return [StoreUnavailable(error.detail, cause=error.cause) for _ in changes]
+
+    def _transaction(self, changes: Sequence[Change]) -> list[object]:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = [_outcome(change, connection) for change in changes]
+            self._state.write(connection)
+            self._guard()
+            connection.execute("COMMIT")
+            self._state.commit()
+        finally:
+            self._state.reset()
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return outcomes
+
+
+class GroupCommit(Writer):
+    """Has its own thread and connection. On a full disk changes that delete are written into the spare
+    space."""
 
     def __init__(
         self,
@@ -57,28 +122,20 @@ class GroupCommit:
         spare: SpareSpace,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        self._connection = connection
-        (_, _, self._path), *_ = connection.execute("PRAGMA database_list").fetchall()
-        self._state = state
-        self._guard = guard
+        super().__init__(connection, state, guard)
         self._spare = spare
         self._wal = f"{self._path}-wal"
         self._checkpoints = checkpoints
         self._batches: Batches[_Job] = Batches(self._commit, "ledger-write", MOST)
 
     def run(self, change: Callable[[sqlite3.Connection], T], *, deletes: bool = False) -> Awaitable[T]:
-        """To be awaited at once, for the value of `change` after its commit, even for a cancelled caller. A
-        change that raises a SpillgateError must not have written anything: the other changes of its
-        transaction are committed. `deletes`: it makes room, and may use the spare space."""
         return cast(Awaitable[T], self._batches.run(_Job(change, deletes)))
 
     @property
     def pending(self) -> int:
-        """The number of changes that are not committed yet."""
         return self._batches.pending
 
     async def close(self) -> None:
-        """Commits the waiting changes, then closes the connection."""
         await self._batches.close()
         await asyncio.to_thread(self._connection.close)
         if self._checkpoints is not None:
@@ -114,35 +171,10 @@ class GroupCommit:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._spare.fill()
 
-    def _committed(self, changes: Sequence[Change]) -> list[object]:
-        if not changes:
-            return []
-        try:
-            return self._transaction(changes)
-        except UNKEEPABLE:
-            if len(changes) > 1:
-                return [outcome for change in changes for outcome in self._committed([change])]
-            return [unkeepable()]
-        except sqlite3.Error as error:
-            return [translated(error, self._path) for _ in changes]
-        except StorageError as error:
-            return [StoreUnavailable(error.detail, cause=error.cause) for _ in changes]
-
     def _transaction(self, changes: Sequence[Change]) -> list[object]:
-        connection = self._connection
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            outcomes = [_outcome(change, connection) for change in changes]
-            self._state.write(connection)
-            self._guard()
-            connection.execute("COMMIT")
-            self._state.commit()
-        finally:
-            self._state.reset()
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+        outcomes = super()._transaction(changes)
         if self._checkpoints is not None:
-            self._checkpoints.committed(connection)
+            self._checkpoints.committed(self._connection)
         return outcomes
 
 

@@ -1,7 +1,7 @@
-"""Sessions and accounting in one SQLite file.
+"""Sessions and accounting in SQLite: in one file, or in memory.
 
-A killed process loses nothing that was acknowledged; a power cut may lose the last seconds of accounting
-(`synchronous = NORMAL`), never a stored body.
+With a file, a killed process loses nothing that was acknowledged; a power cut may lose the last seconds of
+accounting (`synchronous = NORMAL`), never a stored body.
 """
 
 import os
@@ -24,45 +24,31 @@ from storage.base.session_rules import LedgerBase, LedgerOptions
 from storage.base.summaries import first_kept_day
 from storage.base.threads import Threads
 from storage.sqlite import rows, sums
-from storage.sqlite.database import open_database
-from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, translated, unkeepable
+from storage.sqlite.database import open_database, open_in_memory
+from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, Writer, translated, unkeepable
 from storage.sqlite.state import ENDED, MOST, STALE, SqliteState, Times
 from storage.sqlite.summary import summary
 
 T = TypeVar("T")
 
 
-class SqliteLedger(LedgerBase):
-    """Three connections: the writer on its own thread; one for reads by key on the event loop's thread (a
-    thread hop would take ten times as long as the read); one for long reads on a thread of its own."""
+class DatabaseLedger(LedgerBase):
+    """Reads by key on the connection `by_key`, on the event loop's thread: a thread hop would take ten times
+    as long."""
 
-    warnings: tuple[str, ...] = ()
+    _state: SqliteState
+    _writer: Writer
+    _by_key: sqlite3.Connection
+    _long: sqlite3.Connection
 
     def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
-        # SQLite follows links, too: the lock and the -wal file are beside the file itself.
-        link, path = path, Path(os.path.realpath(path))
         self._path = path
-        database = open_database(path)
-        self._lock = database.lock
-        usages = {tenant: LedgerUsage(*usage) for tenant, *usage in database.writer.execute(rows.USAGES)}
-        self._state = SqliteState(self._quota_of, self._max_bytes, usages, self._clock, self._idle_ms)
-        # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
-        # another process may write to it.
-        files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
-        self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
-        self._writer = GroupCommit(
-            database.writer, self._state, self._check_paths, database.spare, database.checkpoints
-        )
-        self._by_key = database.by_key
-        self._long = database.long
-        self._threads = Threads(1, "ledger-read")
         self._forgotten_hour = self._first_day = -1
-        self._is_closed = False
 
-    @property
-    def load(self) -> Load:
-        return Load(waiting=self._writer.pending, medium_share=used_share(self._path))
+    def _state_of(self, connection: sqlite3.Connection) -> SqliteState:
+        usages = {tenant: LedgerUsage(*usage) for tenant, *usage in connection.execute(rows.USAGES)}
+        return SqliteState(self._quota_of, self._max_bytes, usages, self._clock, self._idle_ms)
 
     async def enter(self, call: Call) -> Entered:
         known = self._state.committed(call.key)
@@ -272,21 +258,6 @@ class SqliteLedger(LedgerBase):
 
         await self._writer.run(beat)
 
-    async def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        await self._threads.close()
-        self._long.close()
-        self._by_key.close()
-        # The writer last: the last connection that closes checkpoints the -wal file.
-        await self._writer.close()
-        os.close(self._lock)
-
-    def _check_paths(self) -> None:
-        for path in self._watched:
-            path.check()
-
     def _read_now(self, connection: sqlite3.Connection, key: SessionKey) -> Session | None:
         return self._state.committed(key) or rows.read_session(connection, key)
 
@@ -303,9 +274,77 @@ class SqliteLedger(LedgerBase):
 
     async def _on_thread(self, read: Callable[[], T]) -> T:
         try:
-            return await self._threads.run(read)
+            return await self._begin(read)
         except sqlite3.Error as error:
             raise translated(error, str(self._path)) from error
+
+    async def _begin(self, read: Callable[[], T]) -> T:
+        """Runs a read of the connection `long`."""
+        return read()
+
+
+class MemoryLedger(DatabaseLedger):
+    """No method waits for anything, so each is atomic."""
+
+    load = Load()
+    warnings = ("Sessions and accounting are kept in the memory of this process: they end with it.",)
+
+    def __init__(self, **options: Unpack[LedgerOptions]) -> None:
+        super().__init__(Path(":memory:"), **options)
+        self._by_key = self._long = connection = open_in_memory()
+        self._state = self._state_of(connection)
+        self._writer = Writer(connection, self._state)
+
+    async def close(self) -> None:
+        await self._writer.close()
+
+
+class SqliteLedger(DatabaseLedger):
+    """Three connections: the writer on its own thread, one for reads by key, one for long reads on a thread
+    of its own."""
+
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, path: Path, **options: Unpack[LedgerOptions]) -> None:
+        # SQLite follows links, too: the lock and the -wal file are beside the file itself.
+        link, path = path, Path(os.path.realpath(path))
+        super().__init__(path, **options)
+        database = open_database(path)
+        self._lock = database.lock
+        self._state = self._state_of(database.writer)
+        # Without its -wal file the database lacks all commits since the last checkpoint; without its lock,
+        # another process may write to it.
+        files = [link, *(path.with_name(f"{path.name}{end}") for end in ("-wal", ".lock"))]
+        self._watched = [WatchedPath(one, f"The ledger's file {one.name}") for one in files]
+        self._writer = GroupCommit(
+            database.writer, self._state, self._check_paths, database.spare, database.checkpoints
+        )
+        self._by_key = database.by_key
+        self._long = database.long
+        self._threads = Threads(1, "ledger-read")
+        self._is_closed = False
+
+    @property
+    def load(self) -> Load:
+        return Load(waiting=self._writer.pending, medium_share=used_share(self._path))
+
+    async def _begin(self, read: Callable[[], T]) -> T:
+        return await self._threads.run(read)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._threads.close()
+        self._long.close()
+        self._by_key.close()
+        # The writer last: the last connection that closes checkpoints the -wal file.
+        await self._writer.close()
+        os.close(self._lock)
+
+    def _check_paths(self) -> None:
+        for path in self._watched:
+            path.check()
 
 
 def _look(connection: sqlite3.Connection, session: Session | None, call: Call, now: int) -> Entered:

@@ -152,7 +152,7 @@ def _query(
         parts.append(part)
         values += more
     shown = [_shown(key, f"group{number}") for number, key in enumerate(group_by)]
-    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({one}, '')" for one in shown)])
+    order = ", ".join(["sum(tokens_saved) DESC", *(f"ifnull({one}, ''), {one} IS NULL" for one in shown)])
     return (
         f"SELECT {', '.join([*shown, _TOTALS])} FROM ({' UNION ALL '.join(parts)})"  # noqa: S608
         f" GROUP BY {', '.join(shown)} ORDER BY {order}"

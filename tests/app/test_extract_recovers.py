@@ -12,7 +12,8 @@ import pytest
 from app.operations.logs import describe
 from domain.accounting import AccountingEntry
 from domain.errors import StoreUnavailable
-from storage.memory import MemoryLedger, MemoryStore
+from storage.memory import MemoryStore
+from storage.sqlite.ledger import MemoryLedger
 from tests.app.test_extract_models import (
     anyio_backend,  # noqa: F401
     ask,

@@ -13,7 +13,8 @@ import pytest
 
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
-from storage.memory import MemoryLedger, MemoryStore
+from storage.memory import MemoryStore
+from storage.sqlite.ledger import MemoryLedger
 from tests.conftest import Serve, StillClock
 from tests.counts import count
 from tests.redis_server import RedisServer, free_port

@@ -10,8 +10,9 @@ from samples import KEY, RETENTION, FakeClock, Ring, charge, handle, joined, put
 from domain.errors import InvalidField, StoreUnavailable
 from domain.results import StoredResult
 from storage import open_store, sealed_ledger, sealed_store
-from storage.memory import MemoryLedger, MemoryStore
+from storage.memory import MemoryStore
 from storage.sealed.keys import StorageKey, UnknownKey
+from storage.sqlite.ledger import MemoryLedger
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
