@@ -237,7 +237,7 @@ MAX_DATA_BYTES = 128 << 20
 LINES_ALWAYS_BYTES = 8 << 20
 """The lines of larger data are loaded only for a query that names them."""
 
-AT_A_TIME = 3
+AT_A_TIME = 2
 WAIT_SECONDS = 10.0
 RUN_SECONDS = 30.0
 
