@@ -84,16 +84,8 @@ def sampled(text: str, encoding: Tokenizer) -> tuple[int, bool]:
 
 ENCODINGS = ("o200k_base", "cl100k_base")
 
-# Names of OpenAI's models, as tiktoken's tables have them.
-_OF_MODELS = {
-    "o200k_base": re.compile(
-        r"(?:(?:ft:|chat)?gpt-4o|(?:ft:)?gpt-4\.[15]|o1|o3|o4-mini|gpt-oss)(?:[-:]|$)|gpt-5"
-    ),
-    "cl100k_base": re.compile(
-        r"(?:(?:ft:)?gpt-(?:4|3\.5-turbo|35-turbo)|gpt-3\.5|(?:ft:)?(?:davinci|babbage)-002)(?:[-:]|$)"
-        r"|text-embedding-(?:ada-002|3-small|3-large)$"
-    ),
-}
+# Same ranks and pattern, so the same count of ordinary text; only its special tokens differ.
+_SAME_COUNT = {"o200k_harmony": "o200k_base"}
 
 # Characters after which the cache of the tokenizer is cleared: its own bound counts entries, not bytes.
 _REMEMBERED = 4 << 20
@@ -169,10 +161,16 @@ def load_encoding(name: str) -> Encoding:
 
 def encoding_for_model(model: str, default: str) -> str:
     """The encoding of a model's name, with or without `provider/` before it; `default` if unknown."""
+    from tiktoken.model import encoding_name_for_model
+
     for name in (model, model.rpartition("/")[2]):
-        for encoding, names in _OF_MODELS.items():
-            if names.match(name):
-                return encoding
+        try:
+            found = encoding_name_for_model(name)
+        except KeyError:
+            continue
+        found = _SAME_COUNT.get(found, found)
+        if found in ENCODINGS:
+            return found
     return default
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-import httpx2
+import httpx
 import msgspec
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
@@ -104,8 +104,8 @@ class IssuerKeys:
 
     async def follow(self) -> None:
         """Forever."""
-        tls = httpx2.create_ssl_context()
-        async with httpx2.AsyncClient(verify=tls, trust_env=False, timeout=FETCH_SECONDS) as client:
+        tls = httpx.create_ssl_context()
+        async with httpx.AsyncClient(verify=tls, trust_env=False, timeout=FETCH_SECONDS) as client:
             while True:
                 self._wanted.clear()
                 await self._fetch(client)
@@ -123,11 +123,11 @@ class IssuerKeys:
             raise IssuerUnavailable
         return self._keys
 
-    async def _fetch(self, client: httpx2.AsyncClient) -> None:
+    async def _fetch(self, client: httpx.AsyncClient) -> None:
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 key_set = await self._fetched(client)
-        except (_Fault, TimeoutError, httpx2.HTTPError) as error:
+        except (_Fault, TimeoutError, httpx.HTTPError) as error:
             fault = str(error) if isinstance(error, _Fault) else "it cannot be reached, or is too slow"
             if fault != self.fault:
                 log.warning("The keys of the issuer cannot be fetched: %s.", fault)
@@ -140,8 +140,8 @@ class IssuerKeys:
             self._set, self._keys = key_set, _by_name(key_set)
         self.fault, self._fetched_at = None, time.monotonic()
 
-    async def _fetched(self, client: httpx2.AsyncClient) -> list[dict[str, Any]]:
-        """The keys as the issuer publishes them. Raises _Fault, httpx2.HTTPError."""
+    async def _fetched(self, client: httpx.AsyncClient) -> list[dict[str, Any]]:
+        """The keys as the issuer publishes them. Raises _Fault, httpx.HTTPError."""
         url = f"{self._issuer.rstrip('/')}{_DISCOVERY}"
         discovery = await _json(client, _address(url, "its address"), _Discovery)
         if discovery.issuer != self._issuer:
@@ -153,22 +153,22 @@ class IssuerKeys:
         return key_set
 
 
-def _address(url: str, name: str) -> httpx2.URL:
+def _address(url: str, name: str) -> httpx.URL:
     """Raises _Fault for what is no URL, and for one that is neither of https nor of this machine."""
     if not is_secure(url):
         raise _Fault(f"{name} is not an https URL")
     try:
         # A request, unlike a URL, is made of all parts of the address.
-        return httpx2.Request("GET", url).url
-    except (httpx2.InvalidURL, UnicodeError):
+        return httpx.Request("GET", url).url
+    except (httpx.InvalidURL, UnicodeError):
         raise _Fault(f"{name} is not a valid URL") from None
 
 
-async def _json(client: httpx2.AsyncClient, url: httpx2.URL, kind: type[T]) -> T:
-    """Raises _Fault, httpx2.HTTPError."""
+async def _json(client: httpx.AsyncClient, url: httpx.URL, kind: type[T]) -> T:
+    """Raises _Fault, httpx.HTTPError."""
     body = bytearray()
     async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer:
-        if answer.status_code != httpx2.codes.OK:
+        if answer.status_code != httpx.codes.OK:
             raise _Fault(f"it answered with the status {answer.status_code}")
         async for part in answer.aiter_raw():
             body += part

@@ -40,7 +40,7 @@ FLUSH_SECONDS = 2.0
 
 _FRAMES = 20
 # Their lines at INFO name addresses, or repeat what "listening" and "stopped" say.
-_CHATTY = ("httpx2", "httpcore2", "asyncio", "urllib3", "uvicorn")
+_CHATTY = ("httpx", "httpcore", "asyncio", "urllib3", "uvicorn")
 
 
 def begin_request(request_id: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import anyio
-import httpx2
+import httpx
 from anyio.to_thread import run_sync
 
 from domain.errors import ModelBadReply, ModelUnavailable
@@ -36,7 +36,7 @@ class _Answer:
     """`is_whole`: its body was read to the end."""
 
     status: int
-    headers: httpx2.Headers
+    headers: httpx.Headers
     body: bytearray
     is_whole: bool = False
 
@@ -76,14 +76,14 @@ class _Endpoint:
         client, answer = self._connections.take(), None
         try:
             # Not built by the client, which would send the backend's cookies back.
-            request = httpx2.Request("POST", self._url, headers=headers, content=_slices(body, note_sent))
+            request = httpx.Request("POST", self._url, headers=headers, content=_slices(body, note_sent))
             # Nothing else needs the body while the backend thinks: the slices release it once it is sent.
             del body
             answer = await self._read(await client.send(request, stream=True))
             return answer
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+        except (httpx.ConnectError, httpx.ConnectTimeout):
             raise ModelUnavailable("the backend cannot be reached") from None
-        except (httpx2.RequestError, OSError):
+        except (httpx.RequestError, OSError):
             raise ModelUnavailable("the backend broke the connection") from None
         finally:
             if answer is not None and answer.is_whole:
@@ -91,7 +91,7 @@ class _Endpoint:
             else:
                 await self._connections.drop(client)
 
-    async def _read(self, response: httpx2.Response) -> _Answer:
+    async def _read(self, response: httpx.Response) -> _Answer:
         answer = _Answer(response.status_code, response.headers, bytearray())
         # Compression was not requested, and the size after decompression is not bounded.
         packed = response.headers.get("content-encoding", "identity").strip().lower() != "identity"
@@ -153,7 +153,7 @@ async def _slices(body: bytes, note_sent: Callable[[bool], None]) -> AsyncIterat
     note_sent(True)
 
 
-async def _fill(answer: _Answer, response: httpx2.Response, most: int) -> None:
+async def _fill(answer: _Answer, response: httpx.Response, most: int) -> None:
     """Reads the body. Stops reading if it has more than `most` bytes."""
     if int(response.headers.get("content-length", "0")) > most:
         return
@@ -172,35 +172,35 @@ _CLOSING_SECONDS = 0.2
 class BackendConnections:
     """Clients of one connection each. Up to `keep` of them wait for later calls.
 
-    The pool of httpx2 leaks an open connection if a call is cancelled at the wrong moment. Here a connection
+    The pool of httpx leaks an open connection if a call is cancelled at the wrong moment. Here a connection
     is closed with its client unless its call ended normally. Only connecting has a timeout: see
     domain.ports.Model.
     """
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
-        self._tls = httpx2.create_ssl_context(trust_env=False)
-        self._idle: dict[httpx2.AsyncClient, asyncio.TimerHandle] = {}
+        self._tls = httpx.create_ssl_context(trust_env=False)
+        self._idle: dict[httpx.AsyncClient, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def take(self) -> httpx2.AsyncClient:
+    def take(self) -> httpx.AsyncClient:
         """To be ended with `keep` or `drop`."""
         if self._idle:
             client, timer = self._idle.popitem()
             timer.cancel()
             return client
-        limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=_IDLE_SECONDS)
-        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
-        return httpx2.AsyncClient(verify=self._tls, trust_env=False, limits=limits, timeout=timeout)
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=_IDLE_SECONDS)
+        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        return httpx.AsyncClient(verify=self._tls, trust_env=False, limits=limits, timeout=timeout)
 
-    def keep(self, client: httpx2.AsyncClient) -> None:
+    def keep(self, client: httpx.AsyncClient) -> None:
         """Keeps a client whose reply was read to the end, for at most 30 s."""
         timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._forget, client)
         self._idle[client] = timer
         if len(self._idle) > self._keep:
             self._forget(next(iter(self._idle)))
 
-    async def drop(self, client: httpx2.AsyncClient) -> None:
+    async def drop(self, client: httpx.AsyncClient) -> None:
         """Closes a client, and waits at most 0.2 s for it."""
         closing = self._close(client)
         with anyio.move_on_after(_CLOSING_SECONDS, shield=True):
@@ -212,11 +212,11 @@ class BackendConnections:
         while self._closing:
             await asyncio.wait(self._closing)
 
-    def _forget(self, client: httpx2.AsyncClient) -> None:
+    def _forget(self, client: httpx.AsyncClient) -> None:
         self._idle.pop(client).cancel()
         self._close(client)
 
-    def _close(self, client: httpx2.AsyncClient) -> asyncio.Task[None]:
+    def _close(self, client: httpx.AsyncClient) -> asyncio.Task[None]:
         # A task of its own: the caller may be cancelled while the connection closes.
         closing = asyncio.create_task(client.aclose())
         self._closing.add(closing)

@@ -154,10 +154,10 @@ class ModelPool:
 
 
 def _has_address(base_url: str) -> bool:
-    import httpx2
+    import httpx
 
     try:
-        url = httpx2.URL(base_url)
-    except httpx2.InvalidURL:
+        url = httpx.URL(base_url)
+    except httpx.InvalidURL:
         return False
     return bool(url.host) and 0 < (url.port or 443) < 1 << 16

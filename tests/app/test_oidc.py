@@ -293,6 +293,7 @@ async def test_an_issuer_that_answers_nonsense_gives_nobody_rights(
         "https://keys.example.com:99999/jwks",
         "https://127.0.0.1:-1/jwks",
         "http://127.0.0.1:0/jwks",
+        "https://xn--/jwks",
         "https://\u2460.example.com/jwks",
         "https://keys.example.com/\n",
         f"https://keys.example.com/{'k' * 70_000}",

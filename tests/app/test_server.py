@@ -221,7 +221,7 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
 
 
 LATER = {
-    *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx2", "genai_prices"),
+    *("redis", "obstore", "cryptography", "opentelemetry.sdk", "httpx", "genai_prices", "duckdb"),
     *("extraction.ladder", "extraction.models.openai", "extraction.retrieve", "extraction.full_chunked"),
     *("content.formats", "content.describe"),
     *("splintr", "jmespath"),
