@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-import anyio
 import msgspec
 
 from app.extracting.known_models import SessionModel
@@ -31,6 +30,7 @@ from domain.errors import (
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
+from domain.threads import in_thread_if_long
 from extraction.queries import Query, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name
@@ -38,7 +38,6 @@ from storage.sealed.keys import refuse_sealed
 
 log = logging.getLogger(__name__)
 
-_INLINE_BYTES = 1 << 14
 UNCAPPED_BYTES = 12_288
 _MOST_SESSIONS = 1000
 _NEAR_CHARS = 60
@@ -279,18 +278,11 @@ def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None
 
 
 async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
-    """What the scanner finds in the whole body, or in its greppable view. Works in a thread, unless the body
-    is small and read as it is."""
-    scanning = Scan(scanner, greppable=greppable)
-    is_small = not greppable and shown.result.measure.bytes <= _INLINE_BYTES
+    """What the scanner finds in the whole body, or in its greppable view."""
+    scanning, size = Scan(scanner, greppable=greppable), shown.result.measure.bytes
     async for chunk in shown.store.read(shown.result):
-        if is_small:
-            scanning.feed(chunk)
-        else:
-            await anyio.to_thread.run_sync(scanning.feed, chunk, limiter=rt.scanning)
-    if is_small:
-        return scanning.finish()
-    return await anyio.to_thread.run_sync(scanning.finish, limiter=rt.scanning)
+        await in_thread_if_long(size, scanning.feed, chunk, limiter=rt.scanning)
+    return await in_thread_if_long(size, scanning.finish, limiter=rt.scanning)
 
 
 async def account_texts(

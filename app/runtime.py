@@ -39,6 +39,7 @@ from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, Observer, Observers, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
+from domain.threads import in_thread_if_long
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
@@ -58,7 +59,6 @@ from storage.unrecorded import UnrecordedLedger
 log = logging.getLogger(__name__)
 
 _MS = 1000
-_INLINE_CHARS = 1 << 14
 _STALE_POLICY = (
     "SPILLGATE_POLICY_FILE has changed and is not valid; the policy before stays in force. "
     "The log says why, and so does `spillgate check-config`."
@@ -131,9 +131,7 @@ class Runtime:
 
     async def count(self, text: str, tokenizer: Tokenizer) -> int:
         """Tokens, exactly; a long text's in a thread."""
-        if len(text) <= _INLINE_CHARS:
-            return tokenizer.count(text)
-        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, text, limiter=self.counting)
+        return await in_thread_if_long(len(text), count_in_slices, tokenizer, text, limiter=self.counting)
 
     def body_path(self, tenant: str, handle: Handle | None) -> str | None:
         """The file of a stored result, if its caller is expected to be able to read it."""

@@ -8,8 +8,8 @@ from anyio.to_thread import run_sync
 
 from content.redaction.detector import Detector
 from content.redaction.masked_json import masked_json
-from content.redaction.masks import AT_A_TIME, Masks
-from content.redaction.search import AT_ONCE_BYTES, Search
+from content.redaction.masks import Masks
+from content.redaction.search import Search
 from extraction.tenant_gate import TenantGate
 
 T = TypeVar("T")
@@ -57,5 +57,4 @@ class SearchThreads:
     ) -> bytes:
         """See `masked_json`."""
         work = partial(masked_json, data, masks, key, keeps_numbers=keeps_numbers)
-        is_short = len(data) <= AT_ONCE_BYTES and len(masks) <= AT_A_TIME
-        return work() if is_short else await self.run(tenant, work)
+        return await self.run(tenant, work)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import anyio.to_thread
 import msgspec
 
 from content.grep import LINE_BYTES, Grep
@@ -16,6 +15,7 @@ from content.text import cut_head
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
+from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.prompts import fenced, new_nonce
 from extraction.reports import Inquiry, Report, inquire
@@ -31,7 +31,6 @@ from extraction.task import (
 )
 
 _BLOCK = 1 << 20
-_INLINE_BYTES = 1 << 14
 
 _LINES = 200
 _MOST_LINES = 2000
@@ -119,10 +118,8 @@ class ReadGrepTools:
         )
 
     async def _scan(self, scanner: Scanner[Found]) -> Found:
-        """What the scanner finds in the source, or in its greppable view. Works in a thread, unless the
-        source is small."""
+        """What the scanner finds in the source, or in its greppable view."""
         scanning = Scan(scanner, greppable=self._viewed)
-        is_small = self._source.size <= _INLINE_BYTES
         # Ranges may cut characters: the decoder drops the parts.
         narrowed = self._source.size != self._source.stored.measure.bytes
         decoder = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
@@ -132,11 +129,8 @@ class ReadGrepTools:
 
         for start in range(0, self._source.size, _BLOCK):
             block = await self._source.read(start, min(start + _BLOCK, self._source.size))
-            if is_small:
-                feed(block)
-            else:
-                await anyio.to_thread.run_sync(feed, block)
-        return scanning.finish() if is_small else await anyio.to_thread.run_sync(scanning.finish)
+            await in_thread_if_long(self._source.size, feed, block)
+        return await in_thread_if_long(self._source.size, scanning.finish)
 
     def _fitted(self, render: Callable[[int], tuple[str, str]]) -> str:
         """Renders as much as the caps in bytes and tokens allow."""

@@ -26,9 +26,6 @@ T = TypeVar("T")
 
 _HEAD_BYTES = 8 * 1024
 
-# A larger prompt is built in a thread, because that takes too long for the event loop.
-_INLINE_BYTES = 256 * 1024
-
 # A backend may send more than the allowed tokens.
 _MOST_BYTES_A_TOKEN = 8
 
@@ -154,11 +151,6 @@ class Inquiry:
     @property
     def _most_bytes(self) -> int:
         return _MOST_BYTES_A_TOKEN * output_tokens(self.terms)
-
-
-async def built(build: Callable[[], tuple[Message, ...]], size: int) -> tuple[Message, ...]:
-    """Builds a prompt of about `size` bytes, in a thread if it is large."""
-    return build() if size <= _INLINE_BYTES else await anyio.to_thread.run_sync(build)
 
 
 async def inquire(task: Task) -> Inquiry:

@@ -5,16 +5,12 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import accumulate
 
-from anyio.to_thread import run_sync
-
 from content.source import Source as Text
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
 from domain.ports import BodyReader
 from domain.results import StoredResult
-
-# Of a longer text, numbers and escapes are taken off in a thread.
-_INLINE_BYTES = 128 << 10
+from domain.threads import in_thread_if_long
 
 
 class Source:
@@ -43,7 +39,7 @@ class Source:
         """All of it, with its format."""
         data = await self.read(0, self.size)
         make = partial(Text, data, self.stored.tool_name, self.path)
-        return make() if len(data) <= _INLINE_BYTES else await run_sync(make)
+        return await in_thread_if_long(len(data), make)
 
     async def read(self, start: int, end: int) -> bytes:
         pieces = [

@@ -3,9 +3,8 @@
 import hashlib
 import math
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import anyio
@@ -21,6 +20,7 @@ from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
+from domain.threads import LONG_BYTES, in_thread_if_long
 from policies import view
 from policies.decide import passing_tokens
 from policies.oversized import Ends
@@ -36,12 +36,7 @@ HELD_BYTES = 1 << 20
 TAIL_BYTES = 1 << 12
 """The end of a body that stays in memory, so that a short tail needs no second reading."""
 
-INLINE_BYTES = 1 << 14
-"""Counting more than this takes over half a millisecond and goes to a thread."""
-
 SLICE_BYTES = 1 << 18
-INLINE_TEXT_BYTES = 3 << 20
-"""Decoded text whose tokens are only estimated is measured on the event loop, at 1.5 ms a MiB."""
 
 
 class Viewed(NamedTuple):
@@ -97,17 +92,12 @@ class Body(Struct, eq=False):
         await self.opened.__aexit__(*sys.exc_info())
 
     def fill_at_once(self, text: str | AsyncIterator[bytes | str]) -> Measure | None:
-        """Measures a short text in one step. Past the cap in bytes its tokens are estimated, so it may be
-        longer. Returns None if the text is too long, comes in chunks, has a view, or its search would take
-        long: call `fill` then."""
-        if not isinstance(text, str) or self._view is not None:
-            return None
-        if len(text) > INLINE_BYTES and not (len(text) <= HELD_BYTES and self._is_over_bytes(len(text))):
+        """Measures a short text in one step. Returns None if the text is long, comes in chunks, has a view,
+        or its search would take long: call `fill` then."""
+        if not isinstance(text, str) or self._view is not None or len(text) > LONG_BYTES:
             return None
         data = text.encode()
         is_over = self._is_over_bytes(len(data))
-        if len(data) > (HELD_BYTES if is_over else INLINE_BYTES):
-            return None
         if self._detector is not None:
             search = Search(self._detector)
             search.hold(data)
@@ -129,7 +119,7 @@ class Body(Struct, eq=False):
         async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
-            is_small = len(chunk) <= INLINE_BYTES and not self._is_over_bytes(len(chunk))
+            is_small = len(chunk) <= LONG_BYTES and not self._is_over_bytes(len(chunk))
             if self._meter is not None or self._held or not is_small:
                 self._meter = self._meter or await self._opened_meter()
                 await self._weigh(self._meter, chunk, text)
@@ -271,13 +261,7 @@ class Body(Struct, eq=False):
         yield again.finish().encode()
 
     async def _look(self, through: View, piece: str | bytes) -> str:
-        return await self._threaded(through.feed, piece)
-
-    async def _threaded(self, feed: Callable[[Piece], T], piece: Piece) -> T:
-        """In a thread, unless the piece is small."""
-        if len(piece) <= INLINE_BYTES:
-            return feed(piece)
-        return await anyio.to_thread.run_sync(feed, piece, limiter=self._counting)
+        return await in_thread_if_long(len(piece), through.feed, piece, limiter=self._counting)
 
     async def _read(self) -> AsyncGenerator[bytes]:
         at = 0
@@ -325,9 +309,8 @@ class Body(Struct, eq=False):
         return meter
 
     async def _finished(self, meter: Meter) -> Measure:
-        if meter.estimates:
-            return meter.finish()
-        return await anyio.to_thread.run_sync(meter.finish, limiter=self._counting)
+        # What it has not counted yet is at most a slice.
+        return meter.finish()
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
         # Past a cap the outcome is certain, and an estimate of the tokens is enough.
@@ -335,13 +318,7 @@ class Body(Struct, eq=False):
         is_over_chars = self._is_judged and 0 < self._policy.max_chars < chars
         if is_over_chars or self._is_over_bytes(meter.bytes + len(chunk)):
             meter.estimate_tokens()
-        inline = INLINE_BYTES
-        if meter.estimates:
-            inline = SLICE_BYTES if text is None else INLINE_TEXT_BYTES
-        if len(chunk) <= inline:
-            meter.feed(chunk, text)
-        else:
-            await anyio.to_thread.run_sync(partial(_feed, meter, chunk, text), limiter=self._counting)
+        await in_thread_if_long(len(chunk), _feed, meter, chunk, text, limiter=self._counting)
 
     async def _spill(self) -> None:
         if self._draft is None:

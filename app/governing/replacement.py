@@ -14,6 +14,7 @@ from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
 from domain.structs import replace
+from domain.threads import in_thread_if_long
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts
@@ -21,8 +22,6 @@ from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
 from policies.tool_calls import first_row, name_of, searches
 
-_AT_ONCE_BYTES = 128 << 10
-_AT_ONCE_LINES = 5_000
 """A text about more bytes or lines than these, or an outline, is written in a thread. Any other is written on
 the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would cost more than 0.2 ms."""
 
@@ -127,11 +126,9 @@ class Replacing(NamedTuple):
                 )
             )
 
-        has_many_lines = len(head) >= shown.bytes and shown.lines > _AT_ONCE_LINES
-        is_long = has_many_lines or len(head) + len(tail) > _AT_ONCE_BYTES
-        if is_long or ends.structure or ends.overview is Preview.OUTLINE:
+        if ends.structure or ends.overview is Preview.OUTLINE:
             return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
-        return write()
+        return await in_thread_if_long(len(head) + len(tail), write, limiter=self.rt.scanning)
 
     def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
         """Structure and overview of a text, if the outcome shows them."""

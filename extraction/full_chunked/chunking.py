@@ -32,7 +32,6 @@ _SMALLEST = 1024
 _MOST_OF_HALF_PERCENT = 30
 
 _SLICE = 1 << 20
-_INLINE_BYTES = 1 << 13
 
 
 async def plan(source: Source, kind: Kind, budget_tokens: int, overlap_percent: int) -> list[Part]:
@@ -119,7 +118,7 @@ async def _best(source: Source, kind: Kind | None, low: int, wished: int, high: 
     window = await source.read(start, end)
     find = partial(best_cut, window, low - start, wished - start, high - start, kind, source.stored.tool_name)
     # A window of 70 KiB may take 0.1 s.
-    return start + (find() if len(window) <= _INLINE_BYTES else await run_sync(find))
+    return start + await run_sync(find)
 
 
 def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None, tool_name: str = "") -> int:

@@ -8,10 +8,11 @@ import anyio
 
 from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
+from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.full_chunked import chunking
 from extraction.prompts import Part, new_nonce
-from extraction.reports import Inquiry, Report, built, gather
+from extraction.reports import Inquiry, Report, gather
 from extraction.task import DEADLINE_PASSED, MARGIN_SECONDS, Progress
 
 # The share of the time kept for the reduce phase.
@@ -118,7 +119,7 @@ class MapPhase:
             self._max_bytes,
             await inquiry.read(part.read_from, part.start),
         )
-        return await built(build, part.end - part.read_from)
+        return await in_thread_if_long(part.end - part.read_from, build)
 
     async def _split(self, part: Part, key: str, reason: str) -> None:
         inquiry = self._inquiry

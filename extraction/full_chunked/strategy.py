@@ -9,11 +9,12 @@ import anyio
 
 from domain.errors import ContextExceeded, ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.full_chunked import chunking
 from extraction.full_chunked.map_phase import Mapped, MapPhase, too_little
 from extraction.prompts import NOTHING_FOUND, Finding, Part, new_nonce
-from extraction.reports import Inquiry, built, gather, inquire
+from extraction.reports import Inquiry, gather, inquire
 from extraction.source import Source
 from extraction.task import (
     DEADLINE_PASSED,
@@ -320,7 +321,7 @@ async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence
     build = partial(
         prompts.reduce_prompt, inquiry.document, inquiry.task.extract, findings, gaps, nonce, max_bytes
     )
-    messages = await built(build, sum(map(_bytes, findings)))
+    messages = await in_thread_if_long(sum(map(_bytes, findings)), build)
     report = await inquiry.report(messages, nonce, inquiry.task.seconds_left - MARGIN_SECONDS)
     await inquiry.keep(key, report)
     return report.text

@@ -11,6 +11,7 @@ import anyio.to_thread
 from content.tokens import count_in_slices
 from domain.errors import ModelRefused
 from domain.ports import Model, Tokenizer
+from domain.threads import in_thread_if_long
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -18,7 +19,6 @@ LONGEST_RETRY_AFTER_SECONDS = 60.0
 """A backend that asks for a longer pause gets this one."""
 
 _CLOSING_SECONDS = 5.0
-_INLINE_CHARS = 1 << 14
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,5 @@ class SharedModelState:
 
     async def count(self, texts: Sequence[str], tokenizer: Tokenizer) -> int:
         """Counts tokens; those of long texts in the thread."""
-        if sum(map(len, texts)) <= _INLINE_CHARS:
-            return count_in_slices(tokenizer, *texts)
-        return await anyio.to_thread.run_sync(count_in_slices, tokenizer, *texts, limiter=self.counting)
+        size = sum(map(len, texts))
+        return await in_thread_if_long(size, count_in_slices, tokenizer, *texts, limiter=self.counting)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
+from domain.threads import in_thread_if_long
 from storage.base.damage import DamagedInfo
 from storage.base.quota import SharedQuota
 from storage.redis.connection import RedisConnection
@@ -25,9 +26,6 @@ else:
 
 T = TypeVar("T")
 SEGMENT = 1 << 20
-_INLINE = 1 << 17
-"""Larger pieces take more than 0.25 ms to pack: a worker thread packs them."""
-
 _OPTIONS: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 1,
     zstd.CompressionParameter.checksum_flag: 1,
@@ -198,9 +196,7 @@ class RedisDraft:
 
 async def pack(pieces: list[memoryview]) -> bytes:
     """Packs pieces as one segment."""
-    if sum(map(len, pieces)) <= _INLINE:
-        return _pack(pieces)
-    return await asyncio.to_thread(_pack, pieces)
+    return await in_thread_if_long(sum(map(len, pieces)), _pack, pieces)
 
 
 async def unpack(segment: bytes, size: int) -> bytes:
@@ -209,8 +205,7 @@ async def unpack(segment: bytes, size: int) -> bytes:
         # A damaged frame may claim any size.
         if zstd.get_frame_info(segment).decompressed_size != size:
             raise DamagedInfo("a segment has another size")
-        is_small = size <= _INLINE
-        body = zstd.decompress(segment) if is_small else await asyncio.to_thread(zstd.decompress, segment)
+        body = await in_thread_if_long(size, zstd.decompress, segment)
     except zstd.ZstdError:
         raise DamagedInfo("a segment cannot be unpacked") from None
     if len(body) != size:

@@ -11,10 +11,9 @@ So no chunk can change its place, and no body its length or its handle. A range 
 The arguments of an info hold its hidden fields, sealed. The tag covers its other fields, but `expires_at`.
 """
 
-import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -26,6 +25,7 @@ from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavai
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
+from domain.threads import in_thread_if_long
 from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
 from storage.sealed.keys import KEY_BYTES, MOST_ID, KeyRing, StorageKey, is_sealed
@@ -39,9 +39,6 @@ _HEAD = len(_MARK) + MOST_ID
 FOOTER = _HEAD + SALT + KEY_BYTES + TAG
 _BATCH = 8 * UNIT
 """What is opened at a time, so that a reader holds little of a body."""
-
-_INLINE = 2 * UNIT
-"""Larger pieces take more than 50 µs: a worker thread seals and opens them."""
 
 _ONE_READ_BYTES = 1 << 20
 """A body up to this size is read whole, footer and all, by one command."""
@@ -68,7 +65,7 @@ class BodyKey:
 
     async def seal(self, data: bytes, first: int) -> bytes:
         """Seals data of whole chunks, but for the last one; `first` is the number of its first chunk."""
-        return await _worked(self._seal, data, first)
+        return await in_thread_if_long(len(data), self._seal, data, first)
 
     def _seal(self, data: bytes, first: int) -> bytes:
         view, parts = memoryview(data), []
@@ -83,11 +80,11 @@ class BodyKey:
         async for piece in pieces:
             waiting += piece
             while len(waiting) >= _BATCH:
-                yield await _worked(self._open, bytes(waiting[:_BATCH]), first)
+                yield await in_thread_if_long(_BATCH, self._open, bytes(waiting[:_BATCH]), first)
                 del waiting[:_BATCH]
                 first += _BATCH // UNIT
         if waiting:
-            yield await _worked(self._open, bytes(waiting), first)
+            yield await in_thread_if_long(len(waiting), self._open, bytes(waiting), first)
 
     def _open(self, data: bytes, first: int) -> bytes:
         view, parts = memoryview(data), []
@@ -98,10 +95,6 @@ class BodyKey:
         except (InvalidTag, ValueError):
             raise DamagedSeal("the authentication tag of a chunk does not match") from None
         return b"".join(parts)
-
-
-async def _worked(job: Callable[[bytes, int], bytes], data: bytes, first: int) -> bytes:
-    return job(data, first) if len(data) <= _INLINE else await asyncio.to_thread(job, data, first)
 
 
 def open_footer(footer: bytes, key: StorageKey, stored: StoredResult, size: int) -> BodyKey:
