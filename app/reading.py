@@ -16,6 +16,7 @@ from content import model_text
 from content.greppable import Found, Scan, Scanner
 from content.redaction.masks import masks_in
 from content.text import clip
+from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Session
 from domain.errors import (
@@ -30,7 +31,6 @@ from domain.errors import (
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
-from domain.threads import in_thread_if_long
 from extraction.queries import Query, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name

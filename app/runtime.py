@@ -32,6 +32,7 @@ from app.redacting import Redactions
 from app.search_threads import SearchThreads
 from app.settings import Settings
 from content.redaction.known import load as load_rules
+from content.threads import in_thread_if_long
 from content.tokens import count_in_slices, load_encoding
 from domain.accounting import AccountingEntry
 from domain.errors import StorageError
@@ -39,7 +40,6 @@ from domain.extraction import Mode
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, Observer, Observers, ResultStore, Tokenizer
 from domain.quotas import SETTINGS, TenantQuota
-from domain.threads import in_thread_if_long
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries

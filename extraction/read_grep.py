@@ -12,10 +12,10 @@ from content.greppable import Found, Scan, Scanner, needs_view
 from content.lines import Line, LinePage, LinePager
 from content.model_text import Matches, fitting, fitting_matches
 from content.text import cut_head
+from content.threads import in_thread_if_long
 from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
-from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.prompts import fenced, new_nonce
 from extraction.reports import Inquiry, Report, inquire

@@ -6,11 +6,11 @@ from functools import partial
 from itertools import accumulate
 
 from content.source import Source as Text
+from content.threads import in_thread_if_long
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
 from domain.ports import BodyReader
 from domain.results import StoredResult
-from domain.threads import in_thread_if_long
 
 
 class Source:

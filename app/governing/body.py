@@ -15,12 +15,12 @@ from app.search_threads import SearchThreads
 from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
 from content.redaction.search import Search
+from content.threads import LONG_BYTES, in_thread_if_long
 from content.tokens import Meter, measure, sampled
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
 from domain.structs import frozen_struct, replace
-from domain.threads import LONG_BYTES, in_thread_if_long
 from policies import view
 from policies.decide import passing_tokens
 from policies.oversized import Ends

@@ -8,13 +8,13 @@ from app.governing.body import MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
 from content.text import Preview
+from content.threads import in_thread_if_long
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
 from domain.handles import Handle
 from domain.ports import Call
 from domain.results import Measure
 from domain.structs import replace
-from domain.threads import in_thread_if_long
 from policies import repeat, view
 from policies.decide import OUTCOMES, Replacement, exceeds
 from policies.facts import Facts

@@ -6,9 +6,9 @@ from functools import partial
 
 import anyio
 
+from content.threads import in_thread_if_long
 from domain.errors import ContextExceeded, ModelError
 from domain.llm import Message
-from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.full_chunked import chunking
 from extraction.prompts import Part, new_nonce

@@ -7,9 +7,9 @@ from functools import partial
 
 import anyio
 
+from content.threads import in_thread_if_long
 from domain.errors import ContextExceeded, ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
-from domain.threads import in_thread_if_long
 from extraction import prompts
 from extraction.full_chunked import chunking
 from extraction.full_chunked.map_phase import Mapped, MapPhase, too_little

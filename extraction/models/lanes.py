@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import anyio
 import anyio.to_thread
 
+from content.threads import in_thread_if_long
 from content.tokens import count_in_slices
 from domain.errors import ModelRefused
 from domain.ports import Model, Tokenizer
-from domain.threads import in_thread_if_long
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0

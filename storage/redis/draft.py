@@ -11,9 +11,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from content.threads import in_thread_if_long
 from domain.errors import StoreFull, StoreUnavailable
 from domain.results import Durability, StoredResult
-from domain.threads import in_thread_if_long
 from storage.base.damage import DamagedInfo
 from storage.base.quota import SharedQuota
 from storage.redis.connection import RedisConnection

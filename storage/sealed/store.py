@@ -21,11 +21,11 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from content.threads import in_thread_if_long
 from domain.errors import InvalidField, ResultExpired, StorageError, StoreUnavailable
 from domain.handles import Handle, SessionKey
 from domain.ports import Call, Charge, Draft, Entered, Ledger, Receipt, ResultStore
 from domain.results import Durability, StoredResult
-from domain.threads import in_thread_if_long
 from domain.wrappers import LedgerAround, StoreAround
 from storage.base.damage import Notices
 from storage.sealed.keys import KEY_BYTES, MOST_ID, KeyRing, StorageKey, is_sealed
