@@ -267,8 +267,9 @@ def _exported(
 ) -> ExportedLedger:
     target = settings.accounting_export or STANDARD_OUTPUT
     earlier = EarlierExport.find(target)
-    export = JsonLines[AccountingEntry](EXPORT, target, settings.accounting_export_max_bytes)
-    metrics.watch_dropped("export_lost", lambda: export.dropped)
+    export = JsonLines[AccountingEntry](
+        EXPORT, target, metrics.export_lost.inc, settings.accounting_export_max_bytes
+    )
     stack.push_async_callback(anyio.to_thread.run_sync, export.close)
     return ExportedLedger(ledger, export, earlier, writer)
 
@@ -278,8 +279,7 @@ def _opened_observer(
 ) -> tuple[TraceTarget, Observer]:
     observers: list[Observer] = [metrics, RequestLog()]
     if settings.audit is not None:
-        audit = Audit(settings.audit)
-        metrics.watch_dropped("audit_dropped", lambda: audit.lines.dropped)
+        audit = Audit(settings.audit, metrics.audit_dropped.inc)
         stack.push_async_callback(anyio.to_thread.run_sync, audit.lines.close)
         observers.append(audit)
     tracing = trace_target()

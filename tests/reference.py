@@ -14,7 +14,6 @@ from typing import Any
 from app.api.openapi import described_fields
 from app.main import create_app
 from app.operations import telemetry
-from app.operations.telemetry import Metrics
 from app.settings import PREFIX, Settings
 from domain import __version__
 from domain.errors import every_error
@@ -85,9 +84,8 @@ def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def metrics() -> str:
-    dropped = Metrics()._dropped.items()
-    counts = [(code(f"spillgate_{name}_total"), "", what) for name, (what, _) in dropped]
-    rows = sorted([*_metrics_of_the_process(), *counts])
+    dropped = (code("spillgate_log_lines_dropped_total"), "", "Lines of the log that were not written.")
+    rows = sorted([*_metrics_of_the_process(), dropped])
     for quota, (name, what) in telemetry._TENANT_SERIES.items():
         rows.append((code(f"spillgate_tenant_{name}"), "`tenant`", f"{what} Its quota: `{quota}`."))
         rows.append((code(f"spillgate_tenant_{name}_cap"), "`tenant`", f"Quota `{quota}`; 0 = none."))

@@ -4,7 +4,7 @@ A request is a line, or a line for each stored result that it made or read. Wher
 or changed (probes, pages, scrapes), only a refusal is one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -70,9 +70,10 @@ def _handle_in(text: str) -> Handle | None:
 class Audit(Observer):
     """A line that cannot be written is counted, and the request is still answered."""
 
-    def __init__(self, target: str) -> None:
-        """Raises ConfigError if the file cannot be opened."""
-        self.lines = JsonLines[AuditLine](SETTING, target)
+    def __init__(self, target: str, count: Callable[[int], None]) -> None:
+        """`count` is called with the number of lines that are lost. Raises ConfigError if the file cannot be
+        opened."""
+        self.lines = JsonLines[AuditLine](SETTING, target, count)
 
     def begun(self, request: ServedRequest) -> None:
         _touched.set(Touched())

@@ -49,8 +49,8 @@ class LineOutput(Protocol):
 class LineWriter(Generic[T]):
     """Writes items in a thread, in the order in which they were put: up to MOST_AT_ONCE together, then a
     pause. Written one by one, as `logging.handlers.QueueListener` does, the lines of export and audit cost
-    half of a small result. Items past `most_waiting`, and those of a write that fails, are dropped and
-    counted. `tell` is called with the reason and their number, on any thread.
+    half of a small result. Items past `most_waiting`, and those of a write that fails, are dropped:
+    `lose` is called with the reason and their number, on any thread.
 
     The thread writes with system calls alone. A buffered file or a logging handler has a lock, which the end
     of the interpreter would wait for while a pipe that is not read holds up the thread."""
@@ -60,31 +60,23 @@ class LineWriter(Generic[T]):
         output: LineOutput,
         encode: Callable[[T], bytes],
         most_waiting: int,
-        tell: Callable[[str, int], None] = lambda why, lines: None,
+        lose: Callable[[str, int], None],
     ) -> None:
         # Unlike queue.Queue, its `put` may be interrupted by a finalizer that logs.
         self._waiting: queue.SimpleQueue[T | threading.Event] = queue.SimpleQueue()
         self._output = output
         self._encode = encode
         self._most_waiting = most_waiting
-        self._overflowed = 0
-        self._failed = 0
-        self._tell = tell
+        self._lose = lose
         self._is_ended = False
         threading.Thread(target=self._write_waiting, daemon=True).start()
-
-    @property
-    def dropped(self) -> int:
-        """Items that were not written."""
-        return self._overflowed + self._failed
 
     def put_nowait(self, item: T) -> None:
         """Never waits. Named as `logging.handlers.QueueHandler` calls it."""
         if self._waiting.qsize() < self._most_waiting:
             self._waiting.put(item)
         else:
-            self._overflowed += 1
-            self._tell(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
+            self._lose(f"{self._most_waiting:,} lines wait: what reads them has stopped, or is too slow", 1)
 
     def flush(self, seconds: float) -> bool:
         """Returns when all items are written, or after so many seconds: then False."""
@@ -116,19 +108,21 @@ class LineWriter(Generic[T]):
         try:
             self._output.write(b"".join(lines))
         except OSError as error:
-            self._failed += len(lines)
-            self._tell(errno.errorcode.get(error.errno or 0, type(error).__name__), len(lines))
+            self._lose(errno.errorcode.get(error.errno or 0, type(error).__name__), len(lines))
 
 
 class JsonLines(LineWriter[T]):
     """Items as lines of JSON, in the file or on the standard output that a setting names. A line that cannot
     be written is counted and logged, and delays no request."""
 
-    def __init__(self, setting: str, target: str, max_bytes: int | None = None) -> None:
-        """`max_bytes`: see `_File`. Raises ConfigError if the file cannot be opened."""
-        self._setting, self._target = setting, target
+    def __init__(
+        self, setting: str, target: str, count: Callable[[int], None], max_bytes: int | None = None
+    ) -> None:
+        """`count` is called with the number of lines that are lost. `max_bytes`: see `_File`. Raises
+        ConfigError if the file cannot be opened."""
+        self._setting, self._target, self._count = setting, target, count
         self._logged = OnceAMinute()
-        super().__init__(_opened(target, setting, max_bytes), _json_line, MOST_WAITING, self._log_loss)
+        super().__init__(_opened(target, setting, max_bytes), _json_line, MOST_WAITING, self._note_loss)
 
     def close(self) -> None:
         """Returns when all lines are written, or after CLOSE_SECONDS: the reader of a pipe may have stopped
@@ -136,9 +130,10 @@ class JsonLines(LineWriter[T]):
         is_written = self.flush(CLOSE_SECONDS)
         self.end()
         if not is_written:
-            self._log_loss("they were not written before the end", self._waiting.qsize())
+            self._note_loss("they were not written before the end", self._waiting.qsize())
 
-    def _log_loss(self, why: str, lines: int) -> None:
+    def _note_loss(self, why: str, lines: int) -> None:
+        self._count(lines)
         if (before := self._logged.note(why, lines)) is not None:
             fields = {"target": self._target, "lost": before + lines, "why": why}
             log.warning("Lines of %s are lost.", self._setting, extra={"fields": fields})

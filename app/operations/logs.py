@@ -13,6 +13,7 @@ from logging.handlers import QueueHandler
 from typing import Any, Literal, TextIO
 
 import msgspec
+from prometheus_client import Counter
 
 from app.operations.line_writer import Descriptor, LineWriter
 from app.operations.once_a_minute import OnceAMinute
@@ -32,6 +33,11 @@ LogFormat = Literal["auto", "text", "json"]
 access_log = logging.getLogger("spillgate.access")
 
 _request: ContextVar[dict[str, Any] | None] = ContextVar("request", default=None)
+
+lines_dropped = Counter(
+    "spillgate_log_lines_dropped", "Lines of the log that were not written.", registry=None
+)
+"""Counted by the process: its log is older than its metrics."""
 
 MOST_WAITING = 8192
 """Lines in memory that are not written yet, of about 0.5 KB each. More are dropped, and counted."""
@@ -125,12 +131,7 @@ class LogHandler(QueueHandler):
 
     def __init__(self, stream: TextIO) -> None:
         output = Descriptor(stream.fileno())
-        super().__init__(LineWriter[str](output, _encoded, MOST_WAITING))  # type: ignore[arg-type]
-
-    @property
-    def dropped(self) -> int:
-        """Lines that were not written."""
-        return self.queue.dropped
+        super().__init__(LineWriter[str](output, _encoded, MOST_WAITING, _count_dropped))  # type: ignore[arg-type]
 
     def prepare(self, record: logging.LogRecord) -> str:
         return f"{self.format(record)}\n"
@@ -152,9 +153,8 @@ def _encoded(line: str) -> bytes:
     return line.encode(errors="backslashreplace")
 
 
-def dropped_lines() -> int:
-    """Lines that were not written since logging was configured last."""
-    return sum(handler.dropped for handler in logging.getLogger().handlers if isinstance(handler, LogHandler))
+def _count_dropped(why: str, lines: int) -> None:
+    lines_dropped.inc(lines)
 
 
 def describe(error: BaseException) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.operations.logs import dropped_lines
+from app.operations.logs import lines_dropped
 from app.operations.readiness import TenantUse
 from domain.accounting import AccountingEntry, EntryType
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -100,17 +100,6 @@ class TimedLedger(LedgerAround):
 
     async def append(self, entry: AccountingEntry) -> None:
         await _timed(self._inner.append(entry), self._appended)
-
-
-class _Dropped(Collector):
-    """Lines that their writers could not write. `counts`: by metric its help and what counts them."""
-
-    def __init__(self, counts: Mapping[str, tuple[str, Callable[[], int]]]) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterator[Metric]:
-        for name, (what, count) in self._counts.items():
-            yield CounterMetricFamily(f"spillgate_{name}", what, count())
 
 
 class _Governed(NamedTuple):
@@ -228,12 +217,9 @@ class Metrics(Observer):
             "1 while the policy file is not valid and the one before stays in force.",
         )
         self._refusing = gauge("spillgate_refusing", "1 while results are refused with this error.", ["code"])
-        self._dropped: dict[str, tuple[str, Callable[[], int]]] = {
-            "log_lines_dropped": ("Lines of the log that were not written.", dropped_lines),
-            "export_lost": ("Accounting entries that could not be exported.", int),
-            "audit_dropped": ("Lines of the audit that were not written.", int),
-        }
-        self._registry.register(_Dropped(self._dropped))
+        self.export_lost = counter("spillgate_export_lost", "Accounting entries that could not be exported.")
+        self.audit_dropped = counter("spillgate_audit_dropped", "Lines of the audit that were not written.")
+        self._registry.register(lines_dropped)
 
     def _watch_bytes(self) -> None:
         gauge = partial(Gauge, registry=self._registry)
@@ -375,10 +361,6 @@ class Metrics(Observer):
 
     def _count_error(self, error: SpillgateError) -> None:
         self._errors.labels(error.code).inc()
-
-    def watch_dropped(self, name: str, count: Callable[[], int]) -> None:
-        """`count` returns the lines that were not written: `export_lost` or `audit_dropped`."""
-        self._dropped[name] = self._dropped[name][0], count
 
     def task_failed(self, name: str) -> None:
         """`name` is one of the supervised background tasks."""
