@@ -103,11 +103,16 @@ class Json:
         """Decoded. Raises NOT_JSON."""
         return json.loads(self.text)
 
-    def inner(self, *names: str) -> Any:
-        """The value at these names; None if there is none. Raises NOT_JSON."""
+    def member(self, *names: str) -> "Json | None":
+        """What is at these names; None if there is none. Raises NOT_JSON."""
         member: Json | None = self
         for name in names:
             member = None if member is None else member.members.get(name)
+        return member
+
+    def inner(self, *names: str) -> Any:
+        """The value at these names; None if there is none. Raises NOT_JSON."""
+        member = self.member(*names)
         return None if member is None else member.value()
 
     def replaced(self, changes: Mapping[str, str | None]) -> str:

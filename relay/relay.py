@@ -10,7 +10,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,6 +57,8 @@ MOST_NAME = 256
 """Characters of a tool's name and of the id of a call that the service takes."""
 
 NO_TOOLS = "The model has no tools for stored results."
+
+_STORED_ABOVE = "Its text is part of the output above."
 
 _PICTURES = ("image", "audio")
 
@@ -135,14 +137,40 @@ def blocks_of(content: Json | None) -> Blocks:
         if kind == "text" and text is not None and text.is_string:
             blocks.texts.append(text)
         elif block.size > (PICTURE_BYTES if kind in _PICTURES else SMALL_BYTES):
-            resource = block.members.get("resource")
-            inside = None if resource is None else resource.members.get("text")
+            inside = block.member("resource", "text")
             blocks.texts.append(inside if inside is not None and inside.is_string else block)
         else:
             blocks.others.append(block)
             continue
         blocks.governed.append(block)
     return blocks
+
+
+def _replaced_blocks(governed: Iterable[Json], instead: str) -> Iterator[str]:
+    """The first block with `instead` as its text. Of the others, embedded resources stay without their
+    contents: only they say where a text is from and how it is meant."""
+    for number, block in enumerate(governed):
+        resource = block.members.get("resource")
+        if resource is not None and resource.is_object:
+            blob = resource.members.get("blob")
+            about = _told_of(resource, blob) if blob is not None and blob.is_string else ""
+            text = "\n".join(filter(None, (about, "" if number else instead)))
+            changes = {"blob": None, "text": json.dumps(text or _STORED_ABOVE)}
+            yield block.replaced({"resource": resource.replaced(changes)})
+        elif not number:
+            is_text = block.inner("type") == "text"
+            yield block.replaced({"text": json.dumps(instead)}) if is_text else _text_block(instead)
+
+
+def _told_of(resource: Json, blob: Json) -> str:
+    kind, base64 = resource.inner("mimeType"), blob.text.strip('"')
+    size = len(base64) * 3 // 4 - (len(base64) - len(base64.rstrip("=")))
+    name = resource.inner("uri") or "A resource"
+    return f"{name}: {kind or 'bytes of an unknown type'}, {size:,} bytes, not text."
+
+
+def _text_block(text: str) -> str:
+    return json.dumps({"type": "text", "text": text})
 
 
 def _line(message: str) -> bytes:
@@ -249,8 +277,9 @@ class ResultReplacer:
             data = judged[-1].replacement
         if instead is None and data is None:
             return (result.replaced({"structuredContent": None}) if is_copy else None), judged
-        content = [block.text for block in blocks.governed] if instead is None else []
-        content += [json.dumps({"type": "text", "text": one}) for one in (instead, data) if one is not None]
+        kept = (block.text for block in blocks.governed)
+        content = [*(kept if instead is None else _replaced_blocks(blocks.governed, instead))]
+        content += [_text_block(data)] if data is not None else []
         content += [block.text for block in blocks.others]
         changes: dict[str, str | None] = {"content": f"[{','.join(content)}]"}
         if is_copy or not (is_other and data is None):

@@ -167,7 +167,7 @@ class CheckIn(BodyIn):
     model: Annotated[str, Field(max_length=256)] | None = Field(None, description="As in POST /results.")
     paginated: Annotated[
         bool,
-        Field(strict=True, description="The call reads a page of a file: a size cap does not reject it."),
+        Field(strict=True, description="The call reads a page of a file: no size cap refuses it."),
     ] = False
     tool_arguments: dict[str, Any] | None = Field(
         None, description="As in POST /results: its limit of lines makes it `paginated`."
@@ -207,7 +207,10 @@ async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
         policy = view.bounded(policy)
     arguments = None if body.tool_arguments is None else json.dumps(body.tool_arguments)
     result = ToolResult(key, body.tool_name, tool_arguments=arguments, tool_kind=body.tool_kind)
-    is_page = may_reject(policy) and (pages(result) or (body.paginated and reads_files(result)))
+    is_page = pages(result) or (body.paginated and reads_files(result))
+    if is_page and not may_reject(policy):
+        # Nothing refuses a page. The size is that of the file, of which the page is a part.
+        return CheckOut(allowed=True, trigger=None, content=None)
     facts = Facts(_measure(size, rows, tokens), budget, rows, is_page)
     trigger = decide(facts, policy)
     if trigger is None and not (policy.bypass or budget.fits(tokens)):

@@ -448,15 +448,12 @@ async def test_a_page_is_not_rejected_for_its_size_as_a_check_says(client: httpx
         assert stored["outcome"] == "store"
 
 
-async def test_a_check_of_a_page_decides_as_the_result_does(client: httpx.AsyncClient) -> None:
-    """Whoever says that it is a page: a tool that reads no file has none, a page is
-    rejected by the budget, and no outcome but a rejection spares it."""
+async def test_a_check_of_a_page_refuses_what_the_result_would(client: httpx.AsyncClient) -> None:
+    """A tool that reads no file has no pages, whatever is said, and a page is rejected by the budget.
+    Where nothing is rejected, a page of a file may be read."""
     window = {"context_window": 5000, "buffer_tokens": 0, "max_output_tokens": 0}
-    rules = (
-        {"profile": "claude-code", "max_tokens": 1000, "keep": False},
-        {"max_bytes": 5000},
-        {"bypass": True},
-    )
+    reject = {"profile": "claude-code", "max_tokens": 1000, "keep": False}
+    rules: tuple[dict[str, Any], ...] = (reject, {"max_bytes": 5000}, {"bypass": True})
     for policy in rules:
         for number, size in enumerate((900, 3000, 9000)):
             for tool in ("read_file", "Read", "list_orders", "grep_content", "web_fetch"):
@@ -466,8 +463,11 @@ async def test_a_check_of_a_page_decides_as_the_result_does(client: httpx.AsyncC
                 asked = {"session_id": session, "tool_name": tool, "tokens": size, "bytes": len(text)}
                 checked = (await client.post("/check", json=asked | {"paginated": True})).json()
                 told = await post(client, text, tool, session_id=session, tool_arguments=arguments)
-                said = (checked["allowed"], checked["trigger"])
-                assert said == (told["outcome"] == "pass", told["trigger"]), (policy, size, tool)
+                if told["outcome"] == "store" and tool in ("read_file", "Read"):
+                    assert checked == {"allowed": True, "trigger": None, "content": None}
+                else:
+                    said = (checked["allowed"], checked["trigger"])
+                    assert said == (told["outcome"] == "pass", told["trigger"]), (policy, size, tool)
 
 
 async def test_a_page_that_the_budget_does_not_hold_is_told_to_read_less(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """`spillgate mcp -- COMMAND`: a real relay between a client and a scripted server, before a real service."""
 
 import asyncio
+import base64
 import json
 import os
 import random
@@ -215,7 +216,7 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
         ({"structuredContent": ROWS, "isError": True}, ["text"], json.dumps(ROWS)),
         (
             {"content": [{"type": "resource", "resource": {"uri": "file:///y", "text": LONG}}], "x": [1.50]},
-            ["text"],
+            ["resource"],
             LONG,
         ),
         ({"content": [said('€😀\\"\n' * 5000)]}, ["text"], '€😀\\"\n' * 5000),
@@ -227,17 +228,55 @@ def test_what_of_a_result_is_replaced(shared: RelayClient, url: str) -> None:
         assert [block["type"] for block in given["content"]] == types
         assert "structuredContent" not in given
         kept = [block for block in result.get("content", []) if block["type"] in ("image", "resource_link")]
-        assert [block for block in given["content"] if block["type"] != "text"] == kept
+        assert [block for block in given["content"] if block["type"] in ("image", "resource_link")] == kept
         others = {"content", "structuredContent"}
         assert {name: one for name, one in given.items() if name not in others} == {
             name: one for name, one in result.items() if name not in others
         }
-        messages = [block["text"] for block in given["content"] if block["type"] == "text"]
+        texts = (block.get("resource", block).get("text") for block in given["content"])
+        messages = [text for text in texts if text is not None]
         handle = HANDLE.search(messages[-1])
         assert handle is not None
         assert httpx.get(f"{url}/results/{handle[0]}/content").text == stored
         if len(messages) == 2:
             assert messages[0] == "2000 rows"
+
+
+def test_an_embedded_resource_keeps_all_but_its_contents(shared: RelayClient, url: str) -> None:
+    def resource(name: str, **contents: Any) -> dict[str, Any]:
+        about = {"uri": f"file:///{name}", "mimeType": "text/x-log", "_meta": {"a": name}}
+        given = {"annotations": {"audience": ["assistant"], "priority": 1.0}, "_meta": {"b": [name]}}
+        return {"type": "resource", "resource": about | contents, **given}
+
+    def without(block: dict[str, Any]) -> dict[str, Any]:
+        left = {name: one for name, one in block["resource"].items() if name not in ("text", "blob")}
+        return {**block, "resource": left}
+
+    blob = base64.b64encode(b"\0\1" * 10_001).decode()
+    cases = [
+        [resource("x", text=LONG)],
+        [resource("x", text=LONG), resource("y", text=LONG), said("end")],
+        [said(LONG) | {"annotations": {"priority": 0.5}}, resource("y", text=LONG)],
+        [resource("x", blob=blob)],
+        [said("A file:"), resource("x", blob=blob)],
+    ]
+    for content in cases:
+        given = shared.call("result", result={"content": content})["content"]
+        assert [block["type"] for block in given] == [
+            block["type"] for number, block in enumerate(content) if not number or block["type"] == "resource"
+        ]
+        resources = [block for block in content if block["type"] == "resource"]
+        assert [without(block) for block in given if block["type"] == "resource"] == list(
+            map(without, resources)
+        )
+        assert given[0].get("annotations") == content[0].get("annotations")
+        first = given[0].get("resource", given[0])["text"]
+        assert HANDLE.search(first)
+        for block in given[1:]:
+            assert not HANDLE.search(block["resource"]["text"])
+        if "blob" in json.dumps(content):
+            (told,) = (block["resource"]["text"] for block in given if "resource" in block)
+            assert told.startswith("file:///x: text/x-log, 20,002 bytes, not text.")
 
 
 def test_what_of_a_result_passes(shared: RelayClient) -> None:
@@ -526,4 +565,7 @@ def test_without_a_service_results_pass(tmp_path: Path) -> None:
             assert_cut(given["content"][1]["text"], json.dumps(ROWS))
             assert "structuredContent" not in given
             blob = {"type": "resource", "resource": {"uri": "file:///x", "blob": "AAAA" * 10_000}}
-            assert_cut(text_of(relay.call("result", result={"content": [blob]})), json.dumps(blob))
+            given = relay.call("result", result={"content": [blob]})["content"][0]["resource"]
+            about, _, cut = given["text"].partition("\n")
+            assert about == "file:///x: bytes of an unknown type, 30,000 bytes, not text."
+            assert_cut(cut, json.dumps(blob))

@@ -88,7 +88,8 @@ async def test_check_tells_before_the_work_is_done(client: httpx.AsyncClient) ->
         ({"tool_name": "bash", "tokens": 1_000_000}, "token_budget", "Error: Command output"),
         ({"tool_name": "grep", "bytes": 99_999}, "size_cap", "Error: Search output"),
         ({"tool_name": "fly", "bytes": 99_999}, "size_cap", "Error: Tool output"),
-        ({"tool_name": "read_file", "bytes": 99_999, "paginated": True}, "size_cap", "Error: File content"),
+        ({"tool_name": "read_file", "bytes": 99_999, "paginated": True}, None, None),
+        ({"tool_name": "list_orders", "bytes": 99_999, "paginated": True}, "size_cap", "Error: Tool output"),
     ]
     for asked, trigger, said in cases:
         await client.put(

@@ -122,6 +122,40 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
 
 
 @BOTH
+@pytest.mark.parametrize("where", ["tcp", "nowhere"])
+async def test_lone_surrogates_are_repaired_as_the_service_does(
+    services: dict[str, str], make: Make, where: str
+) -> None:
+    url = services.get(where, "http://127.0.0.1:1")
+    client = make(base_url=url, session_id="surrogates", patience=0.0)
+    cases: list[tuple[Any, Any, bool]] = [
+        ("caf\ud83d", "caf\ufffd", False),
+        ("\ude00\ud83d", "\ufffd\ufffd", False),
+        ("a \ud83d\ude00 b", "a \U0001f600 b", True),
+        ("é \U0001f600", "é \U0001f600", True),
+        ([{"type": "text", "text": "\udc80", "n": 1}], [{"type": "text", "text": "\ufffd", "n": 1}], False),
+    ]
+    for number, (content, shown, is_whole) in enumerate(cases):
+        told = await ask(
+            client.govern("read\ud83d", f"{where}-{number}\ud83d", content, arguments={"a": "\udc80"})
+        )
+        assert (told.content, told.complete) == (shown, is_whole)
+        assert json.dumps(told.content, ensure_ascii=False).encode()
+    if where == "tcp":
+        for size in (5_000, 500_000):
+            told = await ask(client.govern("t", None, "\ud83d\ude00 \ud83d\n" * size))
+            stored = httpx.get(f"{http_url(url)}/results/{told.handle}/content")
+            assert stored.text == "\U0001f600 \ufffd\n" * size
+        checked = await ask(client.check("t\ud83d", tokens=10_000_000, bytes=40_000_000))
+        assert not checked.allowed
+    await ask(client.close() if isinstance(client, Spillgate) else client.aclose())
+
+
+def http_url(address: str) -> str:
+    return address if "://" in address else f"http://{address}"
+
+
+@BOTH
 @pytest.mark.parametrize("place", ["tcp", "unix"])
 async def test_a_run_governs_offers_calls_reports_and_ends(
     make: Make, place: str, services: dict[str, str]

@@ -11,8 +11,9 @@ import re
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import is_
 from pathlib import Path
 from typing import Any, TypedDict, TypeGuard, TypeVar
 from urllib.parse import quote, urlencode
@@ -53,7 +54,7 @@ current_session: ContextVar[str | None] = ContextVar("spillgate_session", defaul
 """The session that `session()` opened around the running code."""
 
 _OWN_TOOL = re.compile(r"(?:^|[^A-Za-z0-9])tool_output(?:_grep|_lines|_query)?$")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_SESSION_ID = re.compile(r"[^A-Za-z0-9._:@=+~-]")
 
 
@@ -215,6 +216,24 @@ def text_of(value: object) -> str:
     return _json(value)
 
 
+def repaired(value: Any) -> Any:
+    """With U+FFFD in place of each lone surrogate, as the service does: no API of a model takes one. Two
+    halves of a character are joined. The same object if it has neither."""
+    if isinstance(value, str):
+        if value.isascii() or not _SURROGATE.search(value):
+            return value
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        items = [repaired(one) for one in value]
+        return value if all(map(is_, items, value)) else items
+    if isinstance(value, dict):
+        members = {repaired(name): repaired(one) for name, one in value.items()}
+        pairs = zip(members.items(), value.items(), strict=False)
+        is_same = len(members) == len(value) and all(a is c and b is d for (a, b), (c, d) in pairs)
+        return value if is_same else members
+    return value
+
+
 def is_blocks(value: object) -> TypeGuard[Blocks]:
     """The content blocks of an MCP result, which the service takes as they are."""
     return (
@@ -275,21 +294,25 @@ class Exchange:
         self, tool_name: str, call_id: str | None, content: object, fields: ResultFields
     ) -> Flow[Governed]:
         refuse_unknown(fields, ResultFields)
-        sent = content if is_blocks(content) else text_of(content)
+        original = content if is_blocks(content) else text_of(content)
+        sent = repaired(original)
         if is_own_tool(tool_name):
             return Governed(sent, "pass", complete=True)  # It is governed and charged already.
         body = {
             **_sent_fields(fields),
             "session_id": self.session_id(fields.get("session_id")),
             "tool_name": tool_name[:256] or "tool",
-            "tool_call_id": _call_id(call_id),
+            "tool_call_id": repaired(_call_id(call_id)),
         }
         answer = yield from self.ask(self._result(body, sent))
         if _is_reused(answer):
             # Some agents, or their models, count calls from 0 again and again.
             body["tool_call_id"] = _own_call_id(body, sent)
             answer = yield from self.ask(self._result(body, sent))
-        return _governed(answer, sent) or self._cut(sent)
+        governed = _governed(answer, sent) or self._cut(sent)
+        if sent is original or json.dumps(sent, default=str) == json.dumps(original, default=str):
+            return governed
+        return replace(governed, complete=False)
 
     def check(self, tool_name: str, fields: CheckFields) -> Flow[Check]:
         """What is asked of a service that is away, or refuses, is allowed."""
@@ -391,7 +414,11 @@ class Exchange:
         timeout: float = 0.0,
     ) -> Request:
         more = self._more() if callable(self._more) else self._more
-        sent = body if body is None or isinstance(body, bytes) else json.dumps(body, default=str).encode()
+        sent = (
+            body
+            if body is None or isinstance(body, bytes)
+            else json.dumps(repaired(body), default=str).encode()
+        )
         longest = timeout or self._timeout
         if self.away:
             longest = min(longest, AWAY_TIMEOUT_SECONDS)
@@ -464,7 +491,7 @@ def _call_id(call_id: str | None) -> str:
     """An id of its own where there is none: a retry of this call must be the same call."""
     if not call_id:
         return f"call-{uuid.uuid4()}"
-    return call_id if len(call_id) <= MAX_CALL_ID else sha256(call_id.encode()).hexdigest()
+    return call_id if len(call_id) <= MAX_CALL_ID else sha256(call_id.encode(errors="replace")).hexdigest()
 
 
 def _own_call_id(fields: Mapping[str, Any], content: str | Blocks) -> str:
@@ -503,7 +530,7 @@ def _searched(sent: str | Blocks) -> str | Blocks:
 
 
 def _utf8_of(content: str | Blocks) -> bytes:
-    return _LONE_SURROGATE.sub("\ufffd", text_of(content)).encode()
+    return str(repaired(text_of(content))).encode()
 
 
 def _are_definitions(value: object) -> TypeGuard[list[dict[str, Any]]]:
@@ -556,7 +583,8 @@ def _sent_fields(fields: ResultFields) -> dict[str, Any]:
 def _query(fields: dict[str, Any]) -> str:
     """The fields as the query of a text: what is neither text nor number as JSON."""
     texts = {
-        key: one if isinstance(one, str) else json.dumps(one, default=str) for key, one in fields.items()
+        key: repaired(one) if isinstance(one, str) else json.dumps(one, default=str)
+        for key, one in fields.items()
     }
     query = urlencode(texts, errors="replace")
     if len(query) > MAX_QUERY:
