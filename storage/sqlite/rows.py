@@ -3,14 +3,12 @@
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import fields
-from functools import cache
-from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryFilter, EntryType
+from domain.accounting import AccountingEntry, EntryFilter
 from domain.budget import Session
 from domain.handles import SessionKey
 from domain.ports import Charge
@@ -18,11 +16,11 @@ from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
-from storage.sqlite.database import OF_ENTRY
+from storage.sqlite.database import OF_CHARGE, OF_ENTRY
 from storage.sqlite.sums import HOUR_MS, SINCE_HOUR
 
 Row = tuple[object, ...]
-"""A row of the entries: the columns _ALWAYS, then those of _SELDOM if one of them has not its default."""
+"""A row of the entries: the columns OF_ENTRY, then OF_CHARGE."""
 
 SESSION = "SELECT * FROM sessions WHERE tenant = ? AND session_id = ?"
 _COUNTED = (
@@ -69,30 +67,11 @@ _encoder = msgspec.json.Encoder()
 _decode_entry = msgspec.json.Decoder(AccountingEntry).decode
 _COLUMN_NAMES = tuple(field.name for field in fields(Session)[1:-1])
 _columns_of = attrgetter(*_COLUMN_NAMES)
-_SELDOM_OF_ENTRY = (
-    "trigger",
-    "model",
-    "handle",
-    "strategy",
-    "tool_kind",
-    "found_nothing",
-    "costs_more",
-)
-_OFTEN_OF_ENTRY = tuple(name for name in OF_ENTRY if name not in (*_SELDOM_OF_ENTRY, "stored"))
-_ALWAYS = (*_OFTEN_OF_ENTRY, "epoch", "entry")
-_SELDOM = ("stored", *_SELDOM_OF_ENTRY, "call_id", "fingerprint", "text")
-_often_of = attrgetter(*(OF_ENTRY[name][1] for name in _OFTEN_OF_ENTRY))
-_seldom_of = attrgetter(*(OF_ENTRY[name][1] for name in _SELDOM_OF_ENTRY))
-_NOT_CALLED = (None, None, None)
-_DEFAULTS = (*_seldom_of(AccountingEntry("", EntryType.LLM, 0, "", "", "")), *_NOT_CALLED)
-_ENUMS = tuple(map(_ALWAYS.index, ("type", "status", "outcome")))
-_PACKED = _ALWAYS.index("entry")
-_CALL = tuple(map((*_ALWAYS, *_SELDOM).index, ("tenant", "session_id", "epoch", "call_id")))
-_COLUMNS = {len(names): names for names in (_ALWAYS, (*_ALWAYS, *_SELDOM))}
-"""Those of a row, by their number. SQLite's driver takes 1 µs to bind a NULL or bytes, 2 µs an enum or bool,
-and 0.1 µs a string, a number or a bytearray."""
-_AT_ONCE = 16
-"""The most rows of one statement: it takes three quarters of the time of a statement for each."""
+_values_of = attrgetter(*(attribute for _, attribute in OF_ENTRY.values()))
+_NAMES = (*OF_ENTRY, *OF_CHARGE)
+_INSERT = f"INSERT INTO entries ({', '.join(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_CALL = tuple(map(_NAMES.index, ("tenant", "session_id", "epoch", "call_id")))
+_TEXT, _PACKED = map(_NAMES.index, ("text", "entry"))
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _notices = Notices()
@@ -149,48 +128,21 @@ def session_row(session: Session) -> tuple[object, ...]:
 
 
 def entry_row(entry: AccountingEntry, charge: Charge | None = None) -> Row:
-    often, epoch, packed = list(_often_of(entry)), None, bytearray()
-    call: tuple[object, ...] = _NOT_CALLED
-    for at in _ENUMS:
-        if (member := often[at]) is not None:
-            often[at] = str.__str__(member)
-    if charge is not None:
-        epoch = charge.epoch
-        if charge.call_id is not None:
-            call = charge.call_id, charge.fingerprint, charge.text
-    seldom = (*_seldom_of(entry), *call)
-    _encoder.encode_into(entry, packed)
-    if seldom == _DEFAULTS:
-        return (*often, epoch, packed)
-    return (*often, epoch, packed, int(entry.is_stored), *map(_plain, seldom))
-
-
-def _plain(value: object) -> object:
-    """A value of SQLite's in place of an enum or a bool."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    return int(value) if isinstance(value, bool) else value
+    packed = _encoder.encode(entry)
+    if charge is None:
+        return (*_values_of(entry), None, None, None, None, packed)
+    of_call = (None,) * 3 if charge.call_id is None else (charge.call_id, charge.fingerprint, charge.text)
+    return (*_values_of(entry), charge.epoch, *of_call, packed)
 
 
 def insert(connection: sqlite3.Connection, entries: Iterable[Row]) -> None:
-    for size, group in groupby(entries, len):
-        alike = list(group)
-        for start in range(0, len(alike), _AT_ONCE):
-            part = alike[start : start + _AT_ONCE]
-            connection.execute(_insertion(size, len(part)), [*chain.from_iterable(part)])
-
-
-@cache
-def _insertion(size: int, count: int) -> str:
-    """Inserts `count` rows of `size` columns."""
-    row = f"({', '.join('?' * size)})"
-    return f"INSERT INTO entries ({', '.join(_COLUMNS[size])}) VALUES {', '.join([row] * count)}"  # noqa: S608
+    connection.executemany(_INSERT, entries)
 
 
 def row_bytes(row: Row) -> int:
     """Returns the bytes that the row counts for in the bound of its tenant."""
-    packed, text = row[_PACKED], row[-1]
-    assert isinstance(packed, bytearray)
+    packed, text = row[_PACKED], row[_TEXT]
+    assert isinstance(packed, bytes)
     return session_rules.entry_bytes(packed, text if isinstance(text, str) else None)
 
 
