@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from content.formats import sheets
+from content.text import without_surrogates
 
 Row = dict[str, Any]
 
@@ -58,6 +59,14 @@ def decoded(data: bytes) -> Any:
         return json.loads(data, parse_constant=str, strict=False)
 
 
+def encoded(value: object) -> bytes:
+    """The value as JSON; lone surrogates are U+FFFD."""
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, OverflowError):
+        return json.dumps(without_surrogates(value), ensure_ascii=False).encode()
+
+
 def tables_in(data: bytes) -> JsonTables:
     """The tables of a JSON value. Of an object `data` are the longest array of objects in it, or the longest
     of its objects whose members are alike; of another object the object itself. Raises ValueError and
@@ -65,8 +74,8 @@ def tables_in(data: bytes) -> JsonTables:
     try:
         raw = bytes(msgspec.json.decode(data, type=Raw))
     except msgspec.DecodeError:
-        # NaN and infinities, which JSON does not have.
-        raw = msgspec.json.encode(decoded(data))
+        # NaN, infinities, lone surrogates, which JSON does not have.
+        raw = encoded(decoded(data))
     if raw[:1] == b"{":
         return _of_object(raw)
     if raw[:1] == b"[":

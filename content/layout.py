@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 from pydantic_core import from_json
 
 from content.formats.json import Json, Literal, Records, parsed_head
@@ -17,7 +16,7 @@ from content.formats.markup import Html
 from content.formats.page_tables import PageTable, page_tables
 from content.formats.table import Table as TableFormat
 from content.formats.table import dialect_in, is_header, split_rows, written_rows
-from content.json_rows import JsonRows, Row, decoded, path_of, rows_of, tables_in
+from content.json_rows import JsonRows, decoded, encoded, tables_in
 from content.kind import Kind
 from content.source import Source
 from content.text import count_of
@@ -113,7 +112,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         return (_log(source),), ()
     if isinstance(text_format, Literal):
         value = text_format.value(Source(source.data)) if source.is_whole else None
-        return _json(msgspec.json.encode(value)) if value is not None else ((), ())
+        return _json(encoded(value)) if value is not None else ((), ())
     if isinstance(text_format, Json):
         return _json_of(source)
     if isinstance(text_format, Html) and source.is_whole:
@@ -122,6 +121,8 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
             _lines(source)._replace(name="data"),
             *starmap(_of_page, enumerate(found, 1)),
         ) if found else (), ()
+    if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
+        return _below(source)
     return (), ()
 
 
@@ -239,7 +240,7 @@ def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     value, _ = parsed_head(source.data[:_HEAD])
     if value is None:
         return (), ()
-    tables, notes = _json(msgspec.json.encode(value))
+    tables, notes = _json(encoded(value))
     return tuple(table._replace(rows=None, read=None) for table in tables), notes
 
 
@@ -257,25 +258,61 @@ def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    """The complete documents or elements of JSON that is cut off, or has something else behind it."""
+    """The tables of JSON that has something else behind it, or of which the end is missing."""
     if len(data) > PARSED_BYTES:
         raise ValueError("too large to be parsed")
     text = data.decode("utf-8", "replace")
     values, end = documents(text)
     if values:
-        rows = rows_of(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
+        if not _is_most(text, end):
+            raise ValueError("most of it is no JSON")
+        tables, _ = _json(encoded(values[0] if len(values) == 1 else values))
         line = text.count("\n", 0, end) + 1
         note = f"What follows the JSON in line {line:,} is only in lines." if text[end:].strip() else ""
-        return (_of_rows("data", JsonRows("$", len(rows), rows=tuple(rows))),), (note,) if note else ()
-    # Raises ValueError for what is no beginning of JSON.
-    from_json(data, allow_partial="trailing-strings", cache_strings="none")
-    cut = cut_off(text)
-    if cut is None:
-        raise ValueError("no JSON")
-    rows, path = cut
+        return tables, (note,) if note else ()
+    if not _ends_early(text):
+        raise ValueError("no JSON that is only cut off")
+    tables, _ = _json(encoded(cut_off(text)))
     last = text.rstrip().count("\n") + 1
-    note = f"The JSON is cut off in line {last:,}: data has its {count_of(len(rows), 'complete element')}."
-    return (_of_rows("data", JsonRows(path or "$", len(rows), rows=tuple(rows))),), (note,)
+    rows = count_of(tables[0].rows or 0, "complete element")
+    return tables, (f"The JSON is cut off in line {last:,}: data has its {rows}.",)
+
+
+_JSON_BELOW = re.compile(r"\n(?=[\[{])")
+
+
+def _below(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """The tables of JSON that has lines of text above it, such as the headers of a response."""
+    if len(source.data) > PARSED_BYTES or not source.is_whole:
+        return (), ()
+    text = source.data.decode("utf-8", "replace")
+    for begin in islice(_JSON_BELOW.finditer(text, 0, _HEAD), 3):
+        values, end = documents(text[begin.end() :])
+        if values and isinstance(values[0], dict | list) and _is_most(text, end):
+            tables, _ = _json(encoded(values[0] if len(values) == 1 else values))
+            above = count_of(text.count("\n", 0, begin.end()), "line")
+            note = f"data is JSON below {above}, which are only in lines."
+            return tables, (note,)
+    return (), ()
+
+
+def _is_most(text: str, size: int) -> bool:
+    return 2 * size >= len(text)
+
+
+_CUT_VALUE = re.compile(r"(?:-?\d*[.eE+-]*|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?)\s*\Z")
+_LONGEST_ESCAPE = 12
+
+
+def _ends_early(text: str) -> bool:
+    """True for JSON in which nothing is wrong but that its end is missing."""
+    try:
+        json.loads(text, strict=False)
+    except json.JSONDecodeError as error:
+        at = error.pos
+        is_escape = "escape" in error.msg and len(text) - at < _LONGEST_ESCAPE
+        return is_escape or error.msg.startswith("Unterminated") or bool(_CUT_VALUE.match(text, at))
+    return False
 
 
 _NO_SPACE = re.compile(r"\S")
@@ -295,44 +332,23 @@ def documents(text: str) -> tuple[list[object], int]:
     return values, at
 
 
-def cut_off(text: str) -> tuple[list[Row], str] | None:
-    """The complete elements of the array, or members of the object, within which JSON is cut off, and its
-    path; None if there are none."""
-    decode = json.JSONDecoder().raw_decode
-    at, steps = _skip(text, 0), list[str]()
-    while at < len(text) and text[at] in "[{":
-        is_array, items, at = text[at] == "[", list[tuple[str, object]](), at + 1
-        key = ""
-        while True:
-            at = _skip(text, at)
-            if at >= len(text) or text[at] in "]}":
-                break
-            try:
-                if not is_array:
-                    key, at = decode(text, at)
-                    at = _skip(text, at)
-                value, following = decode(text, at)
-            except (ValueError, RecursionError):
-                break
-            items.append((key, value))
-            at = following
-        if is_array:
-            rows = [value for _, value in items]
-            return (rows_of(rows), path_of(steps)) if rows else None
-        if at < len(text) and text[at] in "[{":
-            inner = cut_off(text[at:])
-            if inner is not None:
-                return inner[0], path_of([*steps, key]) + inner[1].removeprefix("$")
-        return ([dict(items)], path_of(steps)) if items else None
-    return None
+_STRING = re.compile(r'"(?>[^"\\]+|\\.)*(?:"|\\?\Z)', re.DOTALL)
 
 
-_BETWEEN = re.compile(r"[\s,:]*")
-
-
-def _skip(text: str, at: int) -> int:
-    match = _BETWEEN.match(text, at)
-    return match.end() if match else at
+def cut_off(text: str) -> object:
+    """The value of JSON whose end is missing, without the element that is not complete. Raises ValueError."""
+    value: Any = from_json(text, allow_partial=True, cache_strings="none")
+    bare = _STRING.sub("", text)
+    depth = bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")
+    inner = value
+    for _ in range(1, depth):
+        if not inner:
+            break
+        if isinstance(inner, list):
+            inner.pop()
+            break
+        inner = inner[next(reversed(inner))]
+    return value
 
 
 def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
@@ -343,6 +359,14 @@ def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
             rows.append(decoded(line))
         except ValueError:
             break
+    if not rows:
+        head = source.data[:_HEAD].decode("utf-8", "replace")
+        rows, end = documents(head)
+        rows = rows if _is_most(head, end) else []
+    if len(rows) == 1 and source.is_whole:
+        return _broken(source.data)
+    if not rows:
+        raise ValueError("no record in the head")
     table = _of_rows(
         "data", JsonRows("", 0, rows=tuple(row if isinstance(row, dict) else {"value": row} for row in rows))
     )

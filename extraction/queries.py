@@ -208,7 +208,8 @@ _SQL = re.compile(
     _BEFORE + r"(?:(?:select|with)\b(?!\s*[.|\[])|values(?!\()\s*\(|"
     r"(?:from|describe|summarize|show|table|pivot|unpivot"
     r"|alter|analyze|attach|begin|call|checkpoint|commit|copy|create|delete|detach|drop|execute|explain|export|import"
-    r"|insert|install|load|merge|pragma|prepare|replace|reset|rollback|set|update|use|vacuum)\s+[\w(\"'])|"
+    r"|insert|install|load|merge|pragma|prepare|replace|reset|rollback|set|update|use|vacuum"
+    r"|comment|deallocate|force|truncate)\s+[\w(\"'])|"
     + _BEFORE
     + r"\((?:\s*\()*\s*(?:select|with|from|values)\b",
     re.IGNORECASE | re.DOTALL,

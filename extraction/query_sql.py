@@ -31,7 +31,7 @@ _HINT_COLUMNS = 4
 _FEW_VALUES = 8
 _VALUE_CHARS = 60
 _DIGITS_SHARE = 0.6
-_BEGINS_WITH_DIGIT = r"\s*[-+<>~≈$€£¥(]?\s*\.?\d.*"
+_BEGINS_WITH_DIGIT = r"\s*[-+<>~≈$€£¥(]?\s*\.?\d.*|[A-Z][a-z]{2} [ \d]\d\b.*"
 _ISO = r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d.*)?)?"
 _LONGEST_INTEGER = 1 << 63
 _TEXT_TYPE = "VARCHAR"
@@ -65,19 +65,26 @@ class Statement:
         self._connection = connection
         try:
             statements = connection.extract_statements(self.sql)
+            is_select = len(statements) == 1 and statements[0].type == StatementType.SELECT
         except duckdb.Error as error:
             raise _explained_syntax(str(error), self.sql) from None
-        if len(statements) != 1 or statements[0].type != StatementType.SELECT:
+        except ValueError:
+            # The package has no name for some kinds of statements.
+            is_select = False
+        if not is_select or not self._called.isdisjoint(_DENIED):
             raise BadQuery(ONLY_READS)
 
     @cached_property
     def _nodes(self) -> list[dict[str, Any]]:
-        """All nodes of its tree, outer ones first; none of a statement that has no tree, such as DESCRIBE."""
+        """All nodes of its tree, outer ones first. Raises BadQuery for a statement that has no tree."""
         ((text,),) = self._connection.execute(
             "SELECT json_serialize_sql(?)", [self.sql.rstrip("; \n")]
         ).fetchall()
         found: list[dict[str, Any]] = []
-        todo: list[Any] = [json.loads(text)]
+        tree = json.loads(text)
+        if tree["error"]:
+            raise BadQuery(ONLY_READS)
+        todo: list[Any] = [tree]
         while todo:
             one = todo.pop(0)
             if isinstance(one, dict):
@@ -86,6 +93,11 @@ class Statement:
             elif isinstance(one, list):
                 todo += one
         return found
+
+    @property
+    def _called(self) -> set[str]:
+        """The names of the functions that it calls, in lower case."""
+        return {str(node["function_name"]).lower() for node in self._nodes if "function_name" in node}
 
     @cached_property
     def tables(self) -> list[str]:
@@ -163,6 +175,11 @@ class Statement:
             for column in _column(side)
         ]
 
+
+_DENIED = frozenset(
+    ("pg_sleep", "sleep_ms", "query", "query_table", "json_execute_serialized_sql", "write_log")
+)
+"""Functions that wait, run a text as a statement, or write."""
 
 _MATCHING = frozenset(
     (
@@ -327,6 +344,9 @@ class Queried:
         ):
             return BadQuery(f"No function takes these types: {clip(match[1], 120)}. CAST an argument.")
         if match := re.search(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: -|\.|$)", text):
+            for name, *_ in statement.compared:
+                if (found := self._find(statement, name)) and found[1].type == _TEXT_TYPE:
+                    return BadQuery(f"{self._is_text(*found)}: CAST it, or take the number with part().")
             return BadQuery(f"A {match[1]} and a {match[2]} cannot be compared: CAST one of them.")
         if isinstance(error, duckdb.InterruptException):
             return BadQuery("The query was stopped: it took too long.")

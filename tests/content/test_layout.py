@@ -94,3 +94,37 @@ def test_names_are_unique_whatever_their_case(given: list[str], made: list[str])
 
 def test_a_name_is_quoted_where_sql_needs_it() -> None:
     assert [spelled(name) for name in ("id", "order", "a b", 'a"b')] == ["id", '"order"', '"a b"', '"a""b"']
+
+
+CUT = json.dumps({"total": 30, "items": [{"id": n, "o": {"x": [n, 2]}, "t": True} for n in range(30)]})
+
+
+@pytest.mark.parametrize(
+    ("end", "rows"),
+    [(', "o": {"x": [17', 17), ('{"id": 17, "o": {"x": [17, 2]}, "t": tr', 17), ('{"id": 17, "o": {"x', 17),
+     ('"id": 17, "o": {"x": [17, 2]}, "t": true}', 18), (']', 30)],
+)  # fmt: skip
+def test_json_that_is_cut_off_has_its_complete_elements_and_says_so(end: str, rows: int) -> None:
+    at = CUT.rindex("]") if end == "]" else CUT.index(end)
+    layout = read(CUT[: at + len(end)])
+    data, document, _ = layout.tables
+    assert (data.path, data.rows, names(data), document.sample) == ("$.items", rows, ["id", "o", "t"], (30,))
+    assert layout.notes == (f"The JSON is cut off in line 1: data has its {rows} complete elements.",)
+
+
+def test_text_around_json_is_left_out_and_told() -> None:
+    below = read(CUT + "\n[exit code 1]\n")
+    assert (below.tables[0].rows, below.notes) == (
+        30,
+        ("What follows the JSON in line 1 is only in lines.",),
+    )
+    above = read("HTTP/1.1 200 OK\nServer: s\n\n" + CUT)
+    assert (above.tables[0].rows, above.notes) == (
+        30,
+        ("data is JSON below 3 lines, which are only in lines.",),
+    )
+
+
+@pytest.mark.parametrize("text", ["[1/60] one\n" * 30, "[0.1] two\n" * 30, CUT.replace('"id": 5', '"id" 5')])
+def test_what_is_wrong_before_its_end_is_no_json_that_is_cut_off(text: str) -> None:
+    assert names(read(text).tables[0]) == ["line", "text"]
