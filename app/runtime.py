@@ -43,7 +43,6 @@ from domain.quotas import SETTINGS, TenantQuota
 from extraction.index_cache import IndexCache
 from extraction.models.pool import ModelPool
 from extraction.queries import Queries
-from extraction.shown import ShownTexts
 from policies.book import PolicyBook
 from storage import (
     body_path,
@@ -111,7 +110,6 @@ class Runtime:
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
-    shown_texts: ShownTexts = field(default_factory=ShownTexts)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
     redactions: Redactions = field(default_factory=Redactions)
     searches: SearchThreads = field(default_factory=SearchThreads)

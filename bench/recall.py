@@ -1,28 +1,42 @@
-"""Questions about recorded results: how often the text that comes back holds the answer, by strategy."""
+"""Questions about recorded results: how often what retrieve answers holds the answer, word for word."""
 
 import argparse
+import asyncio
+import hashlib
 import json
 import re
 import statistics
 import sys
-from collections import Counter, defaultdict
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import httpx
 from tqdm import tqdm
 
 from bench import corpus
-from bench.servers import running
+from domain.handles import Handle
+from domain.results import Measure, StoredResult
+from extraction.retrieve import choice, ranking
+from extraction.retrieve import strategy as retrieve
+from extraction.source import Source
+from extraction.task import ExtractionLimits, Task
+from storage.memory import MemoryStore
 
-CAPS = (12_288, 2_048)
-STRATEGIES = ("truncate", "retrieve")
-# An excerpt ends where the next place begins; a line of a log may begin with a bracket too.
-_FIRST = re.compile(
-    r"^\[[^\n]* words(?:, by meaning)?\]\n(.*?)(?=^\[(?:lines? |bytes |Best first)|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+CAP = 12_288
+FIRST = 1000
+HEURISTICS: tuple[dict[str, Any], ...] = (ranking.HEURISTICS, choice.PICKS)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
+
+
+class Told(NamedTuple):
+    """One answer: whether it holds what was asked for, and within its first 1,000 bytes."""
+
+    holds: bool
+    at_once: bool
+    size: int
+    seconds: float
 
 
 def plain(text: str) -> str:
@@ -31,79 +45,117 @@ def plain(text: str) -> str:
 
 
 def questions(path: Path) -> list[dict[str, Any]]:
-    """Lines with `record`, `question`, `answer`, `type`."""
+    """Lines with `record`, `question`, `answer`; perhaps `accept`, other forms of the answer."""
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def ask(client: httpx.Client, record: dict[str, Any], needle: dict[str, Any], cap: int, mode: str) -> Any:
-    """The answer of /extract, to the record kept in a session with that size cap; all of what passes it."""
-    session = f"cap-{cap}"
-    client.put(f"/sessions/{session}", json={"policy": {"max_bytes": cap}}).raise_for_status()
-    sent = {
-        "session_id": session,
-        "tool_name": record["tool"],
-        "tool_call_id": record["id"],
-        "content": record["text"],
-    }
-    kept = client.post("/results", json=sent)
-    kept.raise_for_status()
-    if kept.json()["handle"] is None:
-        return {"text": record["text"], "latency_ms": 0}
-    question = {"handle": kept.json()["handle"], "extract": needle["question"], "mode": mode}
-    answer = client.post("/extract", json=question)
-    answer.raise_for_status()
-    return answer.json()
+def holds(text: str, asked: Mapping[str, Any]) -> bool:
+    shown = plain(text)
+    return any(plain(one) in shown for one in (asked["answer"], *asked.get("accept", ())))
 
 
-def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> None:
-    found: dict[tuple[str, int], list[tuple[str, bool]]] = defaultdict(list)
-    sizes: dict[tuple[str, int], list[int]] = defaultdict(list)
-    times: dict[tuple[str, int], list[float]] = defaultdict(list)
-    firsts: Counter[tuple[str, int]] = Counter()
-    with running("spillgate", pinned=False) as server:
-        client = httpx.Client(base_url=server.url, timeout=120, trust_env=False)
-        for needle in tqdm(asked, desc="questions"):
-            for mode in STRATEGIES:
-                for cap in CAPS:
-                    told = ask(client, records[needle["record"]], needle, cap, mode)
-                    holds = plain(needle["answer"]) in plain(told["text"])
-                    found[mode, cap].append((needle["type"], holds))
-                    sizes[mode, cap].append(len(told["text"].encode()))
-                    times[mode, cap].append(told["latency_ms"])
-                    first = _FIRST.search(told["text"])
-                    firsts[mode, cap] += first is not None and plain(needle["answer"]) in plain(first[1])
-        client.close()
-    kinds = sorted({needle["type"] for needle in asked})
-    columns = ["strategy", "cap", f"found of {len(asked)}", "in the first passage", *kinds]
-    columns += ["bytes, mean", "ms, median", "ms, most"]
-    print(f"| {' | '.join(columns)} |")
-    print("|---" * len(columns) + "|")
-    for key, holding in found.items():
-        shares = []
-        for kind in kinds:
-            of_kind = [holds for its, holds in holding if its == kind]
-            shares.append(f"{sum(of_kind)} of {len(of_kind)}")
-        total = sum(holds for _, holds in holding)
-        size, took = statistics.mean(sizes[key]), times[key]
-        print(f"| {key[0]} | {key[1]:,} | {total} ({total / len(asked):.0%}) | {firsts[key]} ", end="")
-        print(f"| {' | '.join(shares)} ", end="")
-        print(f"| {size:,.0f} | {statistics.median(took):.0f} | {max(took):.0f} |")
+async def ask(record: Mapping[str, Any], asked: Mapping[str, Any]) -> Told:
+    """The answer of retrieve. What passes the cap is shown whole."""
+    task = await _task(record, asked["question"])
+    started = time.perf_counter()
+    body = (await retrieve.answer(task)).body
+    first = body.encode()[:FIRST].decode("utf-8", "ignore")
+    return Told(holds(body, asked), holds(first, asked), len(body.encode()), time.perf_counter() - started)
 
 
-def main(needles: Path | None = None, more: Path | None = None) -> None:
-    path = needles or corpus.folder() / "needles.jsonl"
+async def _task(record: Mapping[str, Any], question: str) -> Task:
+    data = record["text"].encode()
+    store = MemoryStore(clock=lambda: 0, retention_seconds=3600, max_bytes=0)
+    measure = Measure(len(data), data.count(b"\n") + 1, len(record["text"]), len(data) // 4, False)
+    stored = StoredResult(
+        tenant="bench",
+        handle=Handle("bench", "recall"),
+        tool_name=record.get("tool", "bench"),
+        tool_arguments=None,
+        tool_kind=None,
+        provider=None,
+        is_error=False,
+        measure=measure,
+        sha256=hashlib.sha256(data).hexdigest(),
+        stored_at=0,
+        expires_at=0,
+        epoch=0,
+    )
+    async with store.draft(stored.tenant) as draft:
+        await draft.write(data)
+        await draft.publish(stored)
+    return Task(Source(store, stored), question, CAP, ExtractionLimits(), None, _NoFindings())
+
+
+class _NoFindings:
+    """Implements Findings."""
+
+    async def find(self, key: str) -> str | None:
+        return None
+
+    async def keep(self, key: str, finding: str) -> None: ...
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """Retrieve without a heuristic. Raises KeyError, with those that there are."""
+    of = next((one for one in HEURISTICS if name in one), None)
+    if of is None:
+        raise KeyError(f"{name}: not one of {', '.join(key for one in HEURISTICS for key in one)}")
+    before = dict(of)
+    del of[name]
+    try:
+        yield
+    finally:
+        of.clear()
+        of.update(before)
+
+
+async def measure(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> list[Told]:
+    return [await ask(records[one["record"]], one) for one in tqdm(asked, desc="questions")]
+
+
+def row(label: str, told: list[Told]) -> str:
+    count, at_once = sum(one.holds for one in told), sum(one.at_once for one in told)
+    size, took = statistics.mean(one.size for one in told), statistics.median(one.seconds for one in told)
+    return f"| {label} | {count} of {len(told)} | {at_once} | {size:,.0f} | {took * 1000:.0f} |"
+
+
+def table(asked: list[dict[str, Any]], records: dict[str, dict[str, Any]], left_out: list[str]) -> None:
+    """Questions whose answer stands word for word in the data; those to compute are for `query`."""
+    verbatim = [one for one in asked if holds(records[one["record"]]["text"], one)]
+    print(f"| retrieve | found | within {FIRST:,} bytes | bytes, mean | ms, median |\n|---|---|---|---|---|")
+    every = asyncio.run(measure(verbatim, records))
+    print(row("with all", every), flush=True)
+    for name in left_out:
+        with without(name):
+            told = asyncio.run(measure(verbatim, records))
+        pairs = list(zip(verbatim, every, told, strict=True))
+        lost = [str(one.get("id", "?")) for one, before, after in pairs if before.holds and not after.holds]
+        won = [str(one.get("id", "?")) for one, before, after in pairs if after.holds and not before.holds]
+        print(row(f"without {name}", told), f"lost: {', '.join(lost)}; won: {', '.join(won)}", flush=True)
+
+
+def main(
+    needles: list[Path] | None = None, more: Path | None = None, left_out: list[str] | None = None
+) -> None:
+    paths = needles or [corpus.folder() / "needles.jsonl"]
     records = {record["id"]: record for record in corpus.records()}
     if more is not None:
         records |= {record["id"]: record for record in questions(more)}
-    if not records or not path.is_file():
+    if not records or not all(path.is_file() for path in paths):
         sys.exit("No questions: set RECORDED_RESULTS to a folder with tool_results.jsonl and needles.jsonl.")
-    measure(questions(path), records)
+    table([one for path in paths for one in questions(path)], records, left_out or [])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("needles", nargs="?", type=Path, help="default: needles.jsonl beside the results")
+    parser.add_argument("needles", nargs="*", type=Path, help="default: needles.jsonl beside the results")
     parser.add_argument("--records", type=Path, help="a file of more records")
+    parser.add_argument(
+        "--without", action="append", default=[], help="a heuristic to leave out, or `each` in turn"
+    )
     given = parser.parse_args()
-    main(given.needles, given.records)
+    names = [key for one in HEURISTICS for key in one] if given.without == ["each"] else given.without
+    main(given.needles, given.records, names)

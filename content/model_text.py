@@ -16,14 +16,8 @@ FOOTER_BYTES = 400
 LINE_ROOM = FOOTER_BYTES + 64
 """What a text of lines takes beside one line: the last line, the line's number and a mark that it is cut."""
 
-NUMBERED = re.compile(r"(\d+)[:-] (.*)")
-"""A line as the texts here show it, with its number."""
-
 LONG_CHARS = 400
 """A longer line is shown as its matches with `_SIDE` characters on each side."""
-
-KNOWN_CHARS = 100
-"""A shorter line that was shown before is repeated. A note in its place would be as long."""
 
 _LAST = "[… then the last:]"
 _SIDE = 120
@@ -68,8 +62,7 @@ class Matches(NamedTuple):
     """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
     the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
     the first match of all, as the caller counts: 0 or 1, None if it has no `offset`. `spans` finds the
-    matches in a text, `around` is what they are shown with. `is_known` tells whether the model was shown a
-    line before."""
+    matches in a text, `around` is what they are shown with."""
 
     lines: Sequence[Match]
     total: int
@@ -78,7 +71,6 @@ class Matches(NamedTuple):
     base: int | None = 1
     spans: Spans = lambda text: []
     around: Mapping[int, Surroundings] = {}
-    is_known: Callable[[int, str], bool] = lambda number, text: False
     has_last: bool = False
 
     @property
@@ -223,10 +215,7 @@ def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Ma
 
 
 def _numbered(number: int, mark: str, text: str, matches: Matches) -> str:
-    text = text.translate(_NO_CONTROLS)
-    if len(text) >= KNOWN_CHARS and matches.is_known(number, text):
-        return f"{number}{mark} [shown before]"
-    return f"{number}{mark} {text}"
+    return f"{number}{mark} {text.translate(_NO_CONTROLS)}"
 
 
 def _header(around: Surroundings, last: int, first: int) -> list[str]:

@@ -226,12 +226,6 @@ def needs_lines(expression: str) -> bool:
     return _LINES.search(expression) is not None
 
 
-def selects(answer: QueryAnswer) -> bool:
-    """True if rows are selected that hold a value."""
-    rows = msgspec.json.decode(answer.slice.result)
-    return bool(answer.slice.total) and any(cell is not None for row in rows for cell in row)
-
-
 Read = Callable[[], AsyncIterator[bytes]]
 
 MAX_DATA_BYTES = 128 << 20

@@ -1,7 +1,7 @@
 """The input of a strategy: the task, its time and tokens; and the text of its answer."""
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -11,7 +11,6 @@ from content.text import cut_head
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.index_cache import IndexCache
-from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 
@@ -87,11 +86,6 @@ class Progress:
     fields: dict[str, object]
 
 
-Select = Callable[[str, int], Awaitable[str | None]]
-"""Runs SQL over all of the data. Returns what it selects as text of about as many bytes, "" if that is
-nothing; None if it cannot be run."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExtractionLimits:
     """The policy keys that control how a result is read."""
@@ -107,8 +101,7 @@ class Task:
     `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
-    passages seldom exceeds. `shown_before`: what the model was shown of the result in earlier answers.
-    `select` is None where no query can be run over what is asked about."""
+    passages seldom exceeds."""
 
     source: Source
     extract: str
@@ -121,9 +114,7 @@ class Task:
     ends: float = math.inf
     whole: bool = False
     usual_bytes: int = 2560
-    shown_before: Shown = NOTHING
     embedder: Asking | None = None
-    select: Select | None = None
 
     @property
     def usage(self) -> LlmUsage:

@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 
 from app.operations.logs import described
-from app.reading import Subject, entry_about, keep_words, open_subject, path_of, query_text, run_query
+from app.reading import Subject, entry_about, keep_words, open_subject, path_of
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
-from domain.errors import Conflict, Incomplete, InvalidField, Overloaded, SessionEnded, SpendReached
+from domain.errors import Conflict, Incomplete, SessionEnded, SpendReached
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode, Question
 from domain.handles import SessionKey
 from domain.llm import LlmCall
@@ -20,14 +20,10 @@ from domain.ports import Ledger, Receipt
 from domain.results import StoredResult
 from extraction.models.usage import CallRules
 from extraction.prompts import NOTHING_FOUND
-from extraction.queries import ProcessFailed, Query, selects
-from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 from extraction.task import (
-    FALLBACK_SECONDS,
     ExtractionLimits,
     Progress,
-    Select,
     Task,
     frame_answer,
     frame_failure,
@@ -67,15 +63,14 @@ class Extracted:
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
-    `needs_model`: past the tenant's quota of model spend the question is refused. `shown_before`: what the
-    model was shown of the result in earlier answers. `reader`: the session that asks and pays, if it is not
-    that of the result. `most_bytes`: of the answer, if they are fewer than the size cap."""
+    `needs_model`: past the tenant's quota of model spend the question is refused. `reader`: the session that
+    asks and pays, if it is not that of the result. `most_bytes`: of the answer, if they are fewer than the
+    size cap."""
 
     ends: float
     require_complete: bool = False
     needs_model: bool = False
     watch: Watch = lambda step: None
-    shown_before: Shown = NOTHING
     reader: SessionKey | None = None
     most_bytes: int | None = None
 
@@ -198,25 +193,7 @@ class _Extraction:
             ends=self._requires.ends,
             whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
-            shown_before=self._requires.shown_before,
-            select=None if self._question.ranges else self._select(subject),
         )
-
-    def _select(self, subject: Subject) -> Select:
-        """A query takes half of the time that is left: what cannot be answered by it is answered after it."""
-        shown, path = subject.shown, path_of(subject.stored)
-
-        async def select(sql: str, max_bytes: int) -> str | None:
-            query = Query(sql, max_bytes, shown.result.tool_name, path=path, has_arrays=True)
-            left = self._requires.ends - anyio.current_time() - FALLBACK_SECONDS
-            try:
-                with anyio.fail_after(max(0.0, left / 2)):
-                    answer = await run_query(self._rt, [shown], query)
-            except (InvalidField, Overloaded, ProcessFailed, TimeoutError):
-                return None
-            return query_text(query, answer, max_bytes) if selects(answer) else ""
-
-        return select
 
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:
         """Reserves the answer's tokens. None if the budget does not hold them."""

@@ -43,7 +43,6 @@ from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFou
 from domain.extraction import Question as ExtractQuestion
 from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
 from extraction.queries import Data, Query
-from extraction.shown import Shown
 from extraction.task import frame_failure
 from policies.policy import Offer
 
@@ -83,9 +82,6 @@ class Reading:
         self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
         self._started = rt.clock()
         self.found_nothing = False
-        self._call = call
-        self._shown = _shown_before(rt, subject.reader, self.stored.handle)
-        self.shown_before = self._shown.before(call)
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
         """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
@@ -105,7 +101,6 @@ class Reading:
             return await self._failed(error.detail, error.code)
         if entry_id is None:
             return await self._failed(_EXHAUSTED, "budget exhausted")
-        self._shown.add(self._call, text)
         return ToolText(text, entry_id=entry_id)
 
     async def _failed(self, reason: str, error: str) -> ToolText:
@@ -301,11 +296,8 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
             raise ResultNotFound(reason)
         handle = await reachable_handle(rt, key, arguments.handle)
         question = ExtractQuestion(handle, arguments.extract, arguments.mode)
-        call = f"{arguments.mode} {arguments.extract}"
-        shown = _shown_before(rt, key, handle)
-        required = Requirements(ends, shown_before=shown.before(call), reader=key, most_bytes=most_bytes)
+        required = Requirements(ends, reader=key, most_bytes=most_bytes)
         extracted = await extract(key.tenant, question, required, rt)
-        shown.add(call, extracted.text)
     except (NotFound, Gone) as error:
         if most_bytes is not None:
             raise
@@ -313,12 +305,6 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
         text = frame_failure("unknown", str(handle or clip(arguments.handle)), arguments.mode, error.detail)
         return ToolText(text, is_error=True)
     return ToolText(extracted.text, extracted.entry.status is EntryStatus.FAILED, extracted.entry.id)
-
-
-def _shown_before(rt: Runtime, reader: SessionKey, handle: Handle) -> Shown:
-    """What the model of the session was shown of the result."""
-    is_own = reader.session_id == handle.session_id
-    return rt.shown_texts.of(reader.tenant, str(handle) if is_own else f"{reader.session_id} {handle}")
 
 
 async def _lines(

@@ -44,7 +44,6 @@ _WINDOW_BYTES = 120
 """What is shown on each side of a match in a long line as it is stored."""
 
 _JOINED_BYTES = 400
-_NEAREST_WORDS = 5
 _LANGUAGE_BYTES = 8 << 10
 
 _WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
@@ -239,7 +238,6 @@ def _shown_as(
         base=1 if reading.tool.offer is Offer.GREP else None,
         spans=pattern.spans,
         around=around,
-        is_known=reading.shown_before.is_known,
         has_last=page.has_last,
     )
 
@@ -273,10 +271,6 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
 
 
 def _near(index: "PassageIndex", word: str) -> str:
-    # With the other strategies, a twentieth of the start (bench/README.md, start).
-    from extraction.retrieve.words import similar_words
-
     if count := index.count(word):
         return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."
-    near = similar_words(index, word)[:_NEAREST_WORDS]
-    return f"“{word}” is not in the data" + (f"; it has {', '.join(near)}." if near else ".")
+    return f"“{word}” is not in the data."

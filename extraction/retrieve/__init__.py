@@ -1,1 +1,1 @@
-"""retrieve, without a model: the passages that match an instruction best, verbatim; of a table a query."""
+"""retrieve, without a model: the passages that hold the words of a question best, verbatim."""

@@ -13,7 +13,6 @@ from content.match_view import page_text
 from content.passages import whole
 from content.source import Source as Text
 from content.text import decode_part
-from extraction.shown import NOTHING, Shown
 from extraction.source import Source
 
 _NEWLINE = ord("\n")
@@ -44,27 +43,21 @@ class _Excerpt:
 
 class Excerpts:
     """Passages in the order in which they are added. What overlaps an excerpt, or adjoins one with the same
-    path, becomes a part of it. Of binary data only the readable runs are shown."""
+    path, becomes a part of it. Of binary data only the readable runs are shown,
+    of a page its text."""
 
     def __init__(
         self,
         source: Source,
         text: Text,
         max_bytes: int,
-        has_sentences: bool = True,
-        shown_before: Shown = NOTHING,
-        has_markup: bool = True,
     ) -> None:
-        """`text` is all of the source. `max_bytes` is room for the text, without its note. `has_sentences`:
-        prose is shown with the sentences around it. What was `shown_before` is named by its place alone.
-        Without `has_markup` the text of a page is shown."""
-        self._is_page = text.format.kind is Kind.HTML and not has_markup
-        self._shown_before = shown_before
+        """`text` is all of the source. `max_bytes` is room for the text, without its note."""
+        self._is_page = text.format.kind is Kind.HTML
         self._source = source
         self._text = text
         self._data = text.data
         self._max_bytes = max_bytes
-        self._has_sentences = has_sentences
         self._is_code = text.format.kind is Kind.CODE
         self._is_text = text.format.kind is not Kind.BINARY
         self._excerpts: list[_Excerpt] = []
@@ -92,7 +85,7 @@ class Excerpts:
         if is_blank or passage.end - passage.start - overlap > self._left:
             return False
         alone = Whole(passage.start, passage.end, passage.path)
-        for shown in (whole(self._text, passage, has_sentences=self._has_sentences), alone):
+        for shown in (whole(self._text, passage), alone):
             excerpts = self._with(passage, shown)
             size = sum(len(part.encode()) for part in self._parts(excerpts, ""))
             if size <= self._max_bytes:
@@ -124,10 +117,6 @@ class Excerpts:
             body = decode_part(piece if self._is_text else readable(piece))
             body = (self._text_of_page(one.start, one.end) if self._is_page else "") or body
             body = _REPEATED.sub(_once, body)
-            if self._shown_before.is_known_passage(place, body):
-                yield f"[{' · '.join(filter(None, (place, first.path, 'shown before', note)))}]\n"
-                note = ""
-                continue
             columns = f"columns: {first.columns}" if first.columns else ""
             yield f"[{' · '.join(filter(None, (place, first.path, columns, note)))}]\n"
             if first.header and first.header not in headers:

@@ -8,7 +8,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import anyio
@@ -104,7 +103,6 @@ PRAGMA journal_mode = OFF;
 CREATE VIRTUAL TABLE passages USING fts5(
     body, path, content='', tokenize='porter unicode61 remove_diacritics 2'
 );
-CREATE VIRTUAL TABLE words USING fts5vocab('passages', 'row');
 """
 _INSERT = "INSERT INTO passages (rowid, body, path) VALUES (?, ?, ?)"
 # Words of a path count half as much as words of the passage.
@@ -112,9 +110,7 @@ _RANK = """
 SELECT rowid, -bm25(passages, 1.0, 0.5) AS score FROM passages WHERE passages MATCH ?
 ORDER BY score DESC LIMIT ?
 """
-_END = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rowid {} LIMIT 1"
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
-_WORDS = "SELECT term FROM words WHERE term >= ? AND term < ? LIMIT ?"
 
 
 class Stopped(Exception):
@@ -162,11 +158,6 @@ class PassageIndex:
                 path, parted = passage.path, searchable(passage.path)
             yield number, searchable(body), parted
 
-    @cached_property
-    def is_chinese(self) -> bool:
-        """True if it holds a Chinese character, which Japanese has too."""
-        return bool(self.words_from("\u4e00", "\ua000", 1))
-
     def at(self, offset: int) -> int:
         """The number of the passage that holds this byte."""
         return bisect_right(self.passages, offset, key=lambda passage: passage.start) - 1
@@ -177,22 +168,10 @@ class PassageIndex:
             return {}
         return dict(self._db.execute(_RANK, (" OR ".join(map(_quoted, phrases)), most)))
 
-    def at_end(self, words: Sequence[str], *, is_last: bool) -> int | None:
-        """The number of the last or first passage that holds all of the words; None if none does."""
-        if not words:
-            return None
-        end = _END.format("DESC" if is_last else "ASC")
-        row = self._db.execute(end, (_all(words),)).fetchone()
-        return None if row is None else int(row[0])
-
     def count(self, *phrases: str) -> int:
         """The number of passages that hold all of the phrases."""
         (count,) = self._db.execute(_COUNT, (_all(phrases),)).fetchone()
         return int(count)
-
-    def words_from(self, first: str, last: str, most: int) -> list[str]:
-        """At most `most` indexed words from `first` to before `last`. English endings are cut off."""
-        return [word for (word,) in self._db.execute(_WORDS, (first, last, most))]
 
 
 def _all(phrases: Iterable[str]) -> str:
@@ -238,8 +217,3 @@ def pieces(word: str) -> Iterator[str]:
             yield from (first + second for first, second in pairwise(part))
         elif part:
             yield part
-
-
-def is_pair(word: str) -> bool:
-    """True for what `pieces` made of a run of characters."""
-    return len(word) == 2 and _RUN.fullmatch(word) is not None

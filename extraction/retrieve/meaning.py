@@ -18,7 +18,7 @@ from domain.errors import (
 from domain.llm import Message, Prompt, Role
 from extraction.reports import gather
 from extraction.retrieve.index import Likeness, PassageIndex, Vectors
-from extraction.retrieve.instruction import parse
+from extraction.retrieve.question import parse
 from extraction.task import DEADLINE_PASSED, Asking, Task
 
 MOST_PASSAGES = 2000
@@ -109,7 +109,7 @@ class _Embedding:
         numbers: Sequence[int] = range(count)
         if count > MOST_PASSAGES:
             sample = MOST_PASSAGES - BEST_BY_WORDS
-            words = index.rank(list(parse(self._instruction).words), BEST_BY_WORDS)
+            words = index.rank(parse(self._instruction).phrases, BEST_BY_WORDS)
             numbers = sorted({*words, *(part * count // sample for part in range(sample))})
         texts = ((number, self._text(number)) for number in numbers if number not in vectors)
         # Backends refuse a text of white space.

@@ -45,7 +45,7 @@ async def test_a_question_is_answered_with_no_model(client: httpx.AsyncClient) -
         frame = f"ABSTRACT FROM TOOL OUTPUT journal WITH HANDLE {handle}, STRATEGY:retrieve:\n\n"
         assert told["text"] == frame + told["body"]
         assert "ERROR request 2000 lost its connection to db-7.internal, took 20 ms\n" in told["body"]
-        assert re.search(r"^\[lines \d+-\d+ · \d of 3 words\]$", told["body"], re.MULTILINE)
+        assert re.search(r"^\[lines \d+-\d+\]$", told["body"], re.MULTILINE)
         assert (told["status"], told["strategy"], told["warnings"]) == ("complete", "retrieve", [])
         assert told["usage"] == {"llm_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
         assert (told["coverage"]["ratio"], told["coverage"]["missing"]) == (1.0, [])
@@ -75,43 +75,14 @@ async def test_all_that_is_shown_stands_in_the_result(client: httpx.AsyncClient)
 PLAIN = "one more line of plain words\n" * 1000
 TABLE = "id,city,amount\n" + "".join(f'{n},"city\n{n}",{n * 3}\n' for n in range(2000))
 RECORDS = "".join(json.dumps({"name": f"n {n}", "size": n}) + "\n" for n in range(900))
-EXTENTS = [
-    (
-        PLAIN,
-        "How many rows are there?",
-        "The data: plain text, 6,000 words; 29,000 bytes in 1,001 lines, the last of them emp",
-    ),
-    (TABLE, "Which columns does the table have?", "3 columns: id, city, amount; "),
-    (ORDERS, "number of items in the array", "; orders: 2,000 objects with keys "),
-    (RECORDS, "How many records does it have?", "The data: JSON lines, 900 records with keys "),
-    (LOG, "When does the log start and end?", "from 2024-05-01 10:00:00 to 2024-05-01 10:49:59 (0:49:59); "),
-]
-
-
-async def test_a_question_about_the_extent_is_answered_by_what_is_known(client: httpx.AsyncClient) -> None:
-    for text, extract, said in EXTENTS:
-        told = await ask(client, await keep(client, text), extract)
-        assert said in told["body"].splitlines()[0]
-        assert "NO RELEVANT DATA FOUND" not in told["body"]
-        assert "Nowhere in" not in told["body"]
-        assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
 
 
 async def test_a_count_of_what_the_data_does_not_hold_is_nothing_found(client: httpx.AsyncClient) -> None:
     told = await ask(client, await keep(client, PLAIN), "How many swallows are in the rows?")
     assert told["body"].startswith(
-        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows.\nThe data: plain text, 6,000 words; "
+        "NO RELEVANT DATA FOUND\nNowhere in the data: swallows, rows.\nThe data: plain text, 6,000 words; "
     )
     assert told["status"] == "complete"
-
-
-async def test_a_count_of_what_the_data_holds_is_answered_by_a_query_that_is_named(
-    client: httpx.AsyncClient,
-) -> None:
-    told = await ask(client, await keep(client, FAULTY), "How many rows have db-7.internal?")
-    query = r"SELECT count(*) FROM data WHERE matches(text, 'db-7\.internal')"
-    assert told["body"] == f"[From all rows, query: {query}]\n1\n"
-    assert (told["status"], told["coverage"]["ratio"]) == ("complete", 1.0)
 
 
 WORDS = ("red", "blue", "green", "grey", "white", "pink", "brown")
@@ -122,32 +93,6 @@ FILLER = "".join(
 
 def among_others(needle: str) -> str:
     return f"{FILLER}{needle}\n{FILLER}"
-
-
-@pytest.mark.parametrize(
-    ("needle", "extract"),
-    [
-        ("1234567 at once", "1,234,567"),
-        ("1,234,567 at once", "Where is 1234567?"),
-        ("404 is not 500", "codes 404,500"),
-        ("slide97.xml is empty", "Is slide 97 there?"),
-        ("the disk is full: FATAL", "Welche Fehler gab es?"),
-        ("the disk is full: FATAL", "エラーの原因は？"),
-        ("the disk is full: FATAL", "有什么错误？"),
-        ("the disk is full: FATAL", "Quelles erreurs ?"),
-    ],
-)
-async def test_what_is_asked_in_another_spelling_or_language_is_found(
-    client: httpx.AsyncClient, needle: str, extract: str
-) -> None:
-    told = await ask(client, await keep(client, among_others(needle)), extract)
-    assert needle in told["body"]
-
-
-async def test_what_follows_an_identifier_is_shown_too(client: httpx.AsyncClient) -> None:
-    needle = f"agent.ts:247:10 parse\n{'> private a;' * 20}\na semicolon is missing"
-    told = await ask(client, await keep(client, among_others(needle)), "What is wrong at agent.ts:247:10?")
-    assert "a semicolon is missing" in told["body"]
 
 
 async def test_several_identifiers_may_be_asked_about(client: httpx.AsyncClient) -> None:
@@ -162,15 +107,6 @@ async def test_what_a_page_has_in_templates_is_seen(client: httpx.AsyncClient) -
     page = f"<html><body>{rows}<template x-if='a'><p>the savings of each week</p></template>{rows}</body>"
     told = await ask(client, await keep(client, page), "note on savings of each week")
     assert "the savings of each week" in told["body"]
-
-
-async def test_a_weak_match_names_the_language_that_data_without_one_is_not_in(
-    client: httpx.AsyncClient,
-) -> None:
-    handle = await keep(client, LOG)
-    for extract in ("カスタムテーマはどこに保存されますか", "INFO のテーマはどこに保存されますか"):
-        told = await ask(client, handle, extract)
-        assert "The data is mostly not Japanese: ask in its language." in told["body"]
 
 
 async def test_content_blocks_are_searched_like_any_text(client: httpx.AsyncClient) -> None:

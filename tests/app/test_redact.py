@@ -336,7 +336,7 @@ async def test_no_window_of_a_search_or_a_passage_leaves_a_part_of_a_secret(
         *({"pattern": "needle", "offset": offset} for offset in range(1, 50, 7)),
     ):
         answer = await called(client, handle, **arguments)
-        assert re.search("aaaa|cccc|shown before", answer)
+        assert re.search("aaaa|cccc", answer)
         assert not leaks(answer), arguments
 
 
