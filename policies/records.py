@@ -1,9 +1,11 @@
-"""Where the rows of a text end: with its lines, or with the records of a CSV or TSV."""
+"""Where the rows of a text end: with its lines, the records of a CSV or TSV, or the elements of JSON."""
 
 import re
 from collections.abc import Iterator
 
 _QUOTE_OR_END = re.compile(r'["\n]')
+_JSON_SIGN = re.compile(r'["\\{}\[\]\n]')
+_ARRAY_OF_OBJECTS = re.compile(r"\s*\[\s*\n\s*\{")
 _MOST_CHARS = 1 << 16
 """A longer record has a quote that is none: from its next line on, lines are records."""
 
@@ -17,6 +19,10 @@ class Lines:
         self.ended = 0
         self.reached = 0
         """The rows at the end of which the cap was reached; 0 before."""
+
+    def counted(self, below: str, *, is_open: bool) -> int:
+        """All rows. `below`: a footer that is none of them, and was fed. `is_open`: no line end was last."""
+        return self.ended + is_open - below.count("\n")
 
     def fed(self, text: str, most: int) -> int:
         """The characters of the text that are in the first `most` rows."""
@@ -82,8 +88,49 @@ class Records(Lines):
             self._has_closed = False
 
 
+class Elements(Lines):
+    """The elements of an array of objects, over several lines. The cut is at the end of a line."""
+
+    noun = "rows"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+        self._is_quoted = self._is_escaped = False
+
+    def counted(self, below: str, *, is_open: bool) -> int:
+        return self.ended
+
+    def fed(self, text: str, most: int) -> int:
+        shown, skipped = 0 if self.reached else len(text), -1
+        if self._is_escaped and text:
+            skipped, self._is_escaped = 0, False
+        for sign in _JSON_SIGN.finditer(text):
+            at = sign.start()
+            if at == skipped:
+                continue
+            if sign[0] == "\\":
+                skipped = at + 1
+                self._is_escaped = self._is_quoted and skipped == len(text)
+            elif sign[0] == "\n":
+                if not self.reached and self.ended >= most and self._depth <= 1:
+                    self.reached, shown = self.ended, at + 1
+            else:
+                self._look(sign[0])
+        return shown
+
+    def _look(self, sign: str) -> None:
+        if sign == '"':
+            self._is_quoted = not self._is_quoted
+        elif not self._is_quoted:
+            self._depth += 1 if sign in "{[" else -1
+            self.ended += self._depth == 1 and sign == "}"
+
+
 def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> Lines:
     """What counts the rows of a text that begins so."""
+    if not by_lines and _ARRAY_OF_OBJECTS.match(text):
+        return Elements()
     # They take 50 ms to import, and only view caps need them.
     from content.layout import Delimited, layout_of
     from content.source import Source

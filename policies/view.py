@@ -145,11 +145,12 @@ class View:
     @property
     def _ended(self) -> int:
         """Rows fed so far, without the footer of the tool."""
-        if not self._tail:
-            return 0
-        if last := self._last_lines:
-            return self._rows.ended - last[0].count("\n") + bool(last.start() or last[0][0] == "\n")
-        return self._rows.ended + (not self._tail.endswith("\n"))
+        last = self._last_lines
+        below = last[0] if last else ""
+        is_open = (
+            bool(last.start() or below[0] == "\n") if last else bool(self._tail) and self._tail[-1] != "\n"
+        )
+        return self._rows.counted(below, is_open=is_open)
 
     @property
     def _has_more_rows(self) -> bool:

@@ -173,6 +173,22 @@ async def test_rows_of_a_table_are_counted_and_never_cut(client: httpx.AsyncClie
     assert told["content"].endswith("\n9,27,2\n\n(Showing rows 1–10 of 200 total)")
 
 
+async def test_elements_of_json_are_counted_and_never_cut(client: httpx.AsyncClient) -> None:
+    rows = [{"id": n, "of": [{"a": "}]\n\\"}, {"b": '"'}], "c": {}} for n in range(200)]
+    policy = {"max_rows": 10, "max_bytes": 0, "keep": False}
+    for indent in (1, 2, "\t"):
+        for end in ("", "\n"):
+            told = await post(client, json.dumps(rows, indent=indent) + end, "mcp__db__query", policy=policy)
+            shown, _, footer = told["content"].rpartition("\n\n")
+            assert footer == "(Showing rows 1–10 of 200 total)"
+            assert json.loads(f"{shown.rstrip(',')}]") == rows[:10]
+            assert told["truncated_total"] == 200
+            again = await post(client, told["content"], "mcp__db__query", policy=policy)
+            assert (again["outcome"], again["content"]) == ("pass", told["content"])
+    few = json.dumps(rows[:10], indent=1)
+    assert (await post(client, few, "mcp__db__query", policy=policy))["content"] == few
+
+
 async def test_a_quote_without_an_end_does_not_show_all_of_a_table(client: httpx.AsyncClient) -> None:
     rows = "".join(f"{n},some text,{n}\n" for n in range(9000))
     text = f'id,text,size\n1,"open,3\n{rows}'

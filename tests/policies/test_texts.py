@@ -340,6 +340,26 @@ def test_a_view_adds_up_and_never_grows_a_line(
             assert found.start() + int(found[1]) == len(line) - cut.endswith("\r")
 
 
+RECORDS = {
+    "CSV": 'id,"the\ntext"\n' + "".join(f'{n},"a ""b""\n\n{n}"\r\n' for n in range(30)),
+    "TSV": "id\ttext\n" + "".join(f'{n}\t"a\n"\n' for n in range(30)) + '30\t"',
+    "JSON": json.dumps([{"a": '\\"}]\n', "b": [{"c": n}]} for n in range(30)], indent=1),
+    "a footer": "id,text\n"
+    + "".join(f'{n},"a\nb"\n' for n in range(30))
+    + "\n(Showing rows 1–30 of 99 total)",
+}
+
+
+@pytest.mark.parametrize("text", RECORDS.values(), ids=RECORDS.keys())
+@pytest.mark.parametrize("tool", ["query", "read_file"])
+def test_a_view_of_records_is_the_same_however_they_come(text: str, tool: str) -> None:
+    for rows in (1, 7, 29, 30, 31, 100):
+        made = viewed(text, tool, None, len(text.encode()) + 1, max_rows=rows)
+        assert made != text or rows >= 30
+        for size in (1, 2, 3, 11):
+            assert viewed(text, tool, None, size, max_rows=rows) == made
+
+
 # tools and their arguments
 
 
