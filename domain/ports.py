@@ -1,5 +1,5 @@
-"""The ports: clock, tokenizer, model, store, ledger, observer. All backends of a port pass one contract
-suite."""
+"""The ports: clock, tokenizer, model, store, ledger, and the observer. All backends of a store or a ledger
+pass one contract suite."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
