@@ -1,4 +1,4 @@
-"""What a source is, in four lengths: `about` for a handle message, its extent, its outline, its structure."""
+"""What a source is: its extent, its outline, its structure, its language."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,16 +12,11 @@ from content.kind import Kind
 from content.natural_language import language_of_text
 from content.relation import spelled
 from content.source import Source
-from content.text import ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, clip, count_of, cut_head, decode_escapes
-
-MAX_BYTES = 300
-"""The contract's bound of `about`, which has one to three lines."""
+from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes
 
 OUTLINED_BYTES = 1 << 20
 """The most that an outline is made of."""
 
-_TITLE_BYTES = 90
-_LEAST_ROOM = 60
 _NAME_BYTES = 100
 _MOST_NAMES = 400
 _MOST_LINES = 200
@@ -53,47 +48,13 @@ def source_of(
     """A result of which the ends are known: `head` holds its first bytes, of which 256 KiB are of use, `tail`
     the last 4 KiB. `lines` are its newlines plus one."""
     if len(head) < total_bytes:
-        head = head[:ABOUT_SAMPLE_BYTES]
-    return Source(head, tool_name, path, tail=tail[-ABOUT_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
+        head = head[:SAMPLE_BYTES]
+    return Source(head, tool_name, path, tail=tail[-SAMPLE_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
 
 
 _QUERY = "SELECT {}, count(*) FROM data{} GROUP BY 1{}"
 _OF_LINES = " WHERE matches(text, 'regex')"
 _PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
-_PATTERN = "Find or count a literal: pattern = …"
-
-
-def about(source: Source, max_bytes: int = MAX_BYTES, *, names_arguments: bool = False) -> str:
-    """Returns at most 300 bytes, and at most `max_bytes`, in one to three lines. `names_arguments`: it says
-    which arguments of the one tool ask for counts and for literals. Takes 0.2 ms; of 128 KiB of hostile text
-    at most 10 ms."""
-    shape = source.format.shape(source)
-    title = _clipped(f"“{shape.title}”", _TITLE_BYTES) if shape.title else ""
-    language = _language(source.format.kind, source.data)
-    asked = f"mostly {language}: ask in {language}" if language else ""
-    how = _arguments(source, shape) if names_arguments else ""
-    most = min(MAX_BYTES, max_bytes)
-    # Three lines are the most: how to ask takes one. In little room that is left out first, then the title.
-    with_title = [" · ".join(filter(None, (title, asked)))] if how else [title, asked]
-    for below in ([*with_title, how], [asked, how], [title, asked], [asked], []):
-        said = _with_sentence(shape, list(filter(None, below)), most)
-        if len(said.encode("utf-8", "replace")) <= most:
-            return said
-    return cut_head(said.encode("utf-8", "replace"), most).decode().rstrip()
-
-
-def _with_sentence(shape: Shape, below: list[str], most: int) -> str:
-    room = most - sum(len(line.encode("utf-8", "replace")) + 1 for line in below)
-    return "\n".join((_sentence(shape, room if room >= _LEAST_ROOM else MAX_BYTES), *below))
-
-
-def _arguments(source: Source, shape: Shape) -> str:
-    """Which arguments of the one tool ask for counts and for literals."""
-    if source.format.kind is Kind.BINARY:
-        return ""
-    query, columns = _query(source, shape)
-    of_lines = f"; columns {', '.join(columns)}" if source.format.is_lines else ""
-    return f"Count, group, compare: query = {query}{of_lines}; a literal: pattern = …" if query else _PATTERN
 
 
 def query_of(source: Source) -> str:
@@ -223,11 +184,12 @@ def _clipped(text: str, most: int) -> str:
     return text if len(data) <= most else cut_head(data, max(0, most - 3)).decode() + "…"
 
 
-def _language(kind: Kind, head: bytes) -> str:
-    """The language of the beginning; of a page that of its text, or the one it declares if it has few words.
-    ASCII data and programs are in no language."""
+def language_of(source: Source) -> str:
+    """The language of the beginning, "" for English and where it is not known; of a page that of its text, or
+    the one it declares if it has few words. ASCII data and programs are in no language."""
+    kind, head = source.format.kind, source.data
     if kind is Kind.HTML:
-        head = head[:ABOUT_SAMPLE_BYTES]
+        head = head[:SAMPLE_BYTES]
         for start, end in reversed(hidden_spans(head)):
             head = head[:start] + head[end:]
         declared = _DECLARED.search(head)

@@ -404,13 +404,15 @@ def unique(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     """The names of columns as SQL has them: a blank one is `column_N`, a repeated one gets _2, _3 and so on,
     whatever its case."""
     folded = set(taken)
+    counts: dict[str, int] = {}
     found = []
     for number, name in enumerate(names, 1):
         plain = " ".join(name.replace("\0", " ").encode("utf-8", "replace").decode().split())
         first = name = plain or f"column_{number}"
-        count = 2
         while name.lower() in folded:
-            name, count = f"{first}_{count}", count + 1
+            # Counted on, so that a header of one name alone takes linear time.
+            count = counts[first.lower()] = counts.get(first.lower(), 1) + 1
+            name = f"{first}_{count}"
         folded.add(name.lower())
         found.append(name)
     return found

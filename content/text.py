@@ -118,19 +118,18 @@ def count_of(number: int, noun: str) -> str:
 
 class Preview(StrEnum):
     NONE = "none"
-    ABOUT = "about"
-    DIGEST = "digest"
+    SKETCH = "sketch"
     HEAD = "head"
     HEAD_TAIL = "head-tail"
     OUTLINE = "outline"
 
 
-ABOUT_HEAD_BYTES = 256 << 10
-"""For a preview `about`. A result of this size is looked at whole; of a larger one the first 16 KiB and
+SKETCHED_BYTES = 256 << 10
+"""For a sketch. A result of this size is looked at whole; of a larger one the first 16 KiB and
 the end."""
 
-ABOUT_SAMPLE_BYTES = 16 << 10
-ABOUT_TAIL_BYTES = 4096
+SAMPLE_BYTES = 16 << 10
+SAMPLE_TAIL_BYTES = 4096
 
 TRUNCATED = "\n... [{} bytes truncated; head + tail kept] ...\n"
 """The contract's marker between the beginning and the end of a text."""

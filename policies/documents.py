@@ -46,6 +46,7 @@ CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
 class Profile(StrEnum):
     """Each profile is a document: `profiles/NAME.toml`."""
 
+    DEFAULT = "default"
     AI_AGENT = "ai-agent"
     OURO = "ouro"
     CLAUDE_CODE = "claude-code"

@@ -39,7 +39,7 @@ class Breach(NamedTuple):
 
 class Ends(NamedTuple):
     """The bytes of the beginning and of the end that a text needs, and whether it needs the structure of the
-    beginning, or an overview: `about`, a digest or an outline."""
+    beginning, or an overview: a sketch or an outline."""
 
     head: int
     tail: int
@@ -93,44 +93,56 @@ def name_for_model(tool: str, policy: Policy) -> str:
     return policy.tool_names.get(tool, tool)
 
 
-def asking(handle: Handle, policy: Policy, door: Door | None) -> str:
-    """The call with which a model behind the door asks about a stored result; the handle alone if no tool is
-    known that it has."""
+def reading(handle: Handle, policy: Policy, door: Door | None) -> str:
+    """How a model behind the door reads a stored result: what stands behind "It is kept: "; the handle alone
+    if no tool is known that it has."""
     if door is not None and door.call:
         return door.call
     if not names_tool(policy, door):
         return str(handle)
-    if door is not None and not has_tools(policy, door):
-        return asking_by_shell(handle)
-    tool, argument = _asked_by(policy)
-    if door is not None and door.tool_name:
-        tool = door.tool_name
-    else:
-        tool = policy.tool_names.get(tool, f"{door.tool_prefix if door else ''}{tool}")
-    return f'{tool}(handle = "{handle}", {argument})'
+    if not has_tools(policy, door):
+        return shell_reading(handle)
+    tools = _tools(policy, door)
+    if asks_alone(policy):
+        return f'{tools[0]}(handle = "{handle}", extract = "what to extract")'
+    if Offer.ONE in policy.offer:
+        return f'{tools[0]}(handle = "{handle}") reads it by query, pattern, lines or extract'
+    named = f"{', '.join(tools[:-1])} and {tools[-1]} read" if tools[1:] else f"{tools[0]} reads"
+    return f'{named} it with handle = "{handle}"'
 
 
-_CALLS = {
-    Offer.ONE: ("tool_output", 'extract = "what to extract"'),
-    Offer.ASK: ("tool_output", 'extract = "what to extract"'),
-    Offer.GREP: ("tool_output_grep", 'pattern = "what to find"'),
-    Offer.LINES: ("tool_output_lines", 'lines = "1-40"'),
-    Offer.QUERY: ("tool_output_query", 'query = "SELECT …"'),
+_TOOLS = {
+    Offer.QUERY: "tool_output_query",
+    Offer.GREP: "tool_output_grep",
+    Offer.LINES: "tool_output_lines",
+    Offer.ASK: "tool_output",
 }
-"""The tool to name and its argument, by what is offered: the first that is."""
+"""The tools in the order in which a text names them."""
 
 
-def _asked_by(policy: Policy) -> tuple[str, str]:
-    return _CALLS[next((offer for offer in _CALLS if offer in policy.offer), Offer.ONE)]
+def _tools(policy: Policy, door: Door | None) -> list[str]:
+    """The offered tools, as the model knows them."""
+    if Offer.ONE in policy.offer:
+        return [_named(_TOOLS[Offer.ASK], policy, door)]
+    return [_named(tool, policy, door) for offer, tool in _TOOLS.items() if offer in policy.offer]
+
+
+def _named(tool: str, policy: Policy, door: Door | None) -> str:
+    if door is not None and door.tool_name:
+        return door.tool_name
+    return policy.tool_names.get(tool, f"{door.tool_prefix if door else ''}{tool}")
+
+
+def asks_alone(policy: Policy) -> bool:
+    """Whether the only tool is the one that takes `extract` alone."""
+    return set(policy.offer) == {Offer.ASK}
 
 
 def names_tool(policy: Policy, door: Door | None) -> bool:
     """Whether it is known which tool a model behind the door has for stored results."""
-    return door is None or door.knows_tools or _asked_by(policy)[0] in policy.tool_names
-
-
-def takes_extract(policy: Policy) -> bool:
-    return Offer.ONE in policy.offer or Offer.ASK in policy.offer or not policy.offer
+    if door is None or door.knows_tools:
+        return True
+    return any(tool in policy.tool_names for tool in _TOOLS.values())
 
 
 def has_tools(policy: Policy, door: Door | None) -> bool:
@@ -138,19 +150,14 @@ def has_tools(policy: Policy, door: Door | None) -> bool:
     return bool(policy.offer) and (door is None or door.has_tools)
 
 
-def takes_arguments(policy: Policy, door: Door | None) -> bool:
-    """Whether the text names the one tool, which takes a question, a pattern, lines or a query."""
-    is_told = names_tool(policy, door) and has_tools(policy, door) and not (door is not None and door.call)
-    return Offer.ONE in policy.offer and is_told
-
-
 def has_means(policy: Policy, door: Door | None) -> bool:
     """Whether a model behind the door is given anything with which to ask about a stored result."""
     return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))
 
 
-def asking_by_shell(handle: Handle | str) -> str:
-    return f'spillgate ask {handle} "what to extract"'
+def shell_reading(handle: Handle | str) -> str:
+    """A command that runs as it stands."""
+    return f'spillgate query {handle} "SELECT …"'
 
 
 def footer(oversized: Oversized) -> str:
@@ -158,7 +165,7 @@ def footer(oversized: Oversized) -> str:
     kept, or the model cannot ask for it."""
     if oversized.handle is None or not oversized.can_ask:
         return ""
-    call = asking(oversized.handle, oversized.policy, oversized.result.door)
+    call = reading(oversized.handle, oversized.policy, oversized.result.door)
     return f"\n\nThe whole result is kept: {call}."
 
 
@@ -180,9 +187,9 @@ def _scaled(most: int, size: int, count: int) -> int:
 
 def bounded(policy: Policy, door: Door | None) -> Policy:
     """The policy, with a size cap and a preview that the door's client shows whole. A model that has no tool
-    is shown a digest."""
+    is shown a sketch."""
     if not names_tool(policy, door):
-        policy = replace(policy, preview=Preview.DIGEST)
+        policy = replace(policy, preview=Preview.SKETCH)
     if door is None or not door.most_bytes:
         return policy
     max_bytes = min(policy.max_bytes or door.most_bytes, door.most_bytes)

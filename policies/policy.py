@@ -109,9 +109,9 @@ class Policy:
     redact: Annotated[tuple[RedactName, ...], Field(max_length=32)] = ()
     """Masked in all that a model is shown: `secrets`, and patterns of the policy file by their names."""
     preview: Annotated[Preview, one_of(*Preview)] = Preview.NONE
-    """Below the handle message: `none`, `about`, `digest`, `head`, `head-tail` or `outline`."""
+    """Below the handle message: `none`, `sketch`, `head`, `head-tail` or `outline`."""
     preview_bytes: Annotated[int, whole(0, 65_536)] = 1024
-    """The most bytes of the preview."""
+    """The most bytes of the preview; of a sketch at most 700."""
     repeat: Annotated[Repeat, one_of(*Repeat)] = Repeat.PASS
     """`name`: a result that the session has had before is told in one line. `pass`: it is not."""
     max_rows: Size = 0

@@ -4,7 +4,7 @@ from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
 from domain.structs import frozen_struct
-from policies.oversized import asking, has_means
+from policies.oversized import has_means, reading
 from policies.policy import NAME, OBSERVE, Policy
 
 LEAST_BYTES = 1025
@@ -33,5 +33,5 @@ def text(earlier: Earlier, measure: Measure, handle: Handle, policy: Policy, doo
     call = f" (call {earlier.call_id})" if earlier.call_id else ""
     return (
         f"The same {measure.bytes} bytes as {earlier.tool_name}{call} returned before; they are not shown "
-        f"again. If you need them: {asking(handle, policy, door)}."
+        f"again. If you need them: {reading(handle, policy, door)}."
     )

@@ -10,7 +10,7 @@ from domain.results import ToolResult
 from domain.structs import replace
 from policies.decide import OUTCOMES, candidate_outcomes
 from policies.facts import Facts
-from policies.oversized import Oversized, breach_of, has_means, takes_arguments
+from policies.oversized import Oversized, breach_of, has_means
 from policies.policy import Policy
 
 _DATA = b"\0"
@@ -49,7 +49,6 @@ def shortest_texts(
                 policy=form,
                 breach=breach_of(trigger, facts, form),
                 handle=handle if kind is OutcomeKind.STORE or form.keep else None,
-                overview=_about(facts, form) if ends.overview in (Preview.ABOUT, Preview.DIGEST) else "",
                 can_ask=can_ask,
             )
             text = OUTCOMES[kind].text(oversized)
@@ -58,11 +57,3 @@ def shortest_texts(
                 if shown == len(head) + len(tail):
                     shown = sum(needed)
                 yield ShortestText(kind, text.encode().translate(None, _DATA).decode(), shown)
-
-
-def _about(facts: Facts, policy: Policy) -> str:
-    # It takes 50 ms to import.
-    from content.describe import about, source_of
-
-    source = source_of(b"", b"", facts.measure.bytes, facts.measure.lines)
-    return about(source, policy.preview_bytes, names_arguments=takes_arguments(policy, None))

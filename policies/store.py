@@ -1,10 +1,10 @@
 """store: the result is stored. The model reads the handle message and a preview of up to `preview_bytes`."""
 
-from content.text import ABOUT_HEAD_BYTES, ABOUT_SAMPLE_BYTES, ABOUT_TAIL_BYTES, Preview, preview
+from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, SKETCHED_BYTES, Preview, preview
 from domain.doors import Door
 from domain.handles import Handle
 from domain.results import Measure
-from policies.oversized import Ends, Oversized, asking, asking_by_shell, has_tools, names_tool, takes_extract
+from policies.oversized import Ends, Oversized, asks_alone, has_tools, names_tool, reading, shell_reading
 from policies.policy import Policy
 
 CUTS = False
@@ -12,26 +12,40 @@ CUTS = False
 _PREVIEWED_BYTES = 1 << 16
 """Bytes of the head that a preview is made from."""
 
-_TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens).\n"
-_KEPT_MESSAGE = f"{_TOO_LARGE}The whole output is stored under the handle {{handle}}."
+_SKETCH_BYTES = 700
+_LEAST_SKETCH_BYTES = 80
+
+_TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens)."
+_IS_STORED = f"{_TOO_LARGE} It is stored."
+_KEPT_MESSAGE = f"{_IS_STORED}\nIts handle is {{handle}}."
 _FILE = "\nThe whole output is in the file {}."
-_CLOSED_MESSAGE = f"{_TOO_LARGE}It is not shown, and cannot be asked about here. Go on with what you have."
-_BARE_MESSAGE = f"{_TOO_LARGE}Call {{call}}."
-_MESSAGE = f"{_BARE_MESSAGE}\nThe handle is a relative path under the tool_output root."
+_CLOSED_MESSAGE = f"{_TOO_LARGE}\nIt is not shown, and cannot be asked about here. Go on with what you have."
+_ASK_MESSAGE = (
+    f"{_TOO_LARGE}\nCall {{call}}.\nThe handle is a relative path under the tool_output root.\n"
+    "Provide precise and detailed instructions in `extract` about what you are looking for."
+)
 _PASS_ON = "\nTo hand it to another tool{} unread, pass spillgate://<handle> as the whole argument."
+_SHELL = "\nIn a shell (query, grep, lines, ask or cat): {}"
 _OF = {"any": "", "server": " of this server"}
-_CAT = "\ncat in place of ask writes all of it."
-_INSTRUCTIONS = "\nProvide precise and detailed instructions{} about what you are looking for."
 
 
 def ends(measure: Measure, policy: Policy) -> Ends:
     if policy.preview is Preview.NONE:
         return Ends(0, 0)
-    if policy.preview in (Preview.ABOUT, Preview.DIGEST):
-        head = ABOUT_HEAD_BYTES if measure.bytes <= ABOUT_HEAD_BYTES else ABOUT_SAMPLE_BYTES
-        return Ends(head, ABOUT_TAIL_BYTES, overview=policy.preview)
+    if policy.preview is Preview.SKETCH:
+        head = SKETCHED_BYTES if measure.bytes <= SKETCHED_BYTES else SAMPLE_BYTES
+        return Ends(head, SAMPLE_TAIL_BYTES, overview=policy.preview)
     overview = policy.preview if policy.preview is Preview.OUTLINE else None
     return Ends(_PREVIEWED_BYTES, policy.preview_bytes, overview=overview)
+
+
+def sketch_room(oversized: Oversized) -> int:
+    """The most bytes of a sketch: the message stays under half of the result. 0 if too few are left."""
+    if not oversized.can_ask:
+        return 0
+    half = oversized.measure.bytes // 2 - len(_message(oversized).encode())
+    room = min(_SKETCH_BYTES, oversized.policy.preview_bytes, half - len("\n\n"))
+    return room if room >= _LEAST_SKETCH_BYTES else 0
 
 
 def text(oversized: Oversized) -> str | None:
@@ -41,13 +55,17 @@ def text(oversized: Oversized) -> str | None:
     if not oversized.can_ask:
         return closed_message(oversized.measure)
     policy, size = oversized.policy, oversized.measure.bytes
-    message = handle_message(oversized.handle, oversized.measure, policy, oversized.result.door)
-    if oversized.path is not None:
-        message += _FILE.format(oversized.path)
     shown = oversized.overview or preview(
         policy.preview, oversized.head, oversized.tail, size, policy.preview_bytes
     )
+    message = _message(oversized)
     return f"{message}\n\n{shown}" if shown else message
+
+
+def _message(oversized: Oversized) -> str:
+    assert oversized.handle is not None
+    message = handle_message(oversized.handle, oversized.measure, oversized.policy, oversized.result.door)
+    return message if oversized.path is None else message + _FILE.format(oversized.path)
 
 
 def closed_message(measure: Measure) -> str:
@@ -56,18 +74,21 @@ def closed_message(measure: Measure) -> str:
 
 def handle_message(handle: Handle, measure: Measure, policy: Policy, door: Door | None = None) -> str:
     """The message, and what else this door's model can do: hand the result on, run commands of a shell."""
-    call, more = asking(handle, policy, door), ""
     size = measure.bytes, measure.lines, measure.tokens
     if not names_tool(policy, door):
-        return _KEPT_MESSAGE.format(*size, handle=call)
+        return _KEPT_MESSAGE.format(*size, handle=handle)
     if door is not None and door.call:
-        return _BARE_MESSAGE.format(*size, call=call)
-    is_told = has_tools(policy, door)
+        return f"{_IS_STORED.format(*size)}\nCall {door.call}."
+    more = ""
     if door is not None:
-        more = _search(door, policy) + _pass_on(door) + _shell(door, is_told)
-    where = " in `extract`" if is_told or door is None else ""
-    how = _INSTRUCTIONS.format(where) if takes_extract(policy) or not is_told else ""
-    return _MESSAGE.format(*size, call=call) + how + more
+        more = _search(door, policy) + _pass_on(door)
+    how = reading(handle, policy, door)
+    if not has_tools(policy, door):
+        return f"{_IS_STORED.format(*size)}{_SHELL.format(how)}{more}"
+    more += _shell(door)
+    if asks_alone(policy):
+        return _ASK_MESSAGE.format(*size, call=how) + more
+    return f"{_IS_STORED.format(*size)}\n{how}.{more}"
 
 
 def _search(door: Door, policy: Policy) -> str:
@@ -80,8 +101,6 @@ def _pass_on(door: Door) -> str:
     return _PASS_ON.format(_OF[door.passes_on]) if door.passes_on else ""
 
 
-def _shell(door: Door, is_told: bool) -> str:
-    """`is_told`: the message names a tool; else it names the command that asks."""
-    if not door.has_shell:
-        return ""
-    return (f"\nIn a shell: {asking_by_shell('HANDLE')}" if is_told else "") + _CAT
+def _shell(door: Door | None) -> str:
+    """How a model that has our tools reads the result in a shell, if it has one."""
+    return _SHELL.format(shell_reading("HANDLE")) if door is not None and door.has_shell else ""

@@ -10,14 +10,14 @@ CAPS = (4096, 8192, 12_288, 30_000)
 """Shown where the command names none."""
 
 ADVISED_CAPS = (2048, 4096, 8192, 12_288, 20_480, 30_000)
-_PREVIEWS = ("about", "digest", "head-tail")
+_PREVIEWS = ("sketch", "head-tail")
 
 IN_FORCE = Plan("policy in force")
 OURS = (IN_FORCE.label, "cap ", "with ")
 """How the labels of policies begin, unlike those of baselines, which offer no tools."""
 
 
-_VARIANTS: tuple[tuple[str, str], ...] = (("preview", "digest"), ("repeat", "name"))
+_VARIANTS: tuple[tuple[str, str], ...] = (("preview", "none"), ("repeat", "name"))
 
 
 def variants(policy: Policy) -> list[Plan]:

@@ -16,11 +16,12 @@ from domain.ports import Call
 from domain.results import Measure
 from domain.structs import replace
 from policies import repeat, view
-from policies.decide import OUTCOMES, Replacement, exceeds
+from policies.decide import OUTCOMES, Replacement, exceeds, is_worth
 from policies.facts import Facts
-from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool, takes_arguments
+from policies.oversized import Ends, Oversized, breach_of, has_means, names_tool
 from policies.repeat import Earlier
-from policies.tool_calls import first_row, name_of, searches
+from policies.store import sketch_room
+from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
 
 """A text about more bytes or lines than these, or an outline, is written in a thread. Any other is written on
 the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would cost more than 0.2 ms."""
@@ -57,6 +58,10 @@ class Replacing(NamedTuple):
             if text is None:
                 return None
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
+            is_sketched = stores and self.measured.policy.preview is Preview.SKETCH
+            if is_sketched and not is_worth(kind, tokens, self.measured.shown.tokens):
+                # A sketch never makes a result pass.
+                return await self.plain.decision(kind, trigger, handle, can_ask=can_ask)
             budget = self.measured.budget
             if can_ask and where and budget.enforced and tokens >= budget.remaining_tokens:
                 # The budget will be exhausted, and GET /tools then offers nothing.
@@ -107,50 +112,47 @@ class Replacing(NamedTuple):
         names_file = not body.has_secrets and not (is_message and names_tool(policy, result.door))
 
         def write() -> str | None:
-            lines, overview = self._overview(ends, head, tail, shown)
-            return outcome.text(
-                Oversized(
-                    result=result,
-                    measure=measure,
-                    shown=shown,
-                    head=head,
-                    tail=tail,
-                    policy=policy,
-                    breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
-                    handle=handle,
-                    structure=lines,
-                    overview=overview,
-                    path=self.rt.body_path(result.key.tenant, handle) if names_file else None,
-                    squeeze=squeeze,
-                    can_ask=can_ask,
-                )
+            oversized = Oversized(
+                result=result,
+                measure=measure,
+                shown=shown,
+                head=head,
+                tail=tail,
+                policy=policy,
+                breach=breach_of(trigger or Trigger.SIZE_CAP, facts, policy),
+                handle=handle,
+                path=self.rt.body_path(result.key.tenant, handle) if names_file else None,
+                squeeze=squeeze,
+                can_ask=can_ask,
             )
+            room = sketch_room(oversized) if ends.overview is Preview.SKETCH else policy.preview_bytes
+            lines, overview = self._overview(ends, head, tail, shown, room)
+            return outcome.text(replace(oversized, structure=lines, overview=overview))
 
         if ends.structure or ends.overview is Preview.OUTLINE:
             return await anyio.to_thread.run_sync(write, limiter=self.rt.scanning)
         return await in_thread_if_long(len(head) + len(tail), write, limiter=self.rt.scanning)
 
-    def _overview(self, ends: Ends, head: bytes, tail: bytes, shown: Measure) -> tuple[list[str], str]:
-        """Structure and overview of a text, if the outcome shows them."""
+    def _overview(
+        self, ends: Ends, head: bytes, tail: bytes, shown: Measure, room: int
+    ) -> tuple[list[str], str]:
+        """Structure and overview of a text, if the outcome shows them, the overview in `room` bytes."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
-        from content.describe import about, outline, source_of, structure
-        from content.digest import digest
+        from content.describe import outline, source_of, structure
+        from content.sketch import Told, sketch
 
         result, policy = self.measured.result, self.measured.policy
-        if ends.overview in (Preview.ABOUT, Preview.DIGEST):
-            describe = about if ends.overview is Preview.ABOUT else digest
+        if ends.overview is Preview.SKETCH:
             source = source_of(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
-            names_arguments = takes_arguments(policy, result.door)
-            return [], describe(source, policy.preview_bytes, names_arguments=names_arguments)
+            told = Told(result.is_error, kind_of(result) is ToolKind.SHELL)
+            return [], sketch(source, room, told) if room else ""
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""
         if ends.structure or ends.overview is None:
             return [], ""
         first = first_row(result, policy.offset_base)
-        return [], outline(
-            head, policy.preview_bytes, shown.bytes, name_of(result), first, tool_name=result.tool_name
-        )
+        return [], outline(head, room, shown.bytes, name_of(result), first, tool_name=result.tool_name)
 
     async def _budget_now(self) -> Budget:
         """For an error that names what other results reserved since the call found its budget."""

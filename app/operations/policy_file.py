@@ -45,13 +45,14 @@ def _window(settings: Settings) -> Window:
 
 
 def _profiles(settings: Settings) -> Profiles:
-    """The size cap of the settings is the built-in profile's; the others have caps of their own."""
+    """The size cap of the settings is that of `default` and `ai-agent`; the other profiles have caps of their
+    own."""
     cap = PolicyDocument({"max_bytes": settings.max_bytes}, source=f"{PREFIX}MAX_BYTES")
     is_capped = "max_bytes" in settings.model_fields_set
 
     def layers(name: Profile) -> list[PolicyDocument]:
         packaged = _packaged(f"profiles/{name}.toml", f"profile {name}")
-        return [packaged, cap] if is_capped and name is Profile.AI_AGENT else [packaged]
+        return [packaged, cap] if is_capped and name in (Profile.DEFAULT, Profile.AI_AGENT) else [packaged]
 
     return layers
 

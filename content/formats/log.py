@@ -83,7 +83,7 @@ def levels(source: Source) -> list[tuple[str, int]]:
     if source.is_whole and (counts := _counted(source, sample)):
         return _by_weight(counts)
     if source.is_whole and len(data) <= _COUNTED:
-        return _by_weight(_levels_of(data))
+        return _by_weight(levels_of_lines(data))
     return [(name, 0) for name, _ in _by_weight(sample)]
 
 
@@ -91,7 +91,7 @@ def _levels_at_ends(source: Source) -> Counter[str]:
     """The levels of the first and the last lines; none of an access log."""
     if _ACCESS.search(source.data, 0, _SAMPLED):
         return Counter()
-    return _levels_of(source.data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
+    return levels_of_lines(source.data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
 
 
 def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
@@ -110,12 +110,13 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
     return counts if sum(counts.values()) <= source.lines else None
 
 
-def _levels_of(data: bytes) -> Counter[str]:
+def levels_of_lines(data: bytes) -> Counter[str]:
     """The first level of each line."""
-    return Counter(filter(None, map(_level, data.split(b"\n"))))
+    return Counter(filter(None, map(level_of, data.split(b"\n"))))
 
 
-def _level(line: bytes) -> str | None:
+def level_of(line: bytes) -> str | None:
+    """The level of a line, in capitals."""
     match = _LEVEL.search(line, 0, _LEVEL_ENDS)
     if match is None or match.start() > _LEVEL_STARTS:
         return None
@@ -125,12 +126,6 @@ def _level(line: bytes) -> str | None:
 
 _WEIGHT = {name: place for place, name in enumerate(_BY_WEIGHT)}
 GRAVEST = _BY_WEIGHT[: _BY_WEIGHT.index("WARN") + 1]
-
-
-def gravity(line: bytes) -> int | None:
-    """The place of the level of a warning or something graver, 0 the gravest; None for any other line."""
-    level = _level(line)
-    return _WEIGHT[level] if level in GRAVEST else None
 
 
 def _by_weight(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -248,7 +243,7 @@ class Log(Format):
                 return match[0].decode() if match else None
 
             read["time"] = time
-        return read | {"level": _level} if _levels_at_ends(source) else read
+        return read | {"level": level_of} if _levels_at_ends(source) else read
 
     def is_ascending(self, source: Source) -> bool | None:
         return times_ascend(source)

@@ -73,7 +73,7 @@ def test_a_large_output_is_replaced_and_asked_about(url: str) -> None:
     assert (piped.returncode, piped.stderr) == (0, b"")
     said = piped.stdout.decode()
     assert said.startswith(f"Tool output is too large ({len(LOG)} bytes, 20001 lines, ")
-    assert "spillgate ask" in said
+    assert "spillgate query" in said
     handle = re.search(r"session-s/file-[0-9a-f-]{36}", said)
     assert handle is not None
     for arguments, found in (

@@ -45,7 +45,7 @@ def test_the_texts_are_those_of_the_service(log: Path, capsys: pytest.CaptureFix
     assert main(["try", str(log), "--show", "store"]) == 0
     printed = capsys.readouterr().out
     assert f"Tool output is too large ({len(LOG)} bytes, 2001 lines, " in printed
-    assert 'Call tool_output(handle = "session-' in printed
+    assert 'tool_output(handle = "session-' in printed
     assert "──── truncate ────" not in printed
     assert main(["try", str(log), "--show", "truncate", "--arguments", '{"path": "made.py"}']) == 0
     printed = capsys.readouterr().out
@@ -129,7 +129,12 @@ def test_nothing_of_the_service_is_touched(
     ("content", "options", "status", "said"),
     [
         (b"\xff\xfe", [], 1, "not valid UTF-8"),
-        (b"x", ["--profile", "uoro"], 2, "--profile: one of ai-agent, ouro, claude-code, oxide-code"),
+        (
+            b"x",
+            ["--profile", "uoro"],
+            2,
+            "--profile: one of default, ai-agent, ouro, claude-code, oxide-code",
+        ),
         (b"x", ["--show", "drop"], 2, "--show: one of all, store, truncate, cap, reject"),
         (b"x", ["--policy", "none.toml"], 2, "--policy: there is no file none.toml"),
         (None, [], 2, "FILE: there is no file "),

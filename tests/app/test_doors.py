@@ -10,6 +10,7 @@ pytestmark = pytest.mark.anyio
 
 PLAIN = {"Content-Type": "text/plain"}
 HANDING_ON = "\nTo hand it to another tool unread, pass spillgate://<handle> as the whole argument."
+SHELL = 'spillgate query {} "SELECT …"'
 RESULT = "".join(f"line {number} of the result\n" for number in range(1000))
 
 
@@ -17,12 +18,12 @@ async def test_the_message_names_the_tools_as_the_client_shows_them(client: http
     for name, door in DOORS.items():
         answer = await client.post("/results", json={"tool_name": "t", "content": RESULT, "door": name})
         handle, message = answer.json()["handle"], answer.json()["content"].partition("\n\n")[0]
-        shell = f'spillgate ask {handle} "what to extract"'
-        call = f'{door.tool_prefix}tool_output(handle = "{handle}", extract = "what to extract")'
-        assert f"\nCall {call if door.has_tools else shell}.\n" in message, name
-        told = '\nIn a shell: spillgate ask HANDLE "what to extract"\n'
-        assert (told in message) == (door.has_shell and door.has_tools), name
-        assert message.endswith("\ncat in place of ask writes all of it.") == door.has_shell, name
+        call = f'\n{door.tool_prefix}tool_output(handle = "{handle}") reads it by query, '
+        assert (call in message) == door.has_tools, name
+        named = "HANDLE" if door.has_tools else handle
+        assert (
+            f"\nIn a shell (query, grep, lines, ask or cat): {SHELL.format(named)}" in message
+        ) == door.has_shell, name
         assert (HANDING_ON in message) == (door.passes_on == "any"), name
         assert (door.needs_search in message.split()) == bool(door.needs_search), name
 
@@ -36,7 +37,7 @@ async def test_other_texts_name_them_too_and_fit_what_the_client_shows(
         told = (await client.post("/results", json=sent)).json()
         assert told["outcome"] == outcome, name
         assert len(told["content"].encode()) <= (door.most_bytes or 12_288)
-        named = f"{door.tool_prefix}tool_output(" if door.has_tools else f"spillgate ask {told['handle']}"
+        named = f"{door.tool_prefix}tool_output(" if door.has_tools else f"spillgate query {told['handle']}"
         assert f"The whole result is kept: {named}" in told["content"]
 
 
@@ -58,7 +59,7 @@ async def test_the_preview_of_a_handle_message_fits_what_the_client_shows_too(
 async def test_a_name_that_the_policy_gives_goes_before_the_doors(client: httpx.AsyncClient) -> None:
     policy = {"tool_names": {"tool_output": "ask"}}
     sent = {"tool_name": "t", "content": RESULT, "door": "codex", "policy": policy}
-    assert "\nCall ask(handle = " in (await client.post("/results", json=sent)).json()["content"]
+    assert "\nask(handle = " in (await client.post("/results", json=sent)).json()["content"]
 
 
 async def test_an_unknown_door_is_refused_with_the_known_ones(client: httpx.AsyncClient) -> None:
@@ -74,42 +75,28 @@ async def test_an_unknown_door_is_refused_with_the_known_ones(client: httpx.Asyn
 
 async def test_a_prefix_stands_before_the_names_of_the_tools(client: httpx.AsyncClient) -> None:
     sent = {"tool_name": "t", "content": RESULT, "tool_prefix": "mcp__files__"}
-    for door, ending in (({}, ""), ({"door": "claude-code"}, "\nIn a shell: spillgate ask ")):
+    for door, ending in (
+        ({}, ""),
+        ({"door": "claude-code"}, "\nIn a shell (query, grep, lines, ask or cat): spillgate query "),
+    ):
         message = (await client.post("/results", json={**sent, **door})).json()["content"]
-        assert "\nCall mcp__files__tool_output(handle = " in message
+        assert "\nmcp__files__tool_output(handle = " in message
         assert ending in message
     query = {"tool_name": "t", "tool_prefix": "files-"}
     told = await client.post("/results", content=RESULT, params=query, headers=PLAIN)
-    assert "\nCall files-tool_output(handle = " in told.json()["content"]
+    assert "\nfiles-tool_output(handle = " in told.json()["content"]
     refused = await client.post("/results", json={**sent, "tool_prefix": "a b"})
     assert refused.status_code == 422
-
-
-@pytest.mark.parametrize(
-    ("offer", "call"),
-    [
-        (["one"], 'tool_output(handle = "{}", extract = "what to extract")'),
-        (["query", "ask"], 'tool_output(handle = "{}", extract = "what to extract")'),
-        (["query", "grep"], 'tool_output_grep(handle = "{}", pattern = "what to find")'),
-        (["lines"], 'tool_output_lines(handle = "{}", lines = "1-40")'),
-        (["query"], 'tool_output_query(handle = "{}", query = "SELECT …")'),
-    ],
-)
-async def test_the_message_names_a_tool_that_is_offered(
-    client: httpx.AsyncClient, offer: list[str], call: str
-) -> None:
-    sent = {"tool_name": "t", "content": RESULT, "policy": {"offer": offer, "preview": "none"}}
-    told = (await client.post("/results", json=sent)).json()
-    message = told["content"].splitlines()
-    assert message[1] == f"Call {call.format(told['handle'])}."
-    assert ("in `extract`" in told["content"]) is ("extract" in call)
 
 
 async def test_where_no_tool_is_offered_the_shell_alone_is_named(client: httpx.AsyncClient) -> None:
     for name in ("claude-code", "codex", "pipe"):
         sent = {"tool_name": "t", "content": RESULT, "door": name, "policy": {"offer": []}}
         told = (await client.post("/results", json=sent)).json()
-        assert f'\nCall spillgate ask {told["handle"]} "what to extract".\n' in told["content"]
+        assert (
+            f"\nIn a shell (query, grep, lines, ask or cat): {SHELL.format(told['handle'])}"
+            in told["content"]
+        )
         assert "(handle" not in told["content"]
         assert "tool_search" not in told["content"]
 
@@ -125,7 +112,7 @@ async def test_who_resolves_references_has_the_message_say_how_to_hand_a_result_
     text = (await client.post("/results", content=RESULT, params=query, headers=PLAIN)).json()
     for answer in (told, text):
         message = answer["content"].replace(answer["handle"], plain["handle"])
-        assert message == plain["content"].replace("looking for.\n", f"looking for.{HANDING_ON}\n")
+        assert message == plain["content"].replace("or extract.\n", f"or extract.{HANDING_ON}\n")
     assert HANDING_ON not in plain["content"]
     assert load_encoding("o200k_base").count(HANDING_ON) <= 21
     served = (await client.post("/results", json={**sent, "passes_on": "server"})).json()["content"]

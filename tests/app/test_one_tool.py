@@ -203,12 +203,23 @@ async def test_a_policy_offers_tools_of_their_own(client: httpx.AsyncClient) -> 
 
 
 @pytest.mark.parametrize(
-    ("offer", "is_told"), [(["one"], True), (["ask"], False), (["grep", "query"], False)]
+    ("offer", "second"),
+    [
+        (["one"], 'tool_output(handle = "{}") reads it by query, pattern, lines or extract.'),
+        (["ask"], 'Call tool_output(handle = "{}", extract = "what to extract").'),
+        (["grep", "query"], 'tool_output_query and tool_output_grep read it with handle = "{}".'),
+        (["lines"], 'tool_output_lines reads it with handle = "{}".'),
+        (
+            ["ask", "lines", "grep"],
+            'tool_output_grep, tool_output_lines and tool_output read it with handle = "{}".',
+        ),
+    ],
 )
-async def test_the_message_names_arguments_only_of_the_one_tool(
-    client: httpx.AsyncClient, offer: list[str], is_told: bool
+async def test_the_message_names_the_tools_that_are_offered(
+    client: httpx.AsyncClient, offer: list[str], second: str
 ) -> None:
     sent = {"session_id": "s", "tool_name": "t", "content": TABLE, "policy": {"offer": offer}}
-    message = (await client.post("/results", json=sent)).json()["content"]
-    assert ("query = SELECT city, count(*) FROM data GROUP BY 1" in message) is is_told
-    assert len(message.encode()) <= 650
+    told = (await client.post("/results", json=sent)).json()
+    assert told["content"].split("\n")[1] == second.format(told["handle"])
+    assert "id: 0, city: " in told["content"]
+    assert len(told["content"].encode()) <= 650

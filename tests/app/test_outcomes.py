@@ -38,7 +38,8 @@ async def entries(client: httpx.AsyncClient) -> list[Any]:
 
 def where(told: Any) -> str:
     handle = told["handle"]
-    return f'\n\nThe whole result is kept: tool_output(handle = "{handle}", extract = "what to extract").'
+    how = "reads it by query, pattern, lines or extract"
+    return f'\n\nThe whole result is kept: tool_output(handle = "{handle}") {how}.'
 
 
 async def adopt(client: httpx.AsyncClient, policy: dict[str, Any]) -> None:
@@ -450,7 +451,7 @@ async def test_what_gives_way_is_stored_once_and_named_once(client: httpx.AsyncC
         assert (entry["outcome"], entry["details"]["truncated_bytes"]) == ("store", None)
 
 
-@pytest.mark.parametrize("preview", ["about", "digest", "head", "outline"])
+@pytest.mark.parametrize("preview", ["sketch", "head", "outline"])
 async def test_a_preview_that_does_not_fit_what_remains_is_left_out(
     client: httpx.AsyncClient, preview: str
 ) -> None:

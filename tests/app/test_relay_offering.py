@@ -81,7 +81,7 @@ def test_a_client_that_asks_again_gets_the_tool_once_something_is_stored(client:
     assert [tool["name"] for tool in first["result"]["tools"]] == ["tool-3", "tool_output"]
     shown = {"claude-code": "mcp__files__tool_output", "opencode": "files_tool_output"}
     message = text(second["result"])
-    assert f"\nCall {shown.get(name, 'files-tool_output')}(handle = " in message
+    assert f"\n{shown.get(name, 'files-tool_output')}(handle = " in message
     assert answer_about(relay, message).startswith("17: line é of text\n")
     # It is told once.
     assert "Tool output is too large" in text(relay.ask("tools/call", LARGE))
@@ -94,7 +94,7 @@ def test_a_client_that_does_not_ask_again_waits_for_its_result_a_moment_only(cli
     assert relay.read()["method"] == CHANGED
     answer = relay.read()
     assert answer["id"] == call
-    assert "\nCall tool_output(handle = " in text(answer["result"])
+    assert "\ntool_output(handle = " in text(answer["result"])
     relay.stdin.close()
     assert relay.status() == 0
 
@@ -116,7 +116,7 @@ def test_any_other_client_has_the_tool_from_the_start(client: Any, name: str) ->
     assert listed(relay) == ["tool-3", "tool_output"]
     message = text(relay.ask("tools/call", LARGE))
     shown = "mcp_files_tool_output" if name.startswith("gemini") else "tool_output"
-    assert f"\nCall {shown}(handle = " in message
+    assert f"\n{shown}(handle = " in message
 
 
 def stateless(relay: RelayClient, method: str, params: Any = None, name: str = "claude-code") -> int:
@@ -169,12 +169,12 @@ def test_five_relays_of_a_client_offer_one_tool_that_answers_for_all(client: Any
     assert [listed(relay)[1:] for relay in relays] == [["tool_output"], [], [], [], []]
     messages = [text(relay.ask("tools/call", LARGE)) for relay in relays]
     for message in messages:
-        assert "\nCall mcp_a_tool_output(handle = " in message
+        assert "\nmcp_a_tool_output(handle = " in message
         assert answer_about(relays[0], message).startswith("17: line é of text\n")
     relays[0].stdin.close()
     assert relays[0].status() == 0
     assert listed(relays[1]) == ["tool-3", "tool_output"]
-    assert "\nCall mcp_b_tool_output(handle = " in text(relays[2].ask("tools/call", LARGE))
+    assert "\nmcp_b_tool_output(handle = " in text(relays[2].ask("tools/call", LARGE))
 
 
 def test_of_relays_that_offer_late_the_one_that_stores_first_offers(client: Any) -> None:
@@ -184,10 +184,10 @@ def test_of_relays_that_offer_late_the_one_that_stores_first_offers(client: Any)
     relays[1].send("tools/call", LARGE)
     assert relays[1].read()["method"] == CHANGED
     assert listed(relays[1]) == ["tool-3", "tool_output"]
-    assert "\nCall mcp__b__tool_output(handle = " in text(relays[1].read()["result"])
+    assert "\nmcp__b__tool_output(handle = " in text(relays[1].read()["result"])
     for relay in (relays[0], relays[2]):
         message = text(relay.ask("tools/call", LARGE))
-        assert "\nCall mcp__b__tool_output(handle = " in message
+        assert "\nmcp__b__tool_output(handle = " in message
         assert listed(relay) == ["tool-3"]
         assert answer_about(relays[1], message).startswith("17: ")
     relays[1].process.kill()

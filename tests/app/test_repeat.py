@@ -26,7 +26,7 @@ async def whole(client: httpx.AsyncClient, handle: str) -> str:
 
 
 def line(told: Any, size: int) -> str:
-    call = f'tool_output(handle = "{told["handle"]}", extract = "what to extract")'
+    call = f'tool_output(handle = "{told["handle"]}") reads it by query, pattern, lines or extract'
     return (
         f"The same {size} bytes as read_page (call first) returned before; they are not shown again. "
         f"If you need them: {call}."

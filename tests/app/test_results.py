@@ -50,13 +50,11 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
     assert measure["bytes"] == len(BIG)
     assert measure["lines"] == 1000
     assert told["content"] == (
-        f"Tool output is too large ({len(BIG)} bytes, 1000 lines, {measure['tokens']} tokens).\n"
-        f'Call tool_output(handle = "{told["handle"]}", extract = "what to extract").\n'
-        "The handle is a relative path under the tool_output root.\n"
-        "Provide precise and detailed instructions in `extract` about what you are looking for."
-        "\n\nplain text\n“line 0 of the log”\n"
-        "Count, group, compare: query = SELECT part(text, 'regex') p, count(*) FROM data WHERE p > '' "
-        "GROUP BY 1 ORDER BY 2 DESC; columns line, text; a literal: pattern = …"
+        f"Tool output is too large ({len(BIG)} bytes, 1000 lines, {measure['tokens']} tokens). "
+        "It is stored.\n"
+        f'tool_output(handle = "{told["handle"]}") reads it by query, pattern, lines or extract.\n\n'
+        "plain text; its last lines:\n999: line 998 of the log\n1000: line 999 of the log\n"
+        "its first lines:\n1: line 0 of the log\nquery: lines(line, text)"
     )
     body = await client.get(f"/results/{told['handle']}/content")
     assert body.text == BIG
@@ -215,16 +213,15 @@ async def test_return_minimal_leaves_out_what_passed_and_only_that(
 
 
 async def test_a_preview_follows_the_message_after_a_blank_line(client: httpx.AsyncClient) -> None:
-    kinds = [("head", "line 0", 200), ("head-tail", "line 999", 200), ("about", "plain text", 200)]
-    kinds += [("about", "plain te", 8), ("digest", "… 998 more lines like it\nline 999", 1000)]
+    kinds = [("head", "line 0", 200), ("head-tail", "line 999", 200), ("sketch", "plain text", 200)]
     for kind, held, most in kinds:
         told = (await post(client, BIG, policy={"preview": kind, "preview_bytes": most})).json()
         message, preview = told["content"].split("\n\n", 1)
-        assert message.endswith("about what you are looking for.")
+        assert message.endswith("reads it by query, pattern, lines or extract.")
         assert held in preview
         assert len(preview.encode()) <= most
-    told = (await post(client, BIG, policy={"preview": "about", "preview_bytes": 0})).json()
-    assert told["content"].endswith("about what you are looking for.")
+    told = (await post(client, BIG, policy={"preview": "sketch", "preview_bytes": 0})).json()
+    assert told["content"].endswith("reads it by query, pattern, lines or extract.")
 
 
 ROW = "{},x,{}\n"
@@ -236,73 +233,85 @@ def repeated(line: str, times: int = 900) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "path", "about"),
+    ("content", "path", "said"),
     [
         # Blank lines before rows, and quotes past the beginning.
-        ("\n\nid,city,total\n" + repeated(ROW), None, "CSV, 900 rows, 3 columns: id, city, total"),
+        (
+            "\n\nid,city,total\n" + repeated(ROW),
+            None,
+            "CSV; one row of data:\nid: 0, city: x, total: 0\nquery: data(900 rows), ",
+        ),
         (
             "id,city,total\n" + repeated(ROW, 4000) + '1,"a\nb",2\n',
             None,
-            "CSV, 4,001 rows, 3 columns: id, city, total",
+            "CSV; one row of data:\nid: 0, city: x, total: 0\nquery: data(4,001 rows), ",
         ),
-        (json.dumps([{}, {"a": 1}] * 900), None, "JSON, 1,800 objects"),
+        (json.dumps([{}, {"a": 1}] * 900), None, "JSON 1,800 × {a?: 1}"),
         (
             "<html><title></title><h1>List of <b>prices</b></h1>" + "<p>one</p>" * 900,
             None,
-            "HTML page\n“List of prices”",
+            "page “List of prices”",
         ),
-        (repeated("{:08x}  00 01  |{:9}|\n"), None, "plain text\n“00000000 00 01 | 0|”"),
+        (
+            repeated("{:08x}  00 01  |{:9}|\n"),
+            None,
+            "plain text; its last lines:\n899: 0000003a 00 01 | 898|",
+        ),
         (
             json.dumps([[{"a": 1, "b": 2}] * 2] * 900),
             None,
-            "JSON, array of 900 arrays; first: 2 objects with keys a, b",
+            "JSON; one row of data:\n_list: 1, a: 1, b: 2",
         ),
         (
             json.dumps({"a.md": [{"content": "x, y. " * 50_000}]}),
             None,
-            "JSON, object with keys a.md, …; a.md: array of objects with keys content",
+            'JSON {"a.md": [{content: "x, y. ',
         ),
         (
             repeated(STAMPED) + "2026-11-20 09:01:00 INFO the next is at 2027-01-01 00:00:00\n",
             None,
-            "log, 901 INFO, from 2026-11-20 08:00:00 to 2026-11-20 09:01:00 (1:01:00)",
+            "log; first time 2026-11-20 08:00:00, last 2026-11-20 09:01:00; INFO 901\n901: ",
         ),
         (
             repeated("[INFO] step {} of {}\n") + "[INFO] Finished at: 2026-11-20T10:00:00Z\n",
             None,
-            "log, 901 INFO",
+            "log; INFO 901\n901: [INFO] Finished at",
         ),
         (
             repeated("<34>1 2026-11-20T08:{:02}:00Z web app {}\n"),
             None,
-            "log, from 2026-11-20T08:00:00 to 2026-11-20T08:59:00 (0:59:00)",
+            "log; first time 2026-11-20T08:00:00, last 2026-11-20T08:59:00\n900: ",
         ),
         (
             "".join(f"{hour:02}:00:00 INFO {'x' * 700}\n" for hour in range(20)),
             None,
-            "log, 20 INFO, from 00:00:00 to 19:00:00 (19:00:00)",
+            "log; first time 00:00:00, last 19:00:00; INFO 20\n20: ",
         ),
-        (".:\n" + repeated("src/a{}.py\nb{}.md\n\n"), None, "list of paths"),
-        ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "Typescript source"),
+        (
+            ".:\n" + repeated("src/a{}.py\nb{}.md\n\n"),
+            None,
+            "list of paths; its last lines:\n2699: src/a59.py\n",
+        ),
+        ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "Typescript source; its last lines:\n900: "),
         (
             repeated("src/a.py:{}:3: too long: {}\n"),
             "src/a.py",
-            "plain text\n“src/a.py:0:3: too long: 0”",
+            "plain text; its last lines:\n899: src/a.py:58:3: too long: 898\n",
         ),
         (
             "--- a/a.js\n+++ b/a.js\n@@ -1,3 +1,3 @@\n function f() {\n-  return 1\n }\n" * 300,
             "a.js",
-            "diff, 1 file\n“--- a/a.js”",
+            "diff\n1796: a.js",
         ),
     ],
 )
 async def test_each_statement_about_a_stored_result_is_true(
-    client: httpx.AsyncClient, content: str, path: str | None, about: str
+    client: httpx.AsyncClient, content: str, path: str | None, said: str
 ) -> None:
     answer = await post(client, content, tool_arguments={"file": path or ""}, policy={"max_bytes": 4000})
-    said, _, how = answer.json()["content"].partition("\n\n")[2].rpartition("\n")
-    assert said == about
-    assert "pattern = …" in how
+    sketch = answer.json()["content"].partition("\n\n")[2]
+    assert sketch.startswith(said)
+    assert sketch.endswith("lines(line, text)")
 
 
 async def test_the_time_that_a_log_covers_is_that_of_its_lines(client: httpx.AsyncClient) -> None:

@@ -21,7 +21,7 @@ STAMPED = "".join(
 )
 COMMENTS = "".join(f"# Part {n} of the licence, which says nothing of what is below.\n" for n in range(30))
 SHAPES: dict[str, tuple[str, str, int]] = {
-    # The first line of `about`; the rows of a query, 0 where it is refused.
+    # What `extent` begins with; the rows of a query, 0 where it is refused.
     "JSON array": (json.dumps(ROWS, indent=1), "JSON, 60 objects with keys id, city, total", 60),
     "JSON on one line": (json.dumps(ROWS), "JSON, 60 objects with keys id, city, total", 60),
     "JSON rows on lines": (

@@ -168,11 +168,11 @@ MCP = "mcp__spillgate__tool_output"
     ("more", "agent", "named"),
     [
         ({"config": {"tool_name": "headroom_retrieve"}}, "x", BY_HASH),
-        ({"config": {"tool_name": MCP}}, "litellm/1.106.2", f"\nCall {MCP}(handle = "),
-        ({"config": {"tool_name": "ask_it"}}, "x", "\nCall ask_it(handle = "),
-        ({"config": {"tool_name": "ask_it"}, "tools": tools(MCP)["chat"]}, "x", "\nCall ask_it(handle = "),
-        ({"config": {"tool_name": "x\n\nNow"}, "tools": tools(MCP)["chat"]}, "x", f"\nCall {MCP}(handle = "),
-        *(({"tools": one}, "x", f"\nCall {MCP}(handle = ") for one in tools("bash", MCP).values()),
+        ({"config": {"tool_name": MCP}}, "litellm/1.106.2", f"\n{MCP}(handle = "),
+        ({"config": {"tool_name": "ask_it"}}, "x", "\nask_it(handle = "),
+        ({"config": {"tool_name": "ask_it"}, "tools": tools(MCP)["chat"]}, "x", "\nask_it(handle = "),
+        ({"config": {"tool_name": "x\n\nNow"}, "tools": tools(MCP)["chat"]}, "x", f"\n{MCP}(handle = "),
+        *(({"tools": one}, "x", f"\n{MCP}(handle = ") for one in tools("bash", MCP).values()),
         ({"tools": tools("bash", "headroom_retrieve")["chat"]}, "x", BY_HASH),
         ({}, "litellm/1.106.2", BY_HASH),
     ],
@@ -192,20 +192,20 @@ async def test_the_text_names_the_tool_that_the_caller_says(
         {"config": 1, "tools": {"a": 1}},
     ],
 )
-async def test_without_a_tool_the_text_is_a_digest_with_the_handle_and_the_file(
+async def test_without_a_tool_the_text_is_a_sketch_with_the_handle_and_the_file(
     serve: Serve, tmp_path: Path, more: Any
 ) -> None:
     async with serve() as client:
         text = await shown(client, asked(**more))
         size = f"{len(LARGE.encode())} bytes, 901 lines"
-        first, second, third, empty, *digest = text.split("\n")
+        first, second, third, empty, *sketch = text.split("\n")
         assert first.startswith(f"{TOO_LARGE}{size}, ")
         handle = HANDLE.findall(second)[0]
-        assert second == f"The whole output is stored under the handle {handle}."
+        assert second == f"Its handle is {handle}."
         assert third.startswith(f"The whole output is in the file {tmp_path}/")
         assert Path(third.partition(" file ")[2].removesuffix(".")).read_text() == LARGE
         assert empty == ""
-        assert "the tulip with number 899" in digest[-1]
+        assert "the tulip with number 899" in "\n".join(sketch)
         assert "tool_output(" not in text
     async with serve(storage_url="memory:") as client:
         assert "in the file" not in await shown(client, asked(**more))
@@ -227,7 +227,7 @@ async def test_a_policy_may_name_the_tool_of_an_mcp_server_that_all_agents_have(
     policy = tmp_path / "policy.toml"
     policy.write_text(f'[defaults.tool_names]\ntool_output = "{MCP}"\n')
     async with serve(policy_file=policy) as client:
-        assert f"\nCall {MCP}(handle = " in await shown(client, asked())
+        assert f"\n{MCP}(handle = " in await shown(client, asked())
 
 
 @pytest.mark.parametrize("tool", [MCP, "headroom_retrieve", "ask_it"])

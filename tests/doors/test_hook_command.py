@@ -57,8 +57,8 @@ class Shell:
     @staticmethod
     def plain(answer: Any) -> Any:
         """As the route answers, which is not told how the agent's shell calls the command."""
-        own = r"env SPILLGATE_URL=\S+ \S*spillgate ask"
-        return json.loads(re.sub(own, "spillgate ask", json.dumps(answer)))
+        own = r"env SPILLGATE_URL=\S+ \S*spillgate query"
+        return json.loads(re.sub(own, "spillgate query", json.dumps(answer)))
 
     def log(self) -> str:
         path = self.home / ".local" / "state" / "spillgate" / "hook.log"
@@ -337,8 +337,12 @@ async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
     )
     message = json.loads(hooked.stdout)["reason"]
     handle = handle_of(message)
-    line = message.partition("In a shell: ")[2].partition("\n")[0].replace("HANDLE", handle)
-    line = line.replace("what to extract", "number 777")
+    line = (
+        message.partition("In a shell (query, grep, lines, ask or cat): ")[2]
+        .partition("\n")[0]
+        .replace("HANDLE", handle)
+    )
+    line = line.replace("SELECT …", "SELECT text FROM data WHERE text LIKE '%number 777%'")
     assert (str(folder) in line) is not is_on_path
     asked = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (0, "")

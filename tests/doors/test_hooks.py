@@ -217,7 +217,7 @@ async def test_a_large_result_is_replaced_in_the_shape_that_it_came_in(
         message = message_in(answer)
         assert answer == expected(sent, message)
         door = DOORS[route(agent).rpartition("/")[2]]
-        assert f'Call {door.tool_prefix}tool_output(handle = "' in message
+        assert f'{door.tool_prefix}tool_output(handle = "' in message
         assert len(message.encode()) <= (door.most_bytes or 12_288)
         assert text in (await client.get(f"/results/{handle_in(message)}/content")).text
         # With other content it is another call, for models that count their calls from 0 again.
@@ -430,6 +430,6 @@ async def test_a_message_calls_the_command_as_the_shell_of_the_agent_does(client
     program = "env SPILLGATE_URL=http://127.0.0.1:9000 /opt/x/bin/spillgate"
     answer = await client.post("/hooks/claude-code", params={"shell": program}, json=sent)
     text = answer.json()["hookSpecificOutput"]["updatedToolOutput"]["content"]
-    assert f'In a shell: {program} ask HANDLE "what' in text
+    assert f'cat): {program} query HANDLE "SELECT' in text
     refused = await client.post("/hooks/claude-code", params={"shell": "a\nb"}, json=sent)
     assert refused.status_code == 422

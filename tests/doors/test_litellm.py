@@ -221,15 +221,15 @@ OWN = {"type": "function", "function": {"name": "mcp__spillgate__tool_output", "
 @pytest.mark.parametrize(
     ("fields", "named", "added"),
     [
-        ({"tools": None}, "The whole output is stored under the handle session-", 0),
-        ({"tools": []}, "The whole output is stored under the handle session-", 0),
-        ({"tools": [OWN]}, "Call mcp__spillgate__tool_output(handle = ", 0),
+        ({"tools": None}, "Its handle is session-", 0),
+        ({"tools": []}, "Its handle is session-", 0),
+        ({"tools": [OWN]}, "mcp__spillgate__tool_output(handle = ", 0),
         (
             {"additional_provider_specific_params": {"offer_tools": False}},
-            "The whole output is stored under the handle session-",
+            "Its handle is session-",
             0,
         ),
-        ({}, "Call tool_output(handle = ", 1),
+        ({}, "tool_output(handle = ", 1),
     ],
 )
 async def test_tools_are_offered_where_the_request_brings_tools_and_lacks_ours(

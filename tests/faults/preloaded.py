@@ -17,7 +17,6 @@ IMPORTED = (
     "command.hook",
     "command.shell",
     "content.describe",
-    "content.digest",
     "encodings.idna",
     "extraction.full_chunked.strategy",
     "extraction.ladder",

@@ -279,8 +279,13 @@ async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
 
     def asks(asked: Asked) -> Call:
         handle = asked.results[-1].partition('(handle = "')[2].partition('"')[0]
-        line = asked.results[-1].partition("In a shell: ")[2].partition("\n")[0].replace("HANDLE", handle)
-        return shell(line.replace("what to extract", "Where is the tulip kept?"))
+        line = (
+            asked.results[-1]
+            .partition("In a shell (query, grep, lines, ask or cat): ")[2]
+            .partition("\n")[0]
+            .replace("HANDLE", handle)
+        )
+        return shell(line.replace("SELECT …", "SELECT text FROM data WHERE text LIKE '%tulip%'"))
 
     with ScriptedModel() as model:
         agent = case.agent(tmp_path / "agent", model)

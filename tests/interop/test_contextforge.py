@@ -54,7 +54,7 @@ async def test_results_of_tools_behind_contextforge_are_governed(tmp_path: Path)
         assert few is None
         assert own is None
         text, picture = large["content"]
-        assert "Call spillgate-tool-output(handle = " in text["text"]
+        assert "spillgate-tool-output(handle = " in text["text"]
         assert picture["type"] == "image"
         assert large["isError"] is False
         assert "structuredContent" not in large

@@ -163,7 +163,7 @@ async def test_a_coding_agents_model_reads_the_message_and_asks(kind: type[Agent
     assert ran.exit_code == 0, ran.stderr
     message, answer = model.asked[-1].results
     assert "Tool output is too large (" in message
-    assert f"Call {tool_output}(handle = " in message
+    assert f"{tool_output}(handle = " in message
     assert len(message) < 1000
     offered = [tool_output in asked.tools for asked in model.asked]
     # Codex shows the tools of MCP servers by name only once its model has searched for them.
@@ -201,6 +201,6 @@ async def test_with_five_relays_the_model_sees_one_tool_that_answers_for_all(
     assert len(offered(last)) == 1
     assert own in offered(last)[0]
     for message in last.results[::2]:
-        assert f"Call {offered(last)[0]}(handle = " in message
+        assert f"{offered(last)[0]}(handle = " in message
     for answer in last.results[1::2]:
         assert "4712: 4711 INFO request 4711 was served" in answer

@@ -45,9 +45,9 @@ def book(*layers: str, models: tuple[str, ...] = ()) -> PolicyBook:
         ("profil = 'ouro'\n", "line 1: profil is not a key; profile is"),
         (
             "profile = 'our'\n",
-            "line 1: profile must be one of ai-agent, ouro, claude-code, oxide-code; the near",
+            "line 1: profile must be one of default, ai-agent, ouro, claude-code, oxide-code; the near",
         ),
-        ("profile = 3\n", "line 1: profile must be one of ai-agent, ouro, claude-code, oxide-code."),
+        ("profile = 3\n", "line 1: profile must be one of default, ai-agent, ouro, claude-code, oxide-code."),
         (
             "[defaults]\nprofile = 'ouro'\n",
             "line 2: defaults.profile belongs at the top, before every section",

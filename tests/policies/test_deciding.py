@@ -14,7 +14,7 @@ from policies.book import PolicyBook
 from policies.decide import decide
 from policies.documents import from_toml
 from policies.facts import Facts
-from policies.policy import Policy
+from policies.policy import Offer, Policy
 
 WINDOW = Window(1000, 0, 0)
 NAME = Handle("s", "00000000-0000-4000-8000-000000000000")
@@ -81,6 +81,13 @@ def test_a_models_facts_come_from_the_highest_layer() -> None:
 
 def test_the_handle_message_is_exact() -> None:
     assert store.handle_message(NAME, Measure(5, 4, 3, 2, True), Policy()) == (
+        "Tool output is too large (5 bytes, 4 lines, 2 tokens). It is stored.\n"
+        f'tool_output(handle = "{NAME}") reads it by query, pattern, lines or extract.'
+    )
+
+
+def test_the_handle_message_of_ai_agent_is_exact() -> None:
+    assert store.handle_message(NAME, Measure(5, 4, 3, 2, True), Policy(offer=(Offer.ASK,))) == (
         "Tool output is too large (5 bytes, 4 lines, 2 tokens).\n"
         f'Call tool_output(handle = "{NAME}", extract = "what to extract").\n'
         "The handle is a relative path under the tool_output root.\n"

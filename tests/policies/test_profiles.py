@@ -37,14 +37,19 @@ def operator(tmp_path: Any) -> Any:
 
 
 def test_without_a_file_the_built_in_design_is_in_force() -> None:
-    built_in = {"preview": Preview.ABOUT, "offer": (Offer.ONE,)}
+    built_in = {"preview": Preview.SKETCH, "offer": (Offer.ONE,)}
     assert load_policies(Settings()).policy("any") == Policy(**built_in)
 
 
 @pytest.mark.parametrize(
     ("profile", "tool", "keys"),
     [
-        ("ai-agent", "any", {"on_oversize": OutcomeKind.STORE, "max_bytes": 12_288}),
+        (
+            "default",
+            "any",
+            {"on_oversize": OutcomeKind.STORE, "max_bytes": 12_288, "preview": Preview.SKETCH},
+        ),
+        ("ai-agent", "any", {"on_oversize": OutcomeKind.STORE, "max_bytes": 12_288, "preview": Preview.NONE}),
         ("ouro", "read_file", {"on_oversize": OutcomeKind.TRUNCATE, "max_chars": 3500, "head_chars": 2000}),
         ("ouro", "grep_content", {"max_chars": 3500}),
         ("ouro", "execute_shell", {"max_chars": 3500}),

@@ -22,7 +22,10 @@ from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
 from policies.view import View
 
 HANDLE = Handle("s", "00000000-0000-4000-8000-000000000000")
-WHERE = f'\n\nThe whole result is kept: tool_output(handle = "{HANDLE}", extract = "what to extract").'
+WHERE = (
+    f'\n\nThe whole result is kept: tool_output(handle = "{HANDLE}") reads it by query, pattern, lines or '
+    "extract."
+)
 TOOLS = ("read_file", "grep_content", "execute_shell", "glob_files", "web_search", "web_fetch", "get_weather")
 
 PIECES = st.sampled_from(

@@ -88,7 +88,7 @@ def test_what_the_text_shows_is_visible_and_causes_no_question(tmp_path: Path) -
     assert found["policies"]["cap 4,096"]["follow_ups"] == 0
     cut = total(tmp_path, messages(LISTING, then=f"It is {LAST}."))["policies"]
     assert cut["truncate to 12 KB"]["visible"] == 1
-    assert cut["cap 4,096"]["visible"] == 0
+    assert cut["cap 4,096"]["visible"] == 1
 
 
 def test_one_question_is_asked_for_all_that_an_action_needs_of_a_result(tmp_path: Path) -> None:
@@ -135,18 +135,18 @@ def test_a_quote_of_a_file_that_is_no_longer_seen_is_broken(tmp_path: Path) -> N
     assert policies["Codex's own"]["quotes_broken"] == 0
 
 
-def test_what_a_digest_and_the_naming_of_repeats_would_give_stands_beside_the_policy(tmp_path: Path) -> None:
+def test_what_no_sketch_and_the_naming_of_repeats_would_give_stands_beside_the_policy(tmp_path: Path) -> None:
     rows = json.dumps([{"id": f"item-{number:07}", "name": "a thing to buy"} for number in range(600)])
     small = "".join(f"{number}: a line of a file\n" for number in range(100))
     found = total(tmp_path, messages(rows, small, small, then="It is item-0000000."))["policies"]
-    assert (found["policy in force"]["visible"], found["policy in force"]["replaced"]) == (0, 1)
-    assert (found["with preview = digest"]["visible"], found["with preview = digest"]["replaced"]) == (1, 1)
-    assert (found["with repeat = name"]["visible"], found["with repeat = name"]["replaced"]) == (0, 2)
+    assert (found["policy in force"]["visible"], found["policy in force"]["replaced"]) == (1, 1)
+    assert (found["with preview = none"]["visible"], found["with preview = none"]["replaced"]) == (0, 1)
+    assert (found["with repeat = name"]["visible"], found["with repeat = name"]["replaced"]) == (1, 2)
 
 
 def test_what_is_in_force_already_is_not_replayed_beside_it(tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
-    policy.write_text('[defaults]\npreview = "digest"\nrepeat = "name"\n')
+    policy.write_text('[defaults]\npreview = "none"\nrepeat = "name"\n')
     path = lines(tmp_path / "runs.jsonl", [{"messages": messages("few", then="ok")}])
     found = report(tmp_path, path, "--policy", policy)["total"]["policies"]
     assert not [label for label in found if label.startswith("with ")]

@@ -1,6 +1,6 @@
 """What is said of a text, and the pieces that it is cut into."""
 
-from content.describe import about, outline, source_of
+from content.describe import extent, outline
 from content.formats.format import Passage
 from content.kind import Kind
 from content.passages import split, whole
@@ -8,8 +8,7 @@ from content.source import Source
 
 
 def said(text: str, tool: str = "", path: str | None = None) -> str:
-    data = text.encode()
-    return about(source_of(data, data[-4096:], len(data), data.count(b"\n") + 1, tool, path))
+    return extent(Source(text.encode(), tool, path)).rpartition("; ")[0]
 
 
 def outlined(text: str, path: str | None = None) -> list[str]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from content.describe import about, source_of
+from content.describe import extent
 from content.formats.sheets import table_of
 from content.kind import Kind
 from content.passages import split, whole
@@ -77,12 +77,12 @@ def test_other_values_stay_as_they_are(value: object) -> None:
 
 def test_keys_and_values_with_lone_surrogates_are_described() -> None:
     data = json.dumps([{"a": "\ud83d", "\udfff": 1}]).encode()
-    assert about(source_of(data, data, len(data), 1)) == "JSON, 1 objects with keys a, \ufffd"
+    assert extent(Source(data)).rpartition("; ")[0] == "JSON, 1 objects with keys a, \ufffd"
 
 
 def test_cells_are_one_table_to_all() -> None:
     data = json.dumps(SHEET * 1, indent=1).encode()
-    assert about(source_of(data, data, len(data), 1)) == "JSON, 2 rows, 3 columns: Name, Age, column_3"
+    assert extent(Source(data)).rpartition("; ")[0] == "JSON, 2 rows, 3 columns: Name, Age, column_3"
 
 
 def test_a_passage_of_cells_holds_whole_rows() -> None:
@@ -103,7 +103,7 @@ def test_keys_of_small_objects_are_columns_of_their_own() -> None:
         "none": {},
     }
     data = json.dumps([row] * 20).encode()
-    said = about(source_of(data, data, len(data), 1))
+    said = extent(Source(data)).rpartition("; ")[0]
     assert said == "JSON, 20 objects with keys id, billing.email, billing.vat, tags, deep, none"
 
 
@@ -138,5 +138,5 @@ def test_records_below_a_request_are_records() -> None:
     assert kind is Kind.NDJSON
     assert isinstance(value, list)
     assert len(value) == 400
-    said = about(source_of(text.encode(), text.encode()[-4096:], len(text), text.count("\n") + 1))
+    said = extent(Source(text.encode())).rpartition("; ")[0]
     assert said.endswith("records with keys index._id, group, time")

@@ -28,7 +28,7 @@ content/text.py:41:def cut_head(data: bytes) -> bytes:
         (GREP, "search output, 5 lines in 3 files"),
         (CONTEXT, "search output, 5 lines in 2 files"),
         (GREP * 400, "search output, 2,000 lines in 3 files"),
-        ("src/a b.py:3: x\n" * 5, "plain text\n“src/a b.py:3: x”"),
+        ("src/a b.py:3: x\n" * 5, "plain text, 15 words"),
     ],
 )
 def test_matches_are_counted_by_file(text: str, told: str) -> None:

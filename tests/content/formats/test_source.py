@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from content.describe import about, extent, outline, source_of, structure
+from content.describe import extent, outline, source_of, structure
 from content.kind import Kind
 from content.passages import split, whole
+from content.sketch import sketch
 from content.source import Source
 from tests.content.ordinary_texts import SHAPES, WRAPS
 
@@ -21,14 +22,11 @@ def numbered(text: str, first: int = 1, form: str = "{:6d}\t{}") -> str:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_about_and_extent_say_the_same_however_a_tool_wraps_a_text(name: str) -> None:
+def test_extent_says_the_same_however_a_tool_wraps_a_text(name: str) -> None:
     text, said, _ = SHAPES[name]
     kind = Source(text.encode()).format.kind
     for wrap, wrapped in WRAPS.items():
         data = wrapped(text).encode()
-        assert (
-            about(source_of(data, data[-4096:], len(data), data.count(b"\n") + 1)).split("\n")[0] == said
-        ), wrap
         assert extent(Source(data)).startswith(said), wrap
         assert Source(data).format.kind is kind, wrap
         is_outlined = kind not in (Kind.CODE, Kind.LISTING, Kind.TEXT)
@@ -162,9 +160,8 @@ def test_several_blocks_are_one_text() -> None:
 
 def test_the_beginning_of_a_block_is_unwrapped_too() -> None:
     data = json.dumps({"type": "text", "text": "id,city\n" + "1,Rome\n" * 9000}).encode()
-    told = about(source_of(data[:20_000], data[-4096:], len(data), 1))
-    assert told.startswith("CSV")
-    assert told.endswith("2 columns: id, city")
+    told = sketch(source_of(data[:20_000], data[-4096:], len(data), 1))
+    assert told == "CSV; one row of data:\nid: 1, city: Rome\nquery: data, lines(line, text)"
 
 
 def test_codes_of_a_terminal_are_off_and_carriage_returns_end_lines() -> None:

@@ -1,0 +1,475 @@
+"""sketch: the shape of the data with real values. It says nothing of what was not looked at."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from content.describe import language_of
+from content.formats.hidden_parts import hidden_spans, without
+from content.formats.json import parsed_head
+from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
+from content.formats.markup import TAG, TAGS_BETWEEN
+from content.formats.prose import markdown_headings
+from content.json_rows import JsonRows
+from content.json_shape import shape_of, shape_of_rows
+from content.kind import Kind
+from content.layout import LINES, Column, Layout, Table, layout_of, spelled
+from content.source import Source
+from content.text import SAMPLE_BYTES, clip, count_of, cut_head
+
+MAX_BYTES = 700
+
+_SCANNED = 64 << 10
+"""The bytes of a page that are looked at for text."""
+
+_LINE, _LONG_LINE = 150, 220
+_CELL_WIDTHS = (60, 40, 24, 14, 8)
+_NOTE = 160
+_FIRST_RECORDS = 24
+_HEADING = 60
+_MOST = 200
+_LEAST = 40
+_END_LINES = 5
+_TABLES_BYTES = 180
+_MOST_GRAVE = 3
+
+_EXIT = re.compile(
+    rb"(?i)(?:exit(?:ed|ing)?[ _-]?(?:with )?(?:code|status)|return(?:ed)?[ _]?code)\W{0,4}(-?\d{1,5})\b"
+)
+_FAULT = re.compile(rb"(?i)\b(?:error|fail(?:ed|ure)?|fatal|panic|exception|[A-Za-z.]+(?:Error|Exception):)")
+_VARYING = re.compile(rb"\d+|'[^']*'|[\w.-]*/[\w./-]+")
+_TRACEBACK = b"Traceback (most recent call last)"
+_AFTER_TRACE = re.compile(rb"\n(?=\S)([^\n]{1,400})")
+_CONTROL = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)))
+
+
+class Told(NamedTuple):
+    """What is known of a result beside its text. `is_error`: the client says that it failed. `is_command`: a
+    shell's command printed it."""
+
+    is_error: bool = False
+    is_command: bool = False
+
+
+class Seen(NamedTuple):
+    """What is known of a result beside its text, and how `query` reads it."""
+
+    told: Told
+    layout: Layout
+
+    @property
+    def data(self) -> Table:
+        return self.layout.tables[0]
+
+    @property
+    def is_run(self) -> bool:
+        """Whether its last lines say most."""
+        return self.told.is_error or self.told.is_command
+
+
+def sketch(source: Source, max_bytes: int = MAX_BYTES, told: Told = Told()) -> str:  # noqa: B008
+    """Returns at most `max_bytes`. Raises nothing. Takes 1 ms for 100 KiB of ordinary text."""
+    most = min(max_bytes, MAX_BYTES)
+    layout = layout_of(source)
+    lead = [*_lead(source, told), *(clip(note, _NOTE) for note in layout.notes)]
+    last = "" if source.format.kind is Kind.BINARY else _tables_line(layout)
+    room = most - sum(_size(line) + 1 for line in (*lead, last))
+    body = _OF_KIND.get(source.format.kind, _lines)(source, max(room, _LEAST), Seen(told, layout))
+    text = "\n".join(filter(None, (*lead, *body))).translate(_CONTROL)
+    text = _cut(text, most - _size(last) - 1)
+    return _cut(f"{text}\n{last}" if last else text, most)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _cut(text: str, most: int) -> str:
+    data = text.encode("utf-8", "replace")
+    return data.decode() if len(data) <= most else cut_head(data, max(0, most - 3)).decode().rstrip() + "…"
+
+
+def _lead(source: Source, told: Told) -> Iterator[str]:
+    """Whether it failed, and the language."""
+    status = _exit_status(source)
+    failed = told.is_error or (status not in (None, "0"))
+    if failed:
+        yield "The tool failed" + (f": exit status {status}." if status else ".")
+    elif status is not None:
+        yield f"Exit status {status}."
+    language = language_of(source)
+    if language:
+        yield f"Mostly {language}."
+    if "\ufffd" in source.head.decode("utf-8", "ignore"):
+        yield "Some characters could not be decoded (\ufffd)."
+
+
+def _exit_status(source: Source) -> str | None:
+    """The status that a client or a shell wrote into the first or last lines."""
+    if source.format.kind is Kind.BINARY:
+        return None
+    last = source.tail[-2000:].rstrip().split(b"\n")[-_END_LINES:]
+    first = source.stored[:2000].lstrip().split(b"\n")[:_END_LINES]
+    found = [one for line in (*reversed(last), *first) if (one := _EXIT.search(line[:400]))]
+    return found[0][1].decode() if found else None
+
+
+# What `query` has.
+
+
+def _tables_line(layout: Layout, room: int = _TABLES_BYTES) -> str:
+    """Names and counts of the tables; the columns of those that the sketch does not show."""
+    data, *others, lines = layout.tables
+    tables = [] if data.read is None else [_named(data, has_columns=not _is_shown(data, layout))]
+    left = room - sum(map(_size, tables))
+    for place, table in enumerate(others):
+        text = _named(table, has_columns=False)
+        left -= _size(text) + 2
+        if left < 0:
+            tables.append(f"… {len(others) - place} more")
+            break
+        tables.append(text)
+    return f"query: {', '.join((*tables, _named(lines)))}"
+
+
+def _named(table: Table, *, has_columns: bool = True) -> str:
+    rows = "" if table.rows is None or table.name == LINES else count_of(table.rows, "row")
+    where = table.path.removeprefix("$").lstrip(".")
+    rows += f" of {where}" if rows and where else ""
+    columns = ", ".join(_names(table.columns)) if has_columns else ""
+    inside = ": ".join(filter(None, (rows, columns)))
+    return f"{table.name}({inside})" if inside else table.name
+
+
+def _names(columns: Sequence[Column], room: int = _TABLES_BYTES) -> Iterator[str]:
+    for column in columns:
+        name = spelled(column.name)
+        room -= _size(name) + 2
+        if room < 0:
+            yield "…"
+            return
+        yield name
+
+
+def _is_shown(data: Table, layout: Layout) -> bool:
+    """Whether the columns stand in the sketch: as keys, or over a row."""
+    if layout.kind in (Kind.JSON, Kind.NDJSON):
+        return not (isinstance(data.read, JsonRows) and _is_keyed(data)) or _is_made(data)
+    return layout.kind is not Kind.LOG
+
+
+def _is_keyed(data: Table) -> bool:
+    """Whether the keys of an object are the first column."""
+    return isinstance(data.read, JsonRows) and data.columns[0].name in ("key", "_key") and not data.read.array
+
+
+def _is_made(data: Table) -> bool:
+    """Whether the rows are not objects in the text, but cells or lists."""
+    read = data.read
+    is_own = isinstance(read, JsonRows) and not read.array and data.path == "$" and read.size > 1
+    return is_own and not _is_keyed(data)
+
+
+# JSON and rows.
+
+
+def _json(source: Source, room: int, seen: Seen) -> list[str]:
+    if _is_made(seen.data):
+        return _rows(seen.data, room, "JSON")
+    value, is_whole = _parsed(source)
+    if not isinstance(value, dict | list):
+        return _lines(source, room, seen)
+    return [shape_of(value, room, is_whole=is_whole, prefix="JSON ")]
+
+
+def _parsed(source: Source) -> tuple[object, bool]:
+    if not source.is_whole:
+        return parsed_head(source.data[:SAMPLE_BYTES])[0], False
+    try:
+        return msgspec.json.decode(source.data), True
+    except (msgspec.DecodeError, RecursionError):
+        return parsed_head(source.data)
+
+
+def _records(source: Source, room: int, seen: Seen) -> list[str]:
+    lines = islice(filter(bytes.strip, source.data[:SAMPLE_BYTES].split(b"\n")), _FIRST_RECORDS)
+    rows = []
+    for line in lines:
+        with suppress(msgspec.DecodeError, RecursionError):
+            rows.append(msgspec.json.decode(line))
+    if not rows:
+        return _json(source, room, seen)
+    return [shape_of_rows(rows, room, prefix="JSON lines: ")]
+
+
+def _table(source: Source, room: int, seen: Seen) -> list[str]:
+    if seen.data.read is None:
+        return _lines(source, room, seen)
+    return _rows(seen.data, room, source.format.shape(source).noun)
+
+
+def _rows(data: Table, room: int, noun: str) -> list[str]:
+    """The columns over the values of a real row: values before more names."""
+    names, row = [spelled(column.name) for column in data.columns], data.sample or ()
+    has_names = "" if data.is_named else ", names are ours"
+    above = f"{noun}{has_names}; one row of data:"
+    room -= _size(above) + 1
+    for width in _CELL_WIDTHS:
+        cells = [f"{name}: {_cell(value, width)}" for name, value in zip(names, row, strict=False)]
+        if _size(text := ", ".join(cells)) <= room:
+            return [above, text]
+    shown = _joined(cells or names, room, ", ")
+    return [above, shown]
+
+
+def _cell(value: object, width: int) -> str:
+    if isinstance(value, str):
+        return clip(value, width)
+    return "" if value is None else clip(msgspec.json.encode(value), width)
+
+
+# Logs.
+
+
+def _log(source: Source, room: int, seen: Seen) -> list[str]:
+    """First and last time, levels, tracebacks; the last lines of the gravest kind; the last line."""
+    said = ["log"]
+    if times := ends(source):
+        said.append(f"first time {times[0]}, last {times[1]}")
+    counts = levels_of_lines(source.data) if source.is_whole else Counter[str]()
+    if counts:
+        said.append(", ".join(f"{name} {count:,}" for name, count in counts.most_common(_END_LINES)))
+        if without_level := source.lines - counts.total():
+            said.append(f"without a level {without_level:,}")
+    if source.is_whole and (traces := source.data.count(_TRACEBACK)):
+        said.append(f"{traces:,} tracebacks" if traces > 1 else "1 traceback")
+    text = "; ".join(said)
+    grave = list(_grave(source, counts))
+    shown: list[tuple[int, str]] = []
+    room -= _size(text)
+    for row, data in [*_last_lines(source, 1), *grave, *_last_trace(source)]:
+        line = clip(data, _LONG_LINE)
+        if row not in (one[0] for one in shown) and _size(line) + 12 < room:
+            room -= _size(line) + 12
+            shown.append((row, line))
+    return [text, *(_numbered(source, row, line) for row, line in sorted(shown))]
+
+
+def _grave(source: Source, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    """The last lines of the gravest level that there is, each kind once."""
+    data, seen = source.data, set[bytes]()
+    level = next((name for name in GRAVEST if counts[name]), "") if counts else ""
+    forms = [form.encode() for form in (level, level.lower(), f" {level[:1]} ")]
+    end = len(data)
+    for _ in range(_MOST if level else 0):
+        at = max(data.rfind(form, 0, end) for form in forms)
+        if at < 0 or len(seen) == _MOST_GRAVE:
+            return
+        start, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+        line = data[start : stop if stop >= 0 else len(data)]
+        end = start
+        if level_of(line) == level:
+            kind = re.sub(rb"\d+", b"0", line)
+            if kind not in seen:
+                seen.add(kind)
+                yield data.count(b"\n", 0, start), line
+
+
+def _last_trace(source: Source) -> Iterator[tuple[int, bytes]]:
+    at = source.data.rfind(_TRACEBACK)
+    if at >= 0 and (last := _AFTER_TRACE.search(source.data, at)):
+        yield source.data.count(b"\n", 0, last.start(1)), last[1]
+
+
+# Lines.
+
+
+def _numbered(source: Source, row: int, line: str) -> str:
+    if row < 0:
+        return line
+    return f"{source.stored_line(row)}: {line}" if source.is_verbatim else line
+
+
+def _last_lines(source: Source, count: int) -> list[tuple[int, bytes]]:
+    """The last lines that are not blank, with their rows."""
+    tail = source.tail
+    lines, found, row = tail.split(b"\n"), [], source.lines - 1
+    if not lines[-1]:
+        lines.pop()
+    for line in reversed(lines if tail is source.data else lines[1:]):
+        if line.strip():
+            found.append((row if source.is_verbatim else -1, line))
+        row -= 1
+        if len(found) == count:
+            break
+    return found[::-1]
+
+
+def _first_lines(source: Source, count: int) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    data = source.data
+    for row in range(_MOST):
+        end = data.find(b"\n", start)
+        line = data[start : len(data) if end < 0 else end]
+        if line.strip():
+            yield row, line
+            count -= 1
+        if end < 0 or count <= 0:
+            return
+        start = end + 1
+
+
+def _lines(source: Source, room: int, seen: Seen) -> list[str]:
+    """Headings, or first and last lines; of a command its last lines before the first."""
+    noun = source.format.shape(source).noun
+    last = _last_lines(source, 2)
+    faults = _faults(source) if seen.is_run else []
+    ending = sorted(dict((*faults, *last)).items())
+    below = [_numbered(source, row, clip(line, _LINE)) for row, line in ending]
+    left = room - sum(_size(line) + 1 for line in below) - _size(noun) - 20
+    above = list(_fitting(source, left, {row for row, _ in ending}))
+    if seen.is_run:
+        return [f"{noun}; its last lines:", *below, "its first lines:", *above] if above else [noun, *below]
+    return [noun, *above, *(["…"] if above and below else []), *below]
+
+
+def _fitting(source: Source, room: int, shown: set[int]) -> Iterator[str]:
+    """The first lines; of those that differ only in numbers and names of files the first."""
+    kinds = set[bytes]()
+    for row, line in _first_lines(source, _MOST):
+        kind = _VARYING.sub(b"0", line[:_LONG_LINE])
+        if row in shown or kind in kinds:
+            continue
+        kinds.add(kind)
+        text = _numbered(source, row, clip(line, _LINE))
+        room -= _size(text) + 1
+        if room < 0:
+            return
+        yield text
+
+
+def _faults(source: Source) -> list[tuple[int, bytes]]:
+    """The last lines that tell of a fault, each kind once."""
+    if not source.is_whole:
+        return []
+    data, end = source.data, len(source.data)
+    low = max(0, end - SAMPLE_BYTES)
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for fault in reversed(list(islice(_FAULT.finditer(data, low), _MOST))):
+        start, stop = data.rfind(b"\n", 0, fault.start()) + 1, data.find(b"\n", fault.start())
+        line = data[start : stop if stop >= 0 else end]
+        found.setdefault(_VARYING.sub(b"0", line[:_LONG_LINE]), (data.count(b"\n", 0, start), line))
+        if len(found) == _MOST_GRAVE:
+            break
+    return list(found.values())
+
+
+def _text(source: Source, room: int, seen: Seen) -> list[str]:
+    if isinstance(seen.data.read, JsonRows):
+        return _rows(seen.data, room, "Python literal")
+    if seen.is_run:
+        return _lines(source, room, seen)
+    headings = _headings(source)
+    if len(headings) < 3:
+        return _lines(source, room, seen)
+    return [f"headings: {_joined(headings, room - 12)}"]
+
+
+def _headings(source: Source) -> list[str]:
+    found, row, done = [], 0, 0
+    for heading in islice(markdown_headings(source.data), _MOST):
+        row += source.data.count(b"\n", done, heading.start())
+        done = heading.start()
+        found.append(_numbered(source, row, clip(heading[2], _HEADING)))
+    return found
+
+
+def _joined(parts: Iterable[str], room: int, mark: str = " · ") -> str:
+    """The parts that fit; no more are made."""
+    shown: list[str] = []
+    for part in parts:
+        room -= _size(part) + _size(mark)
+        if room < _size("…") and shown:
+            shown.append("…")
+            break
+        shown.append(part)
+    return mark.join(shown)
+
+
+# Pages, code.
+
+
+def _page(source: Source, room: int, seen: Seen) -> list[str]:
+    """Title, headings, and the first sentences of the text."""
+    title = source.format.shape(source).title
+    above = f"page “{clip(title, 100)}”" if title else "page"
+    headings = [
+        one if isinstance(one, str) else one[1].strip()
+        for one in islice(source.format.outline(source), _MOST)
+    ]
+    heads = f"headings: {_joined(headings[1:], room // 2)}" if len(headings) > 1 else ""
+    left = room - _size(above) - _size(heads) - 2
+    return [above, heads, *_fit(_texts_of(source), left)]
+
+
+def _fit(lines: Iterable[str], room: int) -> Iterator[str]:
+    for line in lines:
+        room -= _size(line) + 1
+        if room < 0:
+            return
+        yield line
+
+
+_BEGINS = re.compile(rb"<(?:main|article|h1)\b", re.IGNORECASE)
+_BODY = re.compile(rb"<body\b[^<>]{0,300}>", re.IGNORECASE)
+_WORD = re.compile(r"\w.*\w.*\w")
+
+
+def _texts_of(source: Source) -> Iterator[str]:
+    """The lines of text of a page from its first heading on, without what no reader sees."""
+    data = source.data[:_SCANNED]
+    data = without(hidden_spans(data), data, 0, len(data))
+    begin = _BEGINS.search(data) or _BODY.search(data)
+    data = data[begin.start() if begin else 0 :][:SAMPLE_BYTES]
+    seen = set()
+    for line in TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
+        text = html.unescape(clip(line, _LONG_LINE)).strip(" |")
+        if len(text) > 3 and _WORD.search(text) and text not in seen:
+            seen.add(text)
+            yield text
+
+
+def _outline(source: Source, room: int, seen: Seen) -> list[str]:
+    """What source code defines, which files a diff changes, in which files a search found how much."""
+    if seen.told.is_command and source.format.kind is Kind.CODE:
+        return _lines(source, room, seen)
+    part = source if source.is_whole else Source(source.data[:SAMPLE_BYTES], source.tool_name, source.path)
+    noun = source.format.shape(source).noun
+    found = _joined((_item(source, one) for one in part.format.outline(part)), room - _size(noun) - 1)
+    return [noun, found] if found else _lines(source, room, seen)
+
+
+def _item(source: Source, one: str | tuple[int, str]) -> str:
+    return one.strip() if isinstance(one, str) else _numbered(source, one[0], clip(one[1].strip(), _HEADING))
+
+
+_OF_KIND: dict[Kind, Callable[[Source, int, Seen], list[str]]] = {
+    Kind.JSON: _json,
+    Kind.NDJSON: _records,
+    Kind.CSV: _table,
+    Kind.LOG: _log,
+    Kind.HTML: _page,
+    Kind.CODE: _outline,
+    Kind.DIFF: _outline,
+    Kind.GREP: _outline,
+    Kind.MARKDOWN: _text,
+    Kind.TEXT: _text,
+    Kind.BINARY: lambda source, room, seen: ["binary data"],
+}
+"""Any other kind is shown by its lines."""
