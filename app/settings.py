@@ -103,7 +103,7 @@ class Settings(BaseSettings):
     encoding: str = Field("o200k_base", description="Tokenizer where the policy names none for the model.")
     max_body_bytes: int = Field(67_108_864, ge=1, description="Larger uploads get 413 before they are read.")
     max_json_bytes: int = Field(
-        16_777_216,
+        8_388_608,
         ge=1,
         description="A larger JSON body gets 413, which says to send the text itself (`text/*`, streamed).",
     )

@@ -2,7 +2,7 @@
 
 import json
 
-SIZE = 16_000_000
+SIZE = 8_000_000
 """A little less than SPILLGATE_MAX_JSON_BYTES."""
 
 SMALL = b'{"tool_name":"bench","content":"<<>> ;;"}'

@@ -67,7 +67,7 @@ def _hostile_row(label: str, tree: Path) -> list[float]:
 
 
 def hostile_bodies(tree: Path) -> None:
-    print("\n| /livez while eight clients send 16 MB of | p50 ms | p99 ms | max ms | peak MB |")
+    print("\n| /livez while eight clients send 8 MB of | p50 ms | p99 ms | max ms | peak MB |")
     print("|---|---|---|---|---|")
     for label in hostile.LABELS:
         cells = " | ".join(f"{one:.0f}" for one in _hostile_row(label, tree))

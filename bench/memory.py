@@ -1,4 +1,4 @@
-"""Resident memory: idle, during a 500 MB text upload, during 16 MB JSON bodies of many kinds."""
+"""Resident memory: idle, during a 500 MB text upload, during 8 MB JSON bodies of many kinds."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ def _growth(server: Server, path: str, body: bytes) -> tuple[str, float]:
 
 def hostile_bodies(tree: Path) -> None:
     """Growth of the peak for each body of `bench.hostile`, as a result and within a hook's JSON."""
-    print("\n| 16 MB JSON body | answer | growth of the peak | as a hook's | growth of the peak |")
+    print("\n| 8 MB JSON body | answer | growth of the peak | as a hook's | growth of the peak |")
     print("|---|---|---|---|---|")
     for label in hostile.LABELS:
         body = hostile.body(label)
@@ -65,13 +65,13 @@ def main() -> None:
     most = str(600 * MB)
     with running("spillgate", pinned=False, tree=tree, SPILLGATE_MAX_BODY_BYTES=most) as server:
         print(f"| 500 MB text upload, growth of the peak | {text_upload(server) / MB:.0f} |")
-    ordinary = corpus.texts(15 * MB, 1)[0]
-    for label, text in (("ordinary text", ordinary), ("one emoji in ASCII", "a" * (15 * MB) + "\U0001f600")):
+    ordinary = corpus.texts(7 * MB, 1)[0]
+    for label, text in (("ordinary text", ordinary), ("one emoji in ASCII", "a" * (7 * MB) + "\U0001f600")):
         with running("spillgate", pinned=False, tree=tree) as server:
             body = json.dumps({"tool_name": "bench", "content": text}).encode()
             statuses, times = _growth(server, "/results", body)
             assert statuses == "201", statuses
-            print(f"| 16 MB JSON body, {label}, growth of the peak | {times:.2f} x its size |")
+            print(f"| 8 MB JSON body, {label}, growth of the peak | {times:.2f} x its size |")
     hostile_bodies(tree)
 
 

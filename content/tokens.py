@@ -75,13 +75,6 @@ class Sample:
         return round(self._encoding.count(sampled) / len(sampled) * self._seen), False
 
 
-def sampled(text: str, encoding: Tokenizer) -> tuple[int, bool]:
-    """What `Sample.finish` returns for a whole text."""
-    sample = Sample(encoding)
-    sample.feed(text)
-    return sample.finish()
-
-
 ENCODINGS = ("o200k_base", "cl100k_base")
 
 # Same ranks and pattern, so the same count of ordinary text; only its special tokens differ.
@@ -270,11 +263,10 @@ def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measu
 class Meter:
     """Measures chunks cut anywhere. A chunk above 256 KiB would hold the GIL for too long."""
 
-    def __init__(self, tokenizer: Tokenizer, enough: float = math.inf) -> None:
-        """After more than `enough` tokens the rest is estimated."""
+    def __init__(self, tokens: TokenMeter) -> None:
         self._digest = hashlib.sha256()
         self._text = Utf8Chunks()
-        self._tokens = TokenMeter(tokenizer, enough)
+        self._tokens = tokens
         self._newlines = 0
         self.bytes = 0
         self.chars = 0

@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import anyio
-import anyio.to_thread
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -15,19 +14,16 @@ from starlette.types import Scope
 
 from app.api.answers import prefers
 from app.edge.json_body import (
-    INLINE_JSON_BYTES,
-    WHOLE_JSON_BYTES,
-    LongText,
-    Text,
-    Texts,
     check_utf8,
     checked,
     count_values,
     decode_list,
     decoded,
     is_string,
+    utf8_of,
 )
 from app.edge.request_body import read_body
+from content.threads import LONG_BYTES, in_thread_if_long
 from domain.doors import Door
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
@@ -43,17 +39,7 @@ MAX_ARGUMENT_BYTES = 1 << 20
 MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
-ENVELOPE_BYTES = 2 << 20
-"""The most that all fields but `content` may hold in a body of more than WHOLE_JSON_BYTES."""
-
-INLINE_TEXT_BYTES = 5 << 18
-"""A body up to this size, a text of 1 MiB and its escapes, is decoded on the event loop if its content is a
-string: in 5 ms at most. A thread would cost a tenth of all of it (bench/README.md, 1 MB)."""
-
 MAX_BLOCKS = 10_000
-LONGEST_TYPE = 64
-"""Bytes of the type of a block that can be `text`, however it is escaped."""
-
 MAX_BLOCK_VALUES = 250_000
 """The most values in a list of content blocks."""
 
@@ -93,7 +79,9 @@ class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
         return UsageReport(int(self.used_tokens), None if self.turn is None else int(self.turn))
 
 
-class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One tool result. `content` is a string, or a list of MCP content blocks."""
+
     tool_name: Name
     session_id: str = DEFAULT_SESSION
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID)] | None = None
@@ -112,39 +100,19 @@ class _Fields(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     project: Label | None = None
     tool_prefix: ToolPrefix | None = None
     passes_on: Literal["any", "server"] | None = None
-
-
-class ResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One tool result. `content` is a string, or a list of MCP content blocks."""
-
     content: Raw
-
-
-class _TextResultIn(_Fields, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A ResultIn whose content is a string, decoded at once."""
-
-    content: str
 
 
 class _Block(Struct, frozen=True):
     """An MCP content block, as far as governing needs to know it."""
 
-    type: Raw
+    type: str
     text: Raw | UnsetType = UNSET
 
 
 _decode = msgspec.json.Decoder(ResultIn).decode
-_decode_text = msgspec.json.Decoder(_TextResultIn).decode
 _decode_usage = msgspec.json.Decoder(UsageIn).decode
 _decode_block = msgspec.json.Decoder(_Block).decode
-# The fields of a ResultIn, not yet built.
-_decode_fields = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "_RawResultIn",
-        [(name, Raw | UnsetType, UNSET) for name in ResultIn.__struct_fields__],
-        forbid_unknown_fields=True,
-    )
-).decode
 
 _FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
 _QUERY = [name for name in (*_FIELDS[""], *_FIELDS["context"]) if name != "content"]
@@ -188,7 +156,8 @@ async def read_request(request: Request, parsing: anyio.CapacityLimiter) -> Resu
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    fields, content = await _parsed(await read_body(scope, request.receive), parsing)
+    body = await read_body(scope, request.receive)
+    fields, content = await in_thread_if_long(len(body), _parsed, body, limiter=parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
 
@@ -255,97 +224,62 @@ def _charset(parameters: str) -> str:
 
 @frozen_struct
 class SentContent:
-    """The content of a JSON request: it is governed, and sent back if it passes. `literal`: its JSON, unless
-    it is a string that was decoded with its body."""
+    """The content of a JSON request: it is governed, and sent back if it passes. `text`: its text, a long one
+    as UTF-8. `literal`: its JSON as it came, with U+FFFD in place of each lone surrogate."""
 
-    content: str | Texts
-    literal: Raw | None = None
-    is_repaired: bool = False
+    text: str | bytes
+    literal: Raw
+    is_repaired: bool
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return (SURROGATE_WARNING,) if self.is_repaired else ()
 
     def governed(self) -> str | AsyncIterator[bytes]:
-        """The whole text if it is at hand, else its chunks."""
-        return self.content if isinstance(self.content, str) else self.content.governed()
-
-    def json(self) -> str | Raw:
-        """The content as it came, with U+FFFD in place of each lone surrogate."""
-        if self.literal is not None:
-            return self.literal
-        assert isinstance(self.content, str)
-        return self.content
+        """The whole text if it is short, else its chunks."""
+        return self.text if isinstance(self.text, str) else _chunks(self.text)
 
     @property
     def blocks(self) -> Raw | None:
         """The JSON of content blocks; None for a string."""
-        return None if self.literal is None or is_string(self.literal) else self.literal
+        return None if is_string(self.literal) else self.literal
 
-    async def text(self) -> bytes:
-        return self.content.encode() if isinstance(self.content, str) else bytes(await self.content.joined())
+    @property
+    def utf8(self) -> bytes:
+        return self.text.encode() if isinstance(self.text, str) else self.text
 
 
-async def _parsed(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
+async def _chunks(text: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(text), COALESCED_BYTES):
+        yield text[start : start + COALESCED_BYTES]
+
+
+def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
-    if len(body) <= INLINE_TEXT_BYTES and (whole := _parsed_whole(body)) is not None:
-        return whole
-    if len(body) <= INLINE_JSON_BYTES:
-        return _parsed_apart(body, parsing)
-    return await anyio.to_thread.run_sync(_parsed_large, body, parsing, limiter=parsing)
+    fields, is_repaired = decoded(_decode, body, _rule_of)
+    content = fields.content
+    text = utf8_of(content) if is_string(content) else _text_of_blocks(content)
+    return fields, SentContent(text if len(text) > LONG_BYTES else text.decode(), content, is_repaired)
 
 
-def _parsed_whole(body: bytes | bytearray) -> tuple[_Fields, SentContent] | None:
-    """None if its content is no string, or if the body has a fault, which `_parsed_apart` names."""
-    try:
-        text = _decode_text(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return text, SentContent(text.content)
-
-
-def _parsed_large(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
-    is_whole = INLINE_TEXT_BYTES < len(body) <= WHOLE_JSON_BYTES
-    return (_parsed_whole(body) if is_whole else None) or _parsed_apart(body, parsing)
-
-
-def _parsed_apart(body: bytes | bytearray, parsing: anyio.CapacityLimiter) -> tuple[_Fields, SentContent]:
-    """The fields, decoded with an empty content, and the content. Raises as `_parsed`."""
-    raw, is_repaired = decoded(_decode_fields, body, _rule_of)
-    check_utf8(body)  # Also what is governed or answered as it came.
-    members = [(name, getattr(raw, name)) for name in raw.__struct_fields__]
-    sent = [(name, value) for name, value in members if value is not UNSET]
-    if sum(len(memoryview(value)) for name, value in sent if name != "content") > ENVELOPE_BYTES:
-        raise InvalidField("All fields but `content` together must be at most 2 MiB.")
-    apart = [(name, Raw(b'""') if name == "content" else value) for name, value in sent]
-    written = b",".join(b'"%b":%b' % (name.encode(), value) for name, value in apart)
-    fields = checked(_decode, b"{%b}" % written, _rule_of)
-    content = dict(sent)["content"]
-    return fields, SentContent(Texts(_texts_of(content), parsing), content, is_repaired)
-
-
-def _texts_of(content: Raw) -> list[Text]:
-    """The text of a string, or that of each block; a block of another type is its JSON. Raises
-    InvalidField."""
-    if is_string(content):
-        return [LongText(content)]
+def _text_of_blocks(content: Raw) -> bytes:
+    """The text of each block, with a newline between two; a block of another type is its JSON. Raises
+    InvalidField, InvalidUtf8."""
     if memoryview(content)[0] != _BRACKET or count_values(content) > MAX_BLOCK_VALUES:
         raise InvalidField(WRONG_CONTENT)
     blocks = checked(decode_list, content)
     if len(blocks) > MAX_BLOCKS:
         raise InvalidField(WRONG_CONTENT)
-    return [_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks)]
+    return b"\n".join(_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks))
 
 
-def _text_of(raw: Raw, path: str) -> Text:
+def _text_of(raw: Raw, path: str) -> bytes:
     block = checked(_decode_block, raw, lambda _: f"{path} must be an object with a `type`, a string.")
-    if not is_string(block.type):
-        raise InvalidField(f"{path} must be an object with a `type`, a string.")
-    if len(memoryview(block.type)) > LONGEST_TYPE or msgspec.json.decode(block.type) != "text":
+    if block.type != "text":
         return bytes(raw)
     if block.text is UNSET or not is_string(block.text):
         raise InvalidField(f"{path} is of type text and lacks the field `text`, a string.")
-    return LongText(block.text)
+    return utf8_of(block.text)
 
 
 def _from_query(request: Request) -> ResultIn:
@@ -392,7 +326,7 @@ def _rule_of(message: str, fields: Mapping[str, Sequence[str]] = _FIELDS, whole:
     return f"{owner}: {types_in_words(rule)}."
 
 
-def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
+def _tool_result(sent: ResultIn, headers: Headers, scope: Scope) -> ToolResult:
     arguments = _json_text(sent.tool_arguments, MAX_ARGUMENT_BYTES, "tool_arguments")
     if arguments is not None:
         if arguments[0] not in '"{':
@@ -430,7 +364,7 @@ def _tool_result(sent: _Fields, headers: Headers, scope: Scope) -> ToolResult:
     )
 
 
-def _door(sent: _Fields) -> Door | None:
+def _door(sent: ResultIn) -> Door | None:
     door = None if sent.door is None else DOORS[sent.door]
     if sent.tool_prefix is not None:
         door = (door or Door())._replace(tool_prefix=sent.tool_prefix)

@@ -9,29 +9,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import anyio.lowlevel
-import anyio.to_thread
 import msgspec
 
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.seen_messages import Seen
 from app.doors.shapes import MessageCall, MessageResult, shape_of
-from app.edge.json_body import (
-    INLINE_JSON_BYTES,
-    Edit,
-    Path,
-    Text,
-    Texts,
-    as_json,
-    edited_value,
-    size_of,
-    utf8_of,
-    value_at,
-)
+from app.edge.json_body import Edit, Path, as_json, edited_value, text_sha256, value_at
 from app.operations.tracing import GOVERN
 from app.redacting import new_session, redaction_of
 from app.runtime import Runtime
@@ -176,7 +163,7 @@ class Conversation:
         arguments = arguments_of(call)
         if self._is_shared:
             names = "\0".join((repr(self._door("")), call.call_id or "", call.tool, arguments or "", ""))
-            digest = await Texts(call.texts, rt.parsing).sha256(names)
+            digest = await text_sha256(names, call.texts)
             call = call._replace(call_id=digest[:DIGEST_CHARS])
         outcome = await govern_call(call, arguments, self._key.tenant, self._door(call.call_id), rt)
         before = after = outcome.measure.tokens
@@ -209,7 +196,7 @@ class Conversation:
             texts=result.texts,
             answer=lambda text: {},
             shown=None,
-            call_id=result.call_id if 0 < size_of(result.call_id) <= MAX_NAME else None,
+            call_id=result.call_id if 0 < len(result.call_id) <= MAX_NAME else None,
             arguments=one.arguments,
             is_error=result.is_error,
             client="headroom" if self._is_shared else "litellm",
@@ -217,21 +204,20 @@ class Conversation:
 
     async def _looked_up(
         self, results: list[PlacedResult], session: Session | None, rt: Runtime
-    ) -> tuple[dict[int, Seen], dict[bytes, list[int]]]:
+    ) -> tuple[dict[int, Seen], dict[str, list[int]]]:
         """Returns the answers to results that were seen before, and the numbers of the others by a digest:
         results with the same call and content are governed once. Answers are kept in memory if the session
         is known."""
         seen: dict[int, Seen] = {}
-        fresh: dict[bytes, list[int]] = {}
+        fresh: dict[str, list[int]] = {}
         life = "" if session is None else _life(session)
         begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
         now, until = rt.clock(), perf_counter() + _STEP_SECONDS
         for number, (_, result, tool, arguments) in enumerate(results):
             until = await _yielded(until)
-            id = result.call_id if size_of(result.call_id) <= MAX_NAME else ""
-            texts = [f"{begin}\0{len(id)}\0{len(tool)}\0{id}{tool}", _written(arguments), *result.texts]
-            is_small = sum(map(size_of, texts)) <= INLINE_JSON_BYTES
-            digest = _digest(texts) if is_small else await anyio.to_thread.run_sync(_digest, texts)
+            id = result.call_id if len(result.call_id) <= MAX_NAME else ""
+            names = f"{begin}\0{len(id)}\0{len(tool)}\0{id}{tool}\n"
+            digest = await text_sha256(names, [_written(arguments), *result.texts])
             answer = rt.seen_messages.find(digest, now) if life else None
             if answer is None:
                 fresh.setdefault(digest, []).append(number)
@@ -273,18 +259,10 @@ class _Calls:
         return waiting.popleft() if waiting else None
 
 
-def _written(arguments: Any) -> Text:
+def _written(arguments: Any) -> str:
     if isinstance(arguments, str):
         return arguments
-    return b"" if arguments is None else as_json(arguments)
-
-
-def _digest(texts: Sequence[Text]) -> bytes:
-    digest = sha256()
-    for text in texts:
-        digest.update(utf8_of(text))
-        digest.update(b"\n")
-    return digest.digest()
+    return "" if arguments is None else as_json(arguments).decode()
 
 
 def _at(edits: Iterable[Edit], path: Path) -> list[Edit]:

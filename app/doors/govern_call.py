@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from app.api.result_request import MAX_ARGUMENT_BYTES
-from app.edge.json_body import Text, Texts, as_json, size_of, utf8_of
+from app.edge.json_body import as_json, governed_text, text_sha256
 from app.governing.governor import govern
 from app.runtime import Runtime
 from domain.decisions import Outcome
@@ -29,34 +29,34 @@ async def govern_call(
         client=call.client,
         project=call.project,
     )
-    content = Texts(_result(call), rt.parsing)
+    texts = _result(call)
     outcome = None
     if call.call_id is not None:
         # Some agents, or their models, count calls from 0 again and again.
         with suppress(IdempotencyKeyReused):
-            outcome = (await govern(named, content.governed(), rt)).outcome
+            outcome = (await govern(named, governed_text(texts), rt)).outcome
     if outcome is None:
-        digest = await content.sha256(call.tool + (arguments or ""))
-        outcome = (await govern(replace(named, call_id=digest), content.governed(), rt)).outcome
+        digest = await text_sha256(call.tool + (arguments or ""), texts)
+        outcome = (await govern(replace(named, call_id=digest), governed_text(texts), rt)).outcome
     return outcome
 
 
-def _result(call: HookCall) -> list[Text]:
+def _result(call: HookCall) -> list[str]:
     """Raises BadRequest for an object that is nested too deeply."""
     if call.structured is not None:
         structured = as_json(call.structured)
-        if len(structured) > 2 * sum(map(size_of, call.texts)):
-            return [structured]
-    return list[Text](call.texts)
+        if len(structured) > 2 * sum(map(len, call.texts)):
+            return [structured.decode()]
+    return list(call.texts)
 
 
 def arguments_of(call: HookCall) -> str | None:
     """The arguments as JSON, a string as it is. None if they are of another type, or too large."""
     arguments = call.arguments
     if isinstance(arguments, dict):
-        data: bytes | bytearray = as_json(arguments)
-    elif isinstance(arguments, str) and size_of(arguments) <= MAX_ARGUMENT_BYTES:
-        data = utf8_of(arguments)
+        data = as_json(arguments)
+    elif isinstance(arguments, str) and len(arguments) <= MAX_ARGUMENT_BYTES:
+        data = arguments.encode()
     else:
         return None
     return data.decode() if len(data) <= MAX_ARGUMENT_BYTES else None

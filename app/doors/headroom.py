@@ -35,10 +35,10 @@ async def compress(
 ) -> tuple[dict[str, Any], SpillgateError | None]:
     """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
     those of the tool results. Raises SpillgateError."""
-    listed = await read_listed(body, "messages", rt.parsing)
-    match listed.document:
+    document, items = await read_listed(body, "messages", rt.parsing)
+    match document:
         case {"messages": list(messages)}:
-            tool = _tool_name(listed.document, user_agent)
+            tool = _tool_name(document, user_agent)
         case _:
             raise InvalidField("The body must be an object with `messages`, a list.")
     door = _by_hash if tool == RETRIEVE else _door_for(tool)
@@ -49,7 +49,7 @@ async def compress(
     after = sum(seen.shown_tokens for seen in governed.seen)
     hashes = list(dict.fromkeys(seen.call_id for seen in governed.seen if seen.is_kept))
     answer: dict[str, Any] = {
-        "messages": await edited_items(listed, governed.edits, rt.parsing),
+        "messages": edited_items(messages, items, governed.edits),
         "tokens_before": before,
         "tokens_after": after,
         "tokens_saved": before - after,

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.doors.conversation import Conversation
 from app.doors.shapes import door_of, own_tools
-from app.edge.json_body import Text, Texts, edited_items, read_listed
+from app.edge.json_body import edited_items, read_listed, text_sha256
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
 from app.tools.call import tools_of_session
@@ -36,8 +36,7 @@ async def guardrail_answer(
 
     Tools are offered while something is stored. What is remembered of messages that were seen before may be
     an hour old: the tools are then offered even if their results were deleted."""
-    listed = await read_listed(body, "structured_messages", rt.parsing)
-    payload = listed.document
+    payload, items = await read_listed(body, "structured_messages", rt.parsing)
     match payload:
         case {"input_type": "request", "structured_messages": [_, *_] as messages}:
             pass
@@ -47,7 +46,7 @@ async def guardrail_answer(
         case _:
             log_hook_passed(_CLIENT, "the request holds no messages")
             return NONE, None
-    key = SessionKey(tenant, session_id_of(await _session_of(payload, messages, rt)))
+    key = SessionKey(tenant, session_id_of(await _session_of(payload, messages)))
     describe_request(session_id=key.session_id)
     named = payload.get("tools")
     tools = named if isinstance(named, list) else []
@@ -61,7 +60,7 @@ async def guardrail_answer(
     offered = await tools_of_session(key, rt, is_storing=is_storing) if may_offer else []
     if not (governed.edits or offered):
         return NONE, governed.error
-    shown = await edited_items(listed, governed.edits, rt.parsing)
+    shown = edited_items(messages, items, governed.edits)
     # LiteLLM ignores `session_id`; the guardrail class of the Python client asks by it.
     answer: dict[str, Any] = {
         "action": "GUARDRAIL_INTERVENED",
@@ -73,7 +72,7 @@ async def guardrail_answer(
     return answer, governed.error
 
 
-async def _session_of(payload: Mapping[str, Any], messages: list[Any], rt: Runtime) -> str:
+async def _session_of(payload: Mapping[str, Any], messages: list[Any]) -> str:
     """The session that the caller names: in the header that the parameters name, or in `x-session-id`, or as
     LiteLLM's own session. Else one that stays the same while the conversation begins in the same way."""
     received = payload.get("request_headers")
@@ -86,10 +85,10 @@ async def _session_of(payload: Mapping[str, Any], messages: list[Any], rt: Runti
     if trace is not None and (_LITELLM_SESSION_HEADER in headers or not _GENERATED.fullmatch(trace)):
         return trace
     user = text_in(payload.get("request_data"), "user_api_key_hash")
-    return await _begun_as(messages, rt, user or "")
+    return await _begun_as(messages, user or "")
 
 
-async def _begun_as(messages: list[Any], rt: Runtime, user: str) -> str:
+async def _begun_as(messages: list[Any], user: str) -> str:
     """A session's id, by the texts of the first message that is no instruction of the system."""
     dialogue = (
         message
@@ -97,8 +96,8 @@ async def _begun_as(messages: list[Any], rt: Runtime, user: str) -> str:
         if isinstance(message, dict) and message.get("role") not in ("system", "developer")
     )
     content = next(dialogue, {}).get("content")
-    texts: list[Text] = [content] if isinstance(content, str) else [*(texts_of(content) or [])]
-    return f"chat-{(await Texts(texts, rt.parsing).sha256(user))[:32]}"
+    texts = [content] if isinstance(content, str) else [*(texts_of(content) or [])]
+    return f"chat-{(await text_sha256(user, texts))[:32]}"
 
 
 def _parameter(payload: Mapping[str, Any], name: str) -> Any:

@@ -26,11 +26,11 @@ class SeenMessages:
     come: then the governor makes sure that the result is still stored."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, tuple[Seen, int]] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[Seen, int]] = OrderedDict()
         self.size = 0
         """Approximate bytes of memory."""
 
-    def find(self, key: bytes, now: int) -> Seen | None:
+    def find(self, key: str, now: int) -> Seen | None:
         entry = self._seen.get(key)
         if entry is None:
             return None
@@ -41,14 +41,14 @@ class SeenMessages:
         self._seen.move_to_end(key)
         return answer
 
-    def keep(self, key: bytes, seen: Seen, until: int) -> None:
+    def keep(self, key: str, seen: Seen, until: int) -> None:
         self._drop(key)
         self._seen[key] = seen, until
         self.size += _size(seen)
         while self.size > SEEN_BYTES:
             self._drop(next(iter(self._seen)))
 
-    def _drop(self, key: bytes) -> None:
+    def _drop(self, key: str) -> None:
         entry = self._seen.pop(key, None)
         if entry is not None:
             self.size -= _size(entry[0])

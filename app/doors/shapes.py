@@ -8,8 +8,6 @@ row names is no result of a tool, and stays as it is.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from app.edge.json_body import DROPPED, Edit, Path, as_json
 from domain.doors import TOOL_NAMES, Door
 from domain.hooks.call import OWN_TOOL
@@ -238,5 +236,4 @@ def _content(path: Path, content: Any) -> tuple[Place, ...]:
 
 
 def _json(value: Any) -> str:
-    """The same for a value of a large body, whose long strings are as they came."""
-    return msgspec.json.encode(msgspec.json.decode(as_json(value))).decode()
+    return as_json(value).decode()

@@ -16,7 +16,7 @@ from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
 from content.redaction.search import Search
 from content.threads import LONG_BYTES, in_thread_if_long
-from content.tokens import Meter, measure, sampled
+from content.tokens import Meter, TokenMeter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
@@ -97,7 +97,7 @@ class Body(Struct, eq=False):
         if not isinstance(text, str) or self._view is not None or len(text) > LONG_BYTES:
             return None
         data = text.encode()
-        is_over = self._is_over_bytes(len(data))
+        is_over = self._is_over(len(data), len(text))
         if self._detector is not None:
             search = Search(self._detector)
             search.hold(data)
@@ -108,8 +108,11 @@ class Body(Struct, eq=False):
         self._held_bytes = self._bytes = len(data)
         self._last = data[-TAIL_BYTES:]
         self._lines = data.count(b"\n") + 1 if data else 0
-        tokens, exact = sampled(text, self._tokenizer) if is_over else (self._tokenizer.count(text), True)
-        return Measure(len(data), self._lines, len(text), tokens, exact)
+        tokens = self._new_token_meter()
+        if is_over:
+            tokens.estimate()
+        tokens.feed(text)
+        return Measure(len(data), self._lines, len(text), *tokens.finish())
 
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
@@ -119,7 +122,7 @@ class Body(Struct, eq=False):
         async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None
             chunk = piece.encode() if isinstance(piece, str) else piece
-            is_small = len(chunk) <= LONG_BYTES and not self._is_over_bytes(len(chunk))
+            is_small = len(chunk) <= LONG_BYTES and not self._is_over(len(chunk))
             if self._meter is not None or self._held or not is_small:
                 self._meter = self._meter or await self._opened_meter()
                 await self._weigh(self._meter, chunk, text)
@@ -294,13 +297,17 @@ class Body(Struct, eq=False):
     def is_published(self) -> bool:
         return self._kept is not None
 
-    def _is_over_bytes(self, size: int) -> bool:
+    def _is_over(self, size: int, chars: int = 0) -> bool:
+        """Past a cap the outcome is certain, and an estimate of the tokens is enough."""
         policy = self._policy
-        return self._is_judged and 0 < policy.max_bytes < size
+        return self._is_judged and (0 < policy.max_bytes < size or 0 < policy.max_chars < chars)
+
+    def _new_token_meter(self) -> TokenMeter:
+        enough = passing_tokens(self._policy, self._budget) if self._is_judged else math.inf
+        return TokenMeter(self._tokenizer, enough)
 
     def _new_meter(self) -> Meter:
-        enough = passing_tokens(self._policy, self._budget) if self._is_judged else math.inf
-        return Meter(self._tokenizer, enough)
+        return Meter(self._new_token_meter())
 
     async def _opened_meter(self) -> Meter:
         meter = self._new_meter()
@@ -313,10 +320,7 @@ class Body(Struct, eq=False):
         return meter.finish()
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
-        # Past a cap the outcome is certain, and an estimate of the tokens is enough.
-        chars = meter.chars + len(text or "")
-        is_over_chars = self._is_judged and 0 < self._policy.max_chars < chars
-        if is_over_chars or self._is_over_bytes(meter.bytes + len(chunk)):
+        if self._is_over(meter.bytes + len(chunk), meter.chars + len(text or "")):
             meter.estimate_tokens()
         await in_thread_if_long(len(chunk), _feed, meter, chunk, text, limiter=self._counting)
 

@@ -11,7 +11,7 @@ from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
 from app.doors.govern_call import arguments_of, govern_call
-from app.edge.json_body import Texts, as_json, read_document, size_of, utf8_of
+from app.edge.json_body import as_json, read_document
 from app.edge.request_body import read_body
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
@@ -89,8 +89,8 @@ async def hook_answer(
     reader = CLIENTS[client]
     inner = reader.inner_json
     if inner and (text := text_in(payload, inner)) is not None:
-        hold(size_of(text))
-        payload = {**payload, inner: await read_document(utf8_of(text), rt.parsing)}
+        hold(len(text))
+        payload = {**payload, inner: await read_document(text.encode(), rt.parsing)}
     if (ended := ended_session(payload)) is not None:
         await rt.ledger.release(SessionKey(tenant, ended))
         return PASS
@@ -133,7 +133,7 @@ async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt:
         shown = as_json(call.shown)
         if await masked(shown) is shown:
             return PASS
-        text = bytes(await Texts(call.texts, rt.parsing).joined()).decode()
+        text = "\n".join(call.texts)
     answer = as_json(call.answer(text))
     shown = await masked(answer)
     if shown is not answer:

@@ -139,7 +139,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         if outcome.text is not None:
             passed = outcome.text.encode()
         elif sent.content is not None:
-            passed = await sent.content.text()
+            passed = sent.content.utf8
         assert passed is not None
         return WholeAnswer(passed, PLAIN, status, headers | spillgate_headers(outcome, sent.warnings))
     content: str | Raw | UnsetType = UNSET
@@ -150,7 +150,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     elif sent.is_minimal:
         headers["preference-applied"] = "return=minimal"
     elif sent.content is not None:
-        content = sent.content.json()
+        content = sent.content.literal
     elif passed is not None:
         content = passed.decode()
     return WholeAnswer(encode(result_out(outcome, content, sent.warnings)), JSON, status, headers)

@@ -14,18 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api.result_request import _parsed
-from app.edge.json_body import (
-    INLINE_JSON_BYTES,
-    MAX_VALUES,
-    SHORT_STRINGS_BYTES,
-    WHOLE_JSON_BYTES,
-    LongText,
-    Texts,
-    as_json,
-    read_document,
-    utf8_of,
-)
+from app.edge.json_body import MAX_VALUES, as_json, governed_text, read_document, text_sha256
 from bench import hostile
+from content import threads
+from content.threads import LONG_BYTES, in_thread_if_long
 from domain.errors import BadRequest, InvalidField, InvalidUtf8, SpillgateError
 from tests.counts import FULL, count
 
@@ -38,8 +30,8 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 LINE = 'Zeile ü \\ " \0 1:2 🌷\n'
-LARGE = LINE * (WHOLE_JSON_BYTES // len(LINE))
-"""A body that holds it is built with LongText."""
+LARGE = LINE * (LONG_BYTES // len(LINE))
+"""A body that holds it is read in a thread."""
 
 
 async def read(body: bytes) -> Any:
@@ -53,25 +45,16 @@ async def test_any_value_comes_back_as_it_was_sent(value: Any, ascii_only: bool)
         read_back = await read(json.dumps(sent, ensure_ascii=ascii_only).encode())
         assert json.loads(as_json(read_back)) == sent
         assert json.loads(as_json({"only": read_back})) == {"only": sent}
-    assert isinstance(read_back["large"], LongText)
-    assert isinstance(read_back["large too"][0], LongText)
-    assert utf8_of(read_back["large"]).decode() == LARGE
-    two = Texts([read_back["large"], *read_back["large too"]], anyio.CapacityLimiter(1))
-    chunks = two.governed()
+
+
+async def test_long_texts_are_governed_in_chunks_with_a_newline_between_two() -> None:
+    texts = [LARGE, LINE * 40]
+    chunks = governed_text(texts)
     assert not isinstance(chunks, str)
     whole = b"".join([chunk async for chunk in chunks]).decode()
-    assert whole == f"{LARGE}\n{LINE * 40}"
-    assert await two.sha256() == await Texts([whole], anyio.CapacityLimiter(1)).sha256()
-
-
-@given(st.text(alphabet=st.characters(codec="utf-8")), st.integers(1, 40_000), st.booleans())
-async def test_a_long_string_is_unescaped_in_pieces_without_a_trace(
-    text: str, times: int, ascii_only: bool
-) -> None:
-    content = ((text + '\\"\U0001f600\n') * times)[:700_000]
-    sent = {"content": content, "rest": LARGE}
-    found = await read(json.dumps(sent, ensure_ascii=ascii_only).encode())
-    assert utf8_of(found["content"]).decode() == content
+    assert whole == "\n".join(texts)
+    assert await text_sha256("a", texts) == await text_sha256("a", [whole])
+    assert governed_text(["one", "two"]) == "one\ntwo"
 
 
 async def test_lone_surrogates_are_replaced_wherever_pieces_end() -> None:
@@ -80,25 +63,22 @@ async def test_lone_surrogates_are_replaced_wherever_pieces_end() -> None:
         bad = b"x" * before + rb"\ud800 \\ud800 \ud83d\ude00" * 11_000
         found = await read(b'{"a":"%b"}' % bad)
         good = "x" * before + "\ufffd \\ud800 \U0001f600" * 11_000
-        assert utf8_of(found["a"]).decode() == good
+        assert found["a"] == good
 
 
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"[" * INLINE_JSON_BYTES * 2, BadRequest),
+        (b"[" * LONG_BYTES, BadRequest),
         # How deep a parser goes differs between Pythons: what it does not refuse has too many values.
         (b'{"a":' * 90_000 + b"1" + b"}" * 90_000, (BadRequest, InvalidField)),
-        (b"[" + b" " * INLINE_JSON_BYTES, BadRequest),
+        (b"[" + b" " * LONG_BYTES, BadRequest),
         (b"", BadRequest),
-        (b'{"a":"' + b"\xff" * INLINE_JSON_BYTES + b'"}', InvalidUtf8),
-        (b'["' + b"\xff" * WHOLE_JSON_BYTES + b'"]', InvalidUtf8),
-        (b'["' + rb"\"," * WHOLE_JSON_BYTES + rb'\x"]', BadRequest),
-        (b"[" + b"1," * MAX_VALUES + b"1]", InvalidField),
-        (b'[[1],"' + rb"\"," * WHOLE_JSON_BYTES + b'",' + b"1," * MAX_VALUES + b"1]", InvalidField),
-        (b"[" + b'"' + b"a" * 400 + b'"' + (b',"' + b"a" * 400 + b'"') * 9000 + b"]", InvalidField),
-        (b"[1," + b" " * SHORT_STRINGS_BYTES + b"1]", None),
-        (b"[" * 20 + b" " * WHOLE_JSON_BYTES + b"]" * 20, InvalidField),
+        (b'{"a":"' + b"\xff" * LONG_BYTES + b'"}', InvalidUtf8),
+        (b'["' + rb"\"," * LONG_BYTES + rb'\x"]', BadRequest),
+        (b"[" + b"1," * 4 * MAX_VALUES + b"1]", InvalidField),
+        (b'[[1],"' + rb"\"," * LONG_BYTES + b'",' + b"1," * MAX_VALUES + b"1]", InvalidField),
+        (b"[1," + b" " * LONG_BYTES + b"1]", None),
     ],
 )
 async def test_what_cannot_be_read_is_refused_by_name(
@@ -140,12 +120,11 @@ async def test_no_call_holds_the_interpreter_for_long(label: str, monkeypatch: p
         finally:
             sys.setprofile(None)
 
-    monkeypatch.setattr(anyio.to_thread, "run_sync", profiled)
+    monkeypatch.setattr(threads, "run_sync", profiled)
     longest, parsing = LongestCall(), anyio.CapacityLimiter(1)
     body = hostile.body(label)
     with suppress(SpillgateError):
-        _, sent = await _parsed(body, parsing)
-        await sent.text()
+        await in_thread_if_long(len(body), _parsed, body)
     with suppress(SpillgateError):
         await read_document(hostile.of_hook(body), parsing)
     assert 0 < longest.seconds < HELD_SECONDS

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from content.tokens import Meter, load_encoding
+from content.tokens import Meter, TokenMeter, load_encoding
 from domain.errors import InvalidUtf8
 from domain.results import Measure
 
 
 def metered(*chunks: bytes) -> tuple[Measure, str]:
-    meter = Meter(load_encoding("o200k_base"))
+    meter = Meter(TokenMeter(load_encoding("o200k_base")))
     for chunk in chunks:
         meter.feed(chunk)
     return meter.finish(), meter.sha256
@@ -41,7 +41,7 @@ def test_bytes_that_are_no_utf8_are_refused_by_offset_and_not_echoed(chunks: tup
 
 def test_an_estimate_leaves_the_other_figures_exact() -> None:
     data = b"one, two\n" * 20_000
-    meter = Meter(load_encoding("o200k_base"))
+    meter = Meter(TokenMeter(load_encoding("o200k_base")))
     meter.feed(data[:100_000])
     meter.estimate_tokens()
     meter.feed(data[100_000:])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.edge.json_body import WHOLE_JSON_BYTES
+from content.threads import LONG_BYTES
 from tests.conftest import Serve, StillClock
 from tests.counts import count
 from tests.doors.payloads import LARGE, changed
@@ -123,7 +123,7 @@ async def test_a_history_is_replaced_in_the_same_way_each_time(serve: Serve) -> 
 async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.AsyncClient) -> None:
     """A large body is read in another way. Session and calls are named by their contents here."""
     row = {"role": "tool", "name": "bash", "content": "é\n" + LARGE}
-    later = {"role": "user", "content": "x" * WHOLE_JSON_BYTES}
+    later = {"role": "user", "content": "x" * LONG_BYTES}
     told = []
     for rows in ([row], [row, later]):
         sent = asked_with(*rows, litellm_trace_id=None, request_headers=None)
@@ -142,7 +142,7 @@ async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.As
 
 async def test_a_text_that_is_the_json_of_another_is_told_apart(client: httpx.AsyncClient) -> None:
     """Long texts of a large body are JSON until they are read."""
-    later = {"role": "user", "content": "x" * WHOLE_JSON_BYTES}
+    later = {"role": "user", "content": "x" * LONG_BYTES}
     for _ in range(2):
         await ask(client, asked_with(call("c1"), result("c1", json.dumps(LARGE))))
     told = await ask(client, asked_with(call("c1"), result("c1", LARGE), later))
