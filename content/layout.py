@@ -15,7 +15,7 @@ from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, page_tables
 from content.formats.table import Table as TableFormat
-from content.formats.table import dialect_in, is_header, split_rows, written_rows
+from content.formats.table import dialect_in, is_header, printed_table, split_rows
 from content.json_rows import JsonRows, decoded, encoded, tables_in
 from content.kind import Kind
 from content.source import Source
@@ -144,7 +144,7 @@ def _delimited(source: Source) -> Table:
     dialect = dialect_in(source)
     head = source.data if source.is_whole and len(source.data) <= _HEAD else source.data[:_HEAD]
     if dialect.mark in (b"|", b""):
-        names, rows = written_rows(source, dialect)
+        names, rows = printed_table(source)
         first = list(islice(rows(), _SAMPLED))
         read: Delimited | Rows = rows
         is_named = True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, cut_passage
@@ -24,6 +24,7 @@ from content.formats.format import (
 from content.formats.languages import CODE_LINE
 from content.formats.log import times_ascend
 from content.formats.numerals import Numbers, NumbersFinder, may_be_written
+from content.formats.printed import printed_in
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -58,14 +59,13 @@ _FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
 
 class Dialect(NamedTuple):
     """How rows are cells. `mark` separates them; "|" stands around them too, "" is white space under
-    `header`. `spans` are where in the header the names of such columns are. `first` is the number of lines up
-    to the end of the header and its rule, 0 without a header of words."""
+    `header`. `first` is the number of lines up to the end of the header and its rule. `above` is the number
+    of lines before the header that are none of the table."""
 
     mark: bytes
     first: int = 1
     header: bytes = b""
-    spans: tuple[tuple[int, int], ...] = ()
-    is_ruled: bool = False
+    above: int = 0
 
     @property
     def name(self) -> str:
@@ -84,13 +84,11 @@ def dialect_of(head: bytes) -> Dialect | None:
     lines = list(filter(bytes.strip, every))
     if lines and is_cut and len(lines) == 1 and (mark := _wide(lines[0])):
         return Dialect(mark)
-    if ruled := _ruled(every):
-        return ruled
     if len(lines) < 2 or _CODE.match(lines[0]) or _MEMBER in lines[0]:
         return None
     if mark := _separator(lines):
         return Dialect(mark)
-    return _columns(every)
+    return _printed(every)
 
 
 def dialect_in(source: Source) -> Dialect:
@@ -147,36 +145,23 @@ def _agreed(lines: list[bytes]) -> tuple[bytes, bool]:
     return max(((counts[mark], mark) for mark in others), default=(0, b""))[1], has_open
 
 
-def _columns(every: list[bytes]) -> Dialect | None:
-    """A table with `|` between its cells, or with a header of words over its rows."""
-    first = every[:_ROWS]
-    lines = [line for line in first if not RULE.match(line) and not _FOOTER.match(line)]
-    if len(lines) <= _LEAST_ROWS or not all(lines[1:]):
+def _printed(every: list[bytes]) -> Dialect | None:
+    """A table with bars or white space between its cells."""
+    printed = printed_in([line.decode("utf-8", "replace") for line in every])
+    if printed is None:
         return None
-    header, *rows = lines
-    bars = header.count(b"|")
-    # Without a rule, one bar may stand between a program and what it says, two around the text of a dump.
-    has_names = len(lines) < len(first) or (bars > 1 and not header[:1].isdigit())
-    above = next(at for at, line in enumerate(every) if line is header) + 1
-    while above < len(every) and RULE.match(every[above]):
-        above += 1
-    if bars and has_names and all(row.count(b"|") == bars for row in rows):
-        every_row = [line for line in every[above:] if line.strip() and not _FOOTER.match(line)]
-        fits = sum(row.count(b"|") == bars or RULE.match(row) is not None for row in every_row)
-        return Dialect(b"|", above, header) if fits >= 0.9 * len(every_row) else None
-    if b"  " in header.strip() and all(is_over(header, row) for row in rows):
-        return Dialect(b"", above, header, tuple(columns_over(header, rows)))
-    return None
+    return Dialect(b"|" if printed.has_bars else b"", printed.body, every[printed.first])
 
 
-def _ruled(every: list[bytes]) -> Dialect | None:
-    """A table with a rule below its header that has a gap between any two columns."""
-    if len(every) <= _LEAST_ROWS or not _GAPPED_RULE.match(every[1]):
-        return None
-    starts = [one.start() for one in _WORDS.finditer(every[1])]
-    spans = tuple(pairwise([*starts, max(len(every[0]), len(every[1]))]))
-    is_under = all(every[0][at - 1 : at].isspace() for at in starts[1:])
-    return Dialect(b"", 2, every[0], spans, is_ruled=True) if is_under and every[0].strip() else None
+def printed_table(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
+    """The names and the rows of a table that has bars or white space between its cells."""
+    lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    if not source.is_whole and len(lines) > _ROWS:
+        lines.pop()
+    printed = printed_in(lines)
+    if printed is None:
+        raise NotQueryable("The result is no table as a whole. Use `lines` or `pattern`.")
+    return list(printed.names), lambda: printed.rows(lines)
 
 
 def is_over(header: bytes, row: bytes) -> bool:
@@ -191,21 +176,6 @@ def is_over(header: bytes, row: bytes) -> bool:
         return False
     aligned = sum(word.start() in starts or word.end() in ends for word in words)
     return aligned >= _ALIGNED * len(words)
-
-
-def columns_over(header: bytes, rows: Sequence[bytes]) -> list[tuple[int, int]]:
-    """The spans of the names of the columns. A single space ends one if each row has a cell under both words,
-    and a space between."""
-    words = [word.span() for word in _WORDS.finditer(header)]
-    spans = [words[0]]
-    for (_, end), (following, last) in pairwise(words):
-        start = spans[-1][0]
-        is_within = following == end + 1 and not all(
-            row[start:end].strip() and row[end:following] == b" " and row[following:last].strip()
-            for row in rows
-        )
-        spans[-1:] = [(start, last)] if is_within else [spans[-1], (following, last)]
-    return spans
 
 
 def filled_lines(data: bytes, *, has_quotes: bool = False) -> int:
@@ -353,7 +323,8 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]
     """The names of the columns, none for a table without a header, and the first rows of a table with
     separators, the header among them."""
     if dialect.mark not in _MARKS:
-        return _names_of(dialect), []
+        names, rows_of = printed_table(source)
+        return [clip(name.encode()) for name in names], [[], *islice(rows_of(), _ROWS)]
     data = source.data
     head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
     rows = _first_rows(head, dialect)
@@ -361,14 +332,6 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]
         return [], []
     names = [" ".join(cell.split()) for cell in rows[0]]
     return (names if is_header(rows[0], rows[1:]) else []), rows
-
-
-def _names_of(dialect: Dialect) -> list[str]:
-    if dialect.mark == b"|":
-        cells = dialect.header.strip().strip(b"|").split(b"|")
-    else:
-        cells = [dialect.header[start:end].strip() for start, end in dialect.spans]
-    return [clip(cell) for cell in cells]
 
 
 def _count(source: Source, dialect: Dialect, names: int) -> int | None:
@@ -387,11 +350,7 @@ def _count(source: Source, dialect: Dialect, names: int) -> int | None:
         ):
             return source.lines - names
         return filled_lines(data, has_quotes=has_quotes) - names
-    lines = filled_lines(data) if source.is_whole and has_blanks else source.lines
-    ends = list(filter(bytes.strip, source.tail[-2048:].split(b"\n")))
-    footer = bool(ends) and _FOOTER.match(ends[-1]) is not None
-    below = len(ends) > 1 and RULE.match(ends[-1 - footer]) is not None
-    return max(0, lines - dialect.first - footer - below)
+    return sum(1 for _ in printed_table(source)[1]()) if source.is_whole else None
 
 
 def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
@@ -489,7 +448,8 @@ def table_rows(text: str, dialect: Dialect) -> TableRows:
 def _columns_of(text: str, dialect: Dialect) -> _Columns:
     """Raises NotQueryable."""
     if dialect.mark not in _MARKS:
-        rows = [_names_of(dialect), *_cells(text, dialect)]
+        names, below = printed_table(Source(text.encode()))
+        rows = [names, *below()]
         return _typed(lambda: iter(rows), has_header=True)
     split = partial(_split, text, dialect.mark.decode())
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
@@ -505,34 +465,10 @@ def _columns_of(text: str, dialect: Dialect) -> _Columns:
         return _typed(partial(split, csv.QUOTE_NONE))
 
 
-def _cells(text: str, dialect: Dialect) -> Iterator[list[str]]:
-    """The cells of the rows below the header."""
-    spans = dialect.spans
-    starts = [0, *(len(dialect.header[:start].decode("utf-8", "ignore")) for start, _ in spans[1:])]
-    for line in text.split("\n")[dialect.first :]:
-        bare = line.strip()
-        if not bare or _RULE_TEXT.match(line) or _FOOTER_TEXT.match(bare):
-            continue
-        if dialect.mark:
-            yield [cell.strip() for cell in bare.removeprefix("|").removesuffix("|").split("|")]
-            continue
-        cells = [] if dialect.is_ruled else _GAP.split(bare)
-        if len(cells) != len(spans) and not dialect.is_ruled:
-            cells = bare.split(None, len(spans) - 1)
-        if len(cells) != len(spans):
-            cells = [line[start:end].strip() for start, end in pairwise([*starts, len(line)])]
-        yield cells
-
-
 def split_rows(text: str, mark: str) -> Iterator[list[str]]:
     """The rows of a text with separators. An open quote at its end is closed there."""
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     return _split(text, mark, csv.QUOTE_MINIMAL, strict=False)
-
-
-def written_rows(source: Source, dialect: Dialect) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
-    """The names and the rows of a table that has bars or white space between its cells."""
-    return _names_of(dialect), lambda: _cells(source.data.decode("utf-8", "replace"), dialect)
 
 
 def _split(text: str, mark: str, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
@@ -572,7 +508,7 @@ def cells_of(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]
     dialect = dialect_in(source)
     text = source.take_text()
     if dialect.mark not in _MARKS:
-        return unique_names(_names_of(dialect)), partial(_cells, text, dialect)
+        return printed_table(Source(text.encode()))
     split = partial(_split, text, dialect.mark.decode(), _quoting(text, dialect))
     rows = split()
     first = next(rows, [])
