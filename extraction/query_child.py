@@ -165,6 +165,8 @@ def _reply(answerer: Answerer, query: Query) -> QueryAnswer | RefusedQuery:
         return answerer.answer(query)
     except MemoryError:
         return RefusedQuery(QueryTooCostly.code, TOO_LARGE)
+    except RecursionError:
+        return RefusedQuery(BadQuery.code, "The query, or what it makes, is nested too deeply.")
     except BadQuery as error:
         return RefusedQuery(error.code, error.detail, error.near)
     except InvalidField as error:
