@@ -101,7 +101,7 @@ class Task:
     `embedder` hold vectors, and it is None if no embedding model is configured. The body of the
     answer has at most `max_bytes` of UTF-8 and is due at `ends`, a time of the event loop's clock. `whole`:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
-    passages seldom exceeds."""
+    passages seldom exceeds. `query`: how the model that asks is offered queries, "" if it is not."""
 
     source: Source
     extract: str
@@ -115,6 +115,7 @@ class Task:
     whole: bool = False
     usual_bytes: int = 2560
     embedder: Asking | None = None
+    query: str = "query"
 
     @property
     def usage(self) -> LlmUsage:

@@ -150,6 +150,13 @@ def has_tools(policy: Policy, door: Door | None) -> bool:
     return bool(policy.offer) and (door is None or door.has_tools)
 
 
+def query_name(policy: Policy) -> str:
+    """What a model is offered for queries: an argument of the one tool, or a tool; "" if neither."""
+    if Offer.ONE in policy.offer or not policy.offer:
+        return "query"
+    return name_for_model(_TOOLS[Offer.QUERY], policy) if Offer.QUERY in policy.offer else ""
+
+
 def has_means(policy: Policy, door: Door | None) -> bool:
     """Whether a model behind the door is given anything with which to ask about a stored result."""
     return bool(policy.offer) or (door is not None and bool(door.has_shell or door.call))

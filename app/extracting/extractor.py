@@ -28,6 +28,7 @@ from extraction.task import (
     frame_answer,
     frame_failure,
 )
+from policies.oversized import query_name
 
 GRACE_SECONDS = 0.4
 """A fallback may run this long past the deadline; then the answer says that the deadline passed."""
@@ -193,6 +194,7 @@ class _Extraction:
             ends=self._requires.ends,
             whole=self._requires.require_complete,
             usual_bytes=self._question.max_answer_bytes or policy.max_answer_bytes,
+            query=query_name(policy),
         )
 
     async def _reserved(self, subject: Subject, answer: Answer, text: str, tokens: int) -> Extracted | None:

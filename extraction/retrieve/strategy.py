@@ -117,7 +117,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     if excerpts.is_empty:
         return _too_little_room(text.data, choice.first[0], total, max_bytes)
     body = head + excerpts.text("by meaning" if ranked.is_by_meaning else "")
-    below = (_tail(search, ranked, choice, shown), _how_to_query(text))
+    below = (_tail(search, ranked, choice, shown), _how_to_go_on(text, search.task.query))
     for line in filter(None, below):
         body = body + line + "\n" if len((body + line).encode()) <= max_bytes else body
     return _complete(body.removesuffix("\n"), total, max_bytes)
@@ -166,13 +166,16 @@ def _lines_with(data: bytes, word: str) -> int:
     return count
 
 
-def _how_to_query(text: Text) -> str:
-    """The tables and columns that a query has: passages compute nothing."""
+def _how_to_go_on(text: Text, query: str) -> str:
+    """The tables and columns that a query has: passages compute nothing. `query` is what the model knows it
+    by, "" if it is offered none."""
     *tables, lines = layout_of(text).tables
     named = ", ".join(
         f"{spelled(table.name)}({_columns(table)})" for table in (*tables[:_MOST_TABLES], lines)
     )
-    return f"[To count, sum or compare: query over {named}.]"
+    if not query:
+        return f"[Nothing is counted, summed or compared. Ask by extract in the words of {named}.]"
+    return f"[To count, sum or compare: {query} over {named}.]"
 
 
 def _columns(table: Table) -> str:

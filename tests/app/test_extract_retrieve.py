@@ -192,3 +192,33 @@ async def test_an_index_does_not_outlive_its_result(service: Any, clock: StillCl
     assert rt.indexes.size == 0
     gone = await client.post("/extract", json={"handle": handle, "extract": "connection lost"})
     assert gone.status_code in (404, 410)
+
+
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [
+        ({}, "query over data(id, name), lines(line, text)"),
+        ({"profile": "ai-agent"}, "extract in the words of data(id, name), lines(line, text)"),
+        ({"offer": ["ask", "grep"]}, "extract in the words of data(id, name), lines(line, text)"),
+        ({"offer": ["ask", "query"]}, "tool_output_query over data(id, name), lines(line, text)"),
+    ],
+)
+async def test_an_answer_names_what_the_model_is_offered(
+    client: httpx.AsyncClient, policy: dict[str, Any], named: str
+) -> None:
+    text = "id,name\n" + "".join(f"{n},name of {n * 7919}\n" for n in range(2000))
+    await client.put("/sessions/s", json={"policy": policy})
+    sent = {"tool_name": "db", "session_id": "s", "content": text}
+    handle = (await client.post("/results", json=sent)).json()["handle"]
+    for question in ("name of 7919", "How many names are there?", "zebra quagga"):
+        arguments = {"handle": handle, "extract": question}
+        call = {"session_id": "s", "name": "tool_output", "arguments": arguments}
+        told = (await client.post("/tools/call", json=call)).json()
+        asked = (await client.post("/extract", json=arguments)).json()
+        for answer in (told["text"], asked["text"]):
+            offers = (await client.get("/tools", params={"session_id": "s"})).json()["tools"]
+            properties = {name for one in offers for name in one["function"]["parameters"]["properties"]}
+            for argument in {"query", "pattern", "lines"} - properties:
+                assert not re.search(rf"\b{argument} (?:=|over)", answer)
+        if question == "name of 7919":
+            assert told["text"].rstrip("\n").endswith(f"{named}.]")
