@@ -14,8 +14,16 @@ from content.formats.json import Json, Literal, Records, parsed_head
 from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, page_tables
+from content.formats.table import (
+    Dialect,
+    dialect_in,
+    is_doubtful_header,
+    is_header,
+    printed_table,
+    split_rows,
+    table_start,
+)
 from content.formats.table import Table as TableFormat
-from content.formats.table import dialect_in, is_header, printed_table, split_rows
 from content.json_rows import JsonRows, decoded, encoded, tables_in
 from content.kind import Kind
 from content.source import Source
@@ -46,10 +54,12 @@ class Column(NamedTuple):
 
 
 class Delimited(NamedTuple):
-    """Rows between separators, which DuckDB reads: `start` is the byte of the data at which they begin."""
+    """Rows between separators, which DuckDB reads: `start` is the byte of the data at which they begin.
+    `escape` stands before a quote in a cell."""
 
     mark: str
     start: int
+    escape: str = '"'
 
 
 class Documents(NamedTuple):
@@ -107,7 +117,7 @@ def _lines(source: Source) -> Table:
 def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     text_format = source.format
     if isinstance(text_format, TableFormat):
-        return (_delimited(source),), ()
+        return _delimited(source)
     if isinstance(text_format, Log):
         return (_log(source),), ()
     if isinstance(text_format, Literal):
@@ -140,21 +150,28 @@ def _of_page(number: int, table: PageTable) -> Table:
 # Tables of lines.
 
 
-def _delimited(source: Source) -> Table:
+def _delimited(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     dialect = dialect_in(source)
     head = source.data if source.is_whole and len(source.data) <= _HEAD else source.data[:_HEAD]
-    if dialect.mark in (b"|", b""):
+    notes: list[str] = []
+    if not dialect.is_separated:
         names, rows = printed_table(source)
         first = list(islice(rows(), _SAMPLED))
         read: Delimited | Rows = rows
         is_named = True
     else:
-        parsed = list(islice(split_rows(head.decode("utf-8", "replace"), dialect.mark.decode()), _SAMPLED))
+        start = table_start(source.data, dialect)
+        parsed = list(islice(split_rows(head[start:].decode("utf-8", "replace"), dialect), _SAMPLED))
         if not parsed:
             raise ValueError("no rows")
         is_named = is_header(parsed[0], parsed[1:])
         names, first = (parsed[0], parsed[1:]) if is_named else ([""] * len(parsed[0]), parsed)
-        read = Delimited(dialect.mark.decode(), _header_end(source.data, parsed[0]) if is_named else 0)
+        if is_named and is_doubtful_header(parsed[0], parsed[1:]):
+            notes.append("first row taken as names")
+        if dialect.above > 1:
+            notes.append(f"the {dialect.above:,} lines above the header are only in lines")
+        below = _header_end(source.data[start:], parsed[0]) if is_named else 0
+        read = Delimited(dialect.mark.decode(), start + below, dialect.escape.decode())
     columns = tuple(
         Column(name, _type_of(row[at] for row in first if at < len(row)))
         for at, name in enumerate(unique(names))
@@ -162,7 +179,8 @@ def _delimited(source: Source) -> Table:
     sample = (
         tuple(_cell(cell, column) for cell, column in zip(first[0], columns, strict=False)) if first else None
     )
-    return Table("data", columns, _count(source, read), sample, is_named, read=read)
+    table = Table("data", columns, _count(source, read, dialect), sample, is_named, read=read)
+    return (table,), tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
 
 
 def _header_end(data: bytes, first: Sequence[str]) -> int:
@@ -176,11 +194,11 @@ def _header_end(data: bytes, first: Sequence[str]) -> int:
     return min(at + (data[at - 1 : at + 1] == b"\r\n"), len(data))
 
 
-def _count(source: Source, read: "Delimited | Rows") -> int | None:
+def _count(source: Source, read: "Delimited | Rows", dialect: Dialect) -> int | None:
     if not source.is_whole or len(source.data) > _COUNTED:
         return None
     if isinstance(read, Delimited):
-        rows: Iterable[object] = split_rows(source.data[read.start :].decode("utf-8", "replace"), read.mark)
+        rows: Iterable[object] = split_rows(source.data[read.start :].decode("utf-8", "replace"), dialect)
         return sum(1 for _ in rows)
     return sum(1 for _ in read())
 

@@ -43,7 +43,7 @@ _WIDE_CELLS = 64
 _OBJECT_BYTES = 16 << 20
 _JSON_OPTIONS = f"maximum_object_size = {_OBJECT_BYTES}, map_inference_threshold = -1"
 _CSV_OPTIONS = (
-    "auto_detect = false, header = false, quote = '\"', escape = '\"', null_padding = true, "
+    "auto_detect = false, header = false, quote = '\"', null_padding = true, "
     "parallel = false, "
     "buffer_size = 8388608, max_line_size = 4000000"
 )
@@ -58,6 +58,7 @@ _DIGITS = r"(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)"
 _PLAIN = rf"\s*[-+]?{_DIGITS}\s*"
 _POWER = rf"\s*[-+]?{_DIGITS}[eE][-+]?\d{{1,3}}\s*"
 _INTEGER = r"\s*[-+]?(?:0|[1-9]\d*)\s*"
+_COMMA = r"\s*[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?\s*"
 _ODD = r"(?i)\s*[-+]?(?:nan|inf|infinity)\s*"
 _SIGNS = "$€£¥"
 _GROUPED = rf"(?:[1-9]\d{{0,2}}(?:,\d{{3}})+(?:\.\d+)?|{_DIGITS})"
@@ -164,8 +165,8 @@ class Tables:
         """Raises ValueError, RecursionError, NotQueryable and csv.Error for what is not well-formed."""
         columns = [column.name for column in table.columns]
         match table.read:
-            case Delimited(mark, start):
-                self._load_csv(name, columns, mark, source, start)
+            case Delimited() as read:
+                self._load_csv(name, columns, read, source)
             case Documents():
                 self._load_json(name, source.data, "newline_delimited")
             case JsonRows(array=array) if array:
@@ -293,10 +294,11 @@ class Tables:
             self._connection.execute(f"ALTER TABLE {quoted(name)} ALTER {cell} TYPE HUGEINT")
         self._note(name)
 
-    def _load_csv(self, name: str, names: list[str], mark: str, source: Source, start: int) -> None:
+    def _load_csv(self, name: str, names: list[str], read: Delimited, source: Source) -> None:
         """Raises NotQueryable."""
-        data = source.data[start:]
-        if len(names) > MOST_COLUMNS or data.count(b'"') % 2:
+        data = source.data[read.start :]
+        quotes = data.count(b'"') - (data.count(b'\\"') if read.escape == "\\" else 0)
+        if len(names) > MOST_COLUMNS or quotes % 2:
             self._load_parsed(name, names, source)
             return
         columns = ", ".join(f"{_text(one)}: 'VARCHAR'" for one in names)
@@ -304,14 +306,14 @@ class Tables:
             with _file(data) as path:
                 self._connection.execute(
                     f"CREATE TABLE {quoted(name)} AS SELECT * FROM read_csv('{path}', {_CSV_OPTIONS}, "
-                    f"delim = {_text(mark)}, columns = {{{columns}}})"
+                    f"delim = {_text(read.mark)}, escape = {_text(read.escape)}, columns = {{{columns}}})"
                 )
         except duckdb.OutOfMemoryException:
             raise MemoryError from None
         except duckdb.Error:
             self._load_parsed(name, names, source)
             return
-        self._type(name, names)
+        self._type(name, names, mark=read.mark)
 
     def _load_parsed(self, name: str, names: list[str], source: Source) -> None:
         _, rows = cells_of(Source(source.stored, source.tool_name, source.path))
@@ -343,21 +345,25 @@ class Tables:
         with _file(data) as path:
             self._connection.execute(
                 f"CREATE TABLE {quoted(name)} AS SELECT * FROM read_csv('{path}', {_CSV_OPTIONS}, "
-                f"delim = ',', columns = {{{spelled}}})"
+                f"delim = ',', escape = '\"', columns = {{{spelled}}})"
             )
         self._type(name, columns, is_text={*is_text, MORE})
 
-    def _type(self, name: str, names: Sequence[str], is_text: Iterable[str] = ()) -> None:
-        """Makes numbers of the columns of texts in which every filled cell is one."""
+    def _type(self, name: str, names: Sequence[str], is_text: Iterable[str] = (), *, mark: str = ",") -> None:
+        """Makes numbers of the columns of texts in which every filled cell is one. With semicolons between
+        the cells a comma stands before decimals. White space beside bars is none of the cells."""
         table, texts = quoted(name), set(is_text)
         forms = {
-            column: form for column in names if column not in texts and (form := self._form(table, column))
+            column: form
+            for column in names
+            if column not in texts and (form := self._form(table, column, has_comma=mark == ";"))
         }
-        if forms:
+        if forms or mark == "|":
+            bare = "nullif(trim({0}), '') AS {0}" if mark == "|" else "{0}"
             fields = ", ".join(
                 f"{forms[column].cast(quoted(column))} AS {quoted(column)}"
                 if column in forms
-                else quoted(column)
+                else bare.format(quoted(column))
                 for column in names
             )
             self._connection.execute(f"CREATE TABLE typed AS SELECT {fields} FROM {table}")
@@ -365,8 +371,20 @@ class Tables:
             self._connection.execute(f"ALTER TABLE typed RENAME TO {table}")
         self._note(name, {column: form.note for column, form in forms.items() if form.note})
 
-    def _form(self, table: str, column: str) -> "_Form | None":
+    def _form(self, table: str, column: str, *, has_comma: bool) -> "_Form | None":
         cell = quoted(column)
+        if has_comma:
+            [(filled, commas, others)] = self._connection.execute(
+                f"SELECT count(c), count(*) FILTER (c LIKE '%,%'), "
+                f"count(*) FILTER (NOT regexp_full_match(c, '{_COMMA}')) "
+                f"FROM (SELECT {cell} AS c FROM {table})"
+            ).fetchall()
+            if filled and not others and commas:
+                return _Form(
+                    "DOUBLE", "replace(replace(trim({0}), '.', ''), ',', '.')", "with decimal commas"
+                )
+            if commas:
+                return None
         # The first cells decide of most columns of text.
         sample = self._connection.execute(
             f"SELECT count(*) FROM (SELECT {cell} AS c FROM {table} WHERE {cell} IS NOT NULL LIMIT 50) "
@@ -429,20 +447,20 @@ class _Counts:
     too_large: int
 
 
+_BARE = f"regexp_replace(trim({{0}}), '[{_SIGNS}%,()\\s]', '', 'g')"
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a column's texts are cast to numbers."""
+    """How a column's texts are cast to numbers: `bare` is a text of digits, made of the cell {0}."""
 
     kind: str
-    is_plain: bool = True
+    bare: str = "trim({0})"
     note: str = ""
 
     def cast(self, cell: str) -> str:
-        if self.is_plain:
-            return f"CAST(trim({cell}) AS {self.kind})"
-        bare = f"regexp_replace(trim({cell}), '[{_SIGNS}%,()\\s]', '', 'g')"
-        sign = f"CASE WHEN {cell} LIKE '%(%' THEN -1 ELSE 1 END"
-        return f"{sign} * CAST({bare} AS {self.kind})"
+        number = f"CAST({self.bare.format(cell)} AS {self.kind})"
+        return f"CASE WHEN {cell} LIKE '%(%' THEN -1 ELSE 1 END * {number}" if self.bare == _BARE else number
 
 
 def _form_of(counts: _Counts) -> _Form | None:
@@ -476,7 +494,7 @@ def _form_of(counts: _Counts) -> _Form | None:
     note = f"without {' and '.join(has_signs)}" if has_signs else ""
     if counts.parentheses:
         note += f"{', ' if note else ''}negative in parentheses"
-    return _Form("DOUBLE", is_plain=False, note=note)
+    return _Form("DOUBLE", _BARE, note)
 
 
 def _has_doubtful_names(names: Sequence[str]) -> bool:

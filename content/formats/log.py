@@ -195,7 +195,7 @@ _NAME = re.compile(rb'\s*"?[A-Za-z_][\w .()/%-]{0,60}"?\s*')
 def _is_table(lines: list[bytes]) -> bool:
     """True if the lines are rows of times below a header: as many cells in each, and names in the first."""
     header, *rows = lines
-    mark = max((b",", b"\t", b";"), key=header.count)
+    mark = max((b",", b"\t", b";", b"|"), key=header.count)
     names = header.split(mark)
     # A sentence with one comma may stand above a log whose times have one.
     is_named = len(names) > 2 or (len(names) == 2 and b" " not in header)

@@ -60,12 +60,18 @@ _FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
 class Dialect(NamedTuple):
     """How rows are cells. `mark` separates them; "|" stands around them too, "" is white space under
     `header`. `first` is the number of lines up to the end of the header and its rule. `above` is the number
-    of lines before the header that are none of the table."""
+    of lines before the header that are none of the table. `escape` stands before a quote in a cell."""
 
     mark: bytes
     first: int = 1
     header: bytes = b""
     above: int = 0
+    escape: bytes = b'"'
+
+    @property
+    def is_separated(self) -> bool:
+        """The cells stand between separators; a bar may be one."""
+        return not self.header
 
     @property
     def name(self) -> str:
@@ -86,9 +92,64 @@ def dialect_of(head: bytes) -> Dialect | None:
         return Dialect(mark)
     if len(lines) < 2 or _CODE.match(lines[0]) or _MEMBER in lines[0]:
         return None
-    if mark := _separator(lines):
-        return Dialect(mark)
+    if separated := _separated(every, lines):
+        return separated
     return _printed(every)
+
+
+_SEPARATOR_LINE = re.compile(rb"sep=([,;|\t])\s*")
+_MOST_ABOVE = 20
+_LEAST_BELOW = 6
+
+
+def _separated(every: list[bytes], lines: list[bytes]) -> Dialect | None:
+    """A table with separators, which may have lines of another shape above its header."""
+    if told := _SEPARATOR_LINE.fullmatch(lines[0]):
+        return Dialect(told[1], above=every.index(lines[0]) + 1)
+    escape = b"\\" if b'\\"' in b"".join(lines) and b'""' not in b"".join(lines) else b'"'
+    if escape == b"\\":
+        lines = [line.replace(b'\\"', b"") for line in lines]
+    if mark := _separator(lines) or _bar(lines):
+        return Dialect(mark, escape=escape)
+    for above in range(1, min(_MOST_ABOVE, len(lines) - _LEAST_BELOW)):
+        below = lines[above:]
+        if (mark := _separator(below)) and _is_uniform(mark, lines[above - 1], below):
+            first = every.index(next(line for line in every[_place(every, above) :] if line.strip()))
+            return Dialect(mark, above=first, escape=escape)
+    return None
+
+
+def _place(every: list[bytes], filled: int) -> int:
+    """The line before which so many lines are filled."""
+    seen = 0
+    for at, line in enumerate(every):
+        if seen == filled:
+            return at
+        seen += bool(line.strip())
+    return len(every)
+
+
+def _is_uniform(mark: bytes, above: bytes, below: list[bytes]) -> bool:
+    """All lines have as many cells, at least three, and the line above them has fewer."""
+    counts = {_QUOTED.sub(b"", line).count(mark) for line in below[:-1]}
+    return len(counts) == 1 and 1 < max(counts) > above.count(mark)
+
+
+def _bar(lines: list[bytes]) -> bytes:
+    """A bar, where each line has as many of them, and none at its beginning."""
+    counts = {line.count(b"|") for line in (lines[:-1] if len(lines) > 2 else lines)}
+    has_outer = any(line.lstrip().startswith(b"|") or RULE.match(line) for line in lines)
+    return (
+        b"|" if len(counts) == 1 and max(counts) > 1 and not has_outer and len(lines) > _LEAST_ROWS else b""
+    )
+
+
+def table_start(data: bytes, dialect: Dialect) -> int:
+    """Where the first line of the table begins, below the lines above it."""
+    at = len(data) - len(data.lstrip(b"\r\n")) if dialect.above else 0
+    for _ in range(dialect.above):
+        at = data.find(b"\n", at) + 1
+    return at
 
 
 def dialect_in(source: Source) -> Dialect:
@@ -285,7 +346,7 @@ class Table(Format):
         """The rows as they are parsed; None for a table without separators, or with more columns than SQLite
         has."""
         dialect = dialect_in(source)
-        if dialect.mark not in _MARKS or len(next(iter(_header(source, dialect)[1]), ())) > _MOST_COLUMNS:
+        if not dialect.is_separated or len(next(iter(_header(source, dialect)[1]), ())) > _MOST_COLUMNS:
             return None
         return table_rows(source.take_text(), dialect)
 
@@ -301,9 +362,9 @@ def header_end(data: bytes) -> int:
     dialect = dialect_of(data[:_SNIFFED])
     if dialect is None or not _has_names(data[:_SNIFFED]):
         return 0
-    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.mark in _MARKS else 0
+    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.is_separated else 0
     above = 0
-    for _ in range(dialect.first + blank):
+    for _ in range(dialect.above + dialect.first + blank):
         above = data.find(b"\n", above, _HEAD) + 1
         if not above:
             return 0
@@ -313,19 +374,19 @@ def header_end(data: bytes) -> int:
 @lru_cache(maxsize=8)
 def _has_names(head: bytes) -> bool:
     dialect = dialect_of(head)
-    if dialect is None or dialect.mark not in _MARKS or b"\n" not in head.lstrip(b"\r\n"):
+    if dialect is None or not dialect.is_separated or b"\n" not in head.lstrip(b"\r\n"):
         return dialect is not None and dialect.first > 0
-    rows = _first_rows(head, dialect)
+    rows = _first_rows(head[table_start(head, dialect) :], dialect)
     return bool(rows) and is_header(rows[0], rows[1:])
 
 
 def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]]]:
     """The names of the columns, none for a table without a header, and the first rows of a table with
     separators, the header among them."""
-    if dialect.mark not in _MARKS:
+    if not dialect.is_separated:
         names, rows_of = printed_table(source)
         return [clip(name.encode()) for name in names], [[], *islice(rows_of(), _ROWS)]
-    data = source.data
+    data = source.data[table_start(source.data, dialect) :] if dialect.above else source.data
     head = data[: max(_HEAD, data.find(b"\n", 0, _LONGEST_HEADER) + 1)]
     rows = _first_rows(head, dialect)
     if not rows:
@@ -338,7 +399,7 @@ def _count(source: Source, dialect: Dialect, names: int) -> int | None:
     """The rows; None where blank lines or quotes may not be counted without all of the text."""
     data = source.data
     has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
-    if dialect.mark in _MARKS:
+    if dialect.is_separated:
         if b'"' not in data and not has_blanks:
             return source.lines - names
         if not source.is_whole:
@@ -358,7 +419,7 @@ def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
     text = head.decode("utf-8", "replace").lstrip("\r\n")
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows += islice(_split(text, dialect.mark.decode(), csv.QUOTE_MINIMAL, strict=False), _ROWS)
+        rows += islice(_split(text, dialect, csv.QUOTE_MINIMAL, strict=False), _ROWS)
     return rows
 
 
@@ -447,11 +508,11 @@ def table_rows(text: str, dialect: Dialect) -> TableRows:
 
 def _columns_of(text: str, dialect: Dialect) -> _Columns:
     """Raises NotQueryable."""
-    if dialect.mark not in _MARKS:
+    if not dialect.is_separated:
         names, below = printed_table(Source(text.encode()))
         rows = [names, *below()]
         return _typed(lambda: iter(rows), has_header=True)
-    split = partial(_split, text, dialect.mark.decode())
+    split = partial(_split, text, dialect)
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     try:
         return _typed(partial(split, csv.QUOTE_MINIMAL))
@@ -465,16 +526,24 @@ def _columns_of(text: str, dialect: Dialect) -> _Columns:
         return _typed(partial(split, csv.QUOTE_NONE))
 
 
-def split_rows(text: str, mark: str) -> Iterator[list[str]]:
+def split_rows(text: str, dialect: Dialect) -> Iterator[list[str]]:
     """The rows of a text with separators. An open quote at its end is closed there."""
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
-    return _split(text, mark, csv.QUOTE_MINIMAL, strict=False)
+    return _split(text, dialect, csv.QUOTE_MINIMAL, strict=False)
 
 
-def _split(text: str, mark: str, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
+def _split(text: str, dialect: Dialect, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
     """Rows of cells. Raises csv.Error."""
     lines = (line[0] for line in _LINE.finditer(text))
-    return filter(None, csv.reader(lines, delimiter=mark, quoting=quoting, strict=strict))
+    mark = dialect.mark.decode()
+    if dialect.escape == b"\\":
+        rows = csv.reader(
+            lines, delimiter=mark, quoting=quoting, strict=strict, doublequote=False, escapechar="\\"
+        )
+    else:
+        rows = csv.reader(lines, delimiter=mark, quoting=quoting, strict=strict)
+    filled = filter(None, rows)
+    return ([cell.strip() for cell in row] for row in filled) if mark == "|" else filled
 
 
 def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None = None) -> _Columns:
@@ -489,27 +558,14 @@ def _typed(read: Callable[[], Iterator[list[str]]], *, has_header: bool | None =
     return _Columns(names, numbers, lambda: islice(read(), int(has_header), None))
 
 
-def separated(source: Source) -> tuple[str, list[str], int] | None:
-    """The separator of a table's cells, the names of its columns and the offset of its first row below the
-    header; None for a table without separators, or with a newline in its header."""
-    dialect = dialect_in(source)
-    if dialect.mark not in _MARKS:
-        return None
-    names, rows = _header(source, dialect)
-    above = header_end(source.data) if names else 0
-    if not rows or source.data.count(b'"', 0, above) % 2 or (names and not above):
-        return None
-    return dialect.mark.decode(), unique_names(names or [""] * len(rows[0])), above
-
-
 def cells_of(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
     """The names of the columns and the rows below the header, which are parsed as they are asked for. Raises
     NotQueryable for an unclosed quote."""
     dialect = dialect_in(source)
-    text = source.take_text()
-    if dialect.mark not in _MARKS:
-        return printed_table(Source(text.encode()))
-    split = partial(_split, text, dialect.mark.decode(), _quoting(text, dialect))
+    if not dialect.is_separated:
+        return printed_table(source)
+    text = source.data[table_start(source.data, dialect) :].decode("utf-8", "replace")
+    split = partial(_split, text, dialect, _quoting(text, dialect))
     rows = split()
     first = next(rows, [])
     has_header = is_header(first, list(islice(rows, _SAMPLED)))
@@ -521,7 +577,7 @@ def _quoting(text: str, dialect: Dialect) -> Quoting:
     """Databases print tabs between cells and leave quotes as they are. Raises NotQueryable."""
     csv.field_size_limit(max(len(text), csv.field_size_limit()))
     try:
-        for _ in _split(text, dialect.mark.decode(), csv.QUOTE_MINIMAL):
+        for _ in _split(text, dialect, csv.QUOTE_MINIMAL):
             pass
     except csv.Error:
         if dialect.mark == b"\t":
@@ -533,8 +589,25 @@ def _quoting(text: str, dialect: Dialect) -> Quoting:
     return csv.QUOTE_MINIMAL
 
 
+_DIGIT = re.compile(r"\s*[-+(]?\s*[$€£¥]?\s*[-+]?\.?\d")
+
+
+def is_doubtful_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
+    """True where nothing tells the names from a row: no word stands above cells that begin with digits."""
+    words = [column for column, cell in enumerate(first) if cell.strip() and not _DIGIT.match(cell)]
+    return not any(_are_digits(cells[column] for cells in sample if column < len(cells)) for column in words)
+
+
+def _are_digits(cells: Iterable[str]) -> bool:
+    filled = list(filter(str.strip, cells))
+    return bool(filled) and sum(_DIGIT.match(cell) is not None for cell in filled) >= 0.9 * len(filled)
+
+
 def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
-    """False if the first row is data. Data has a number, and no text above a column of numbers."""
+    """False if the first row is data: a cell of it stands in its column again, or it has a number, and no
+    text above a column of numbers."""
+    if any(cell.strip() and _stands_below(cell, column, sample) for column, cell in enumerate(first)):
+        return False
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
@@ -542,6 +615,10 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
         first[column].strip() and not _NUMBER.fullmatch(first[column])
         for column in _plain_numbers(sample, len(first)).columns
     )
+
+
+def _stands_below(cell: str, column: int, sample: Sequence[Sequence[str]]) -> bool:
+    return any(column < len(cells) and cells[column] == cell for cells in sample)
 
 
 def _is_year_above(first: Sequence[str], column: int, sample: Sequence[Sequence[str]]) -> bool:

@@ -408,3 +408,55 @@ async def test_a_text_whose_order_is_that_of_what_it_says_has_no_note(client: ht
     handle = await keep(client, _table(",", "day name", *rows))
     for sql in ("SELECT max(day) FROM data", "SELECT name FROM data ORDER BY name LIMIT 1"):
         assert (await selected(client, handle, sql))["hint"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "rows", "note"),
+    [
+        ("ada,admin\nbob,user\ncy,admin\n" * 900, "SELECT count(*) FROM data", [2700], ""),
+        (
+            "city,land\n" + "Oslo,no\nLima,pe\n" * 900,
+            "SELECT count(*) FROM data",
+            [1800],
+            "First row taken as names.",
+        ),
+        (
+            "20K\ta\n" + "572K\tb\n260K\tc\n" * 900,
+            "SELECT count(*) FROM data",
+            [1800],
+            "First row taken as names.",
+        ),
+        (
+            "Report of the year\nmade,2026-11-02\n\nid,city,n\n" + "1,Oslo,5\n2,Lima,6\n" * 900,
+            "SELECT city, sum(n) FROM data GROUP BY 1 ORDER BY 1",
+            [("Lima", 5400), ("Oslo", 4500)],
+            "The 3 lines above the header are only in lines.",
+        ),
+        (
+            "sep=;\nid;n\n" + "1;0,50\n2;1.000,25\n" * 900,
+            "SELECT sum(n) FROM data",
+            [900_675.0],
+            "with decimal commas",
+        ),
+        (
+            "id,said,n\n" + '1,"a \\"b\\", c",2\n' * 900,
+            "SELECT said, sum(n) FROM data GROUP BY 1",
+            [('a "b", c', 1800)],
+            "",
+        ),
+        (
+            "at|fare|pay\n" + "2026-03-01 00:00:00|5.5|cash\n2026-03-02 00:00:00||card\n" * 900,
+            "SELECT count(fare) FROM data",
+            [900],
+            "",
+        ),
+    ],
+    ids=["no names", "doubtful", "du", "above", "sep", "backslash", "bars"],
+)
+async def test_the_rows_of_a_table_are_those_below_its_names(
+    client: httpx.AsyncClient, text: str, sql: str, rows: list[Any], note: str
+) -> None:
+    answer = await selected(client, await keep(client, text), sql)
+    found = [next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in answer["result"]]
+    assert found == rows
+    assert note in answer["hint"]
