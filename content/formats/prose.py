@@ -25,6 +25,8 @@ from content.source import Source
 from content.text import clip, count_of
 
 _TITLE = 80
+_LIST_BYTES = 4096
+_LIST_HEADING_BYTES = 200
 _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
 _MARKDOWN = re.compile(
     rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]{1,200}\]\([^)\s]+\)"
@@ -66,7 +68,8 @@ class _Prose(Format):
         start, end = within(passage, *_cells(data, start, end))
         if has_sentences:
             start, end = within(passage, *sentences(data, start, end, _LINES_BETWEEN))
-        return Whole(start, end, passage.path, header_above(data, start))
+        header = header_above(data, start) or (list_heading(data, start) if has_sentences else None)
+        return Whole(start, end, passage.path, header)
 
     def is_ascending(self, source: Source) -> bool | None:
         numbers = [int(one) for one in _NUMBERED.findall(source.head)]
@@ -129,6 +132,19 @@ class Text(_Prose):
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return paragraphs(source.data)
+
+
+def list_heading(data: bytes, start: int) -> tuple[int, int] | None:
+    """The span of the line that heads the list which goes on at `start`: it ends with a colon, and no blank
+    line or other such line is between. Looks back 4 KiB."""
+    before = data[max(0, start - _LIST_BYTES) : start]
+    lines = before[before.rfind(b"\n\n") + 2 if b"\n\n" in before else 0 :].splitlines(keepends=True)
+    at = start
+    for line in reversed(lines):
+        at -= len(line)
+        if line.rstrip().endswith(b":") and len(line) <= _LIST_HEADING_BYTES:
+            return at, at + len(line)
+    return None
 
 
 def paragraphs(data: bytes) -> Iterator[tuple[int, str]]:

@@ -47,6 +47,8 @@ class Choosing:
 def parts(choosing: Choosing) -> None:
     """The best passage for each part of a joined question, if none so far holds as much of it."""
     for part in map(parse, choosing.question.parts):
+        if all(choosing.holds(word.text) for word in part.words if word.text in choosing.ranked.weights):
+            continue
         ranked = rank(choosing.index, part, choosing.data)
         best = next(iter(ranked.hits), None)
         held = [ranked.worth(hit.words & ranked.weights.keys()) for hit in choosing.chosen]

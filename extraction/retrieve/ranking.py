@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import chain
@@ -19,6 +19,12 @@ _POOL = 600
 _LOOKED_AT = 200
 _SHORT = 4
 _LEAST_SHARE = 0.15
+_PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
+_LINK = re.compile(
+    rb"\[[^\[\]\n]{1,200}\]\([^()\n]{1,500}\)|<a\b[^<>]{0,500}>[^<]{0,200}</a>|^[^\n]{1,200}?\.{4,}\s*\d+$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LEAST_LINKS, _MOSTLY, _OF_CONTENTS = 3, 0.6, 0.4
 _BREAK = re.compile(r"[\W_]")
 
 # The constant of reciprocal rank fusion, which joins the order by words and the order by meaning. 60 is usual
@@ -73,9 +79,16 @@ class Ranking:
         self.rarest = min(filter(having.get, having), key=having.__getitem__, default="")
         self.hits: list[Hit] = []
         self._forms = {word.text: _form(word) for word in question.words if word.text in self.weights}
-        self.scores = index.rank(question.phrases, _POOL)
+        self.scores = index.rank(self._rare(counts), _POOL)
         for number in chain.from_iterable(places.values()):
             self.scores.setdefault(number, 0.0)
+
+    def _rare(self, counts: Mapping[str, int]) -> list[str]:
+        """The phrases of words that at most half of the passages hold; of all words if there are none. BM25
+        gives the others no weight, and takes long to count them."""
+        words = self.question.words
+        rare = [word for word in words if 0 < 2 * counts[word.text] <= len(self.index.passages)]
+        return [phrase for word in rare or words for phrase in word.phrases]
 
     def look(self, number: int) -> Hit:
         """Reads a passage."""
@@ -103,6 +116,11 @@ class Ranking:
             at = self.index.passages[numbers[-1]].end
         return numbers
 
+    def is_contents(self, passage: Passage) -> bool:
+        piece = self.data[passage.start : passage.end]
+        links = [len(link[0]) for link in _LINK.finditer(piece)]
+        return len(links) >= _LEAST_LINKS and sum(links) >= _MOSTLY * len(piece.strip())
+
     def _text(self, passage: Passage) -> str:
         """In lower case, of a page without its tags, without the header of a table: that is shown anyway."""
         piece = self.data[max(passage.start, self.index.header_end) : passage.end]
@@ -124,13 +142,27 @@ def seen(ranking: Ranking) -> None:
     ranking.hits = [hit for hit in ranking.hits if test(hit.passage)] or ranking.hits
 
 
+def contents(ranking: Ranking) -> None:
+    """A passage of links alone, such as a menu or a table of contents, comes after what it leads to."""
+    if ranking.index.kind in _PAGES:
+        ranking.hits = [
+            replace(hit, score=hit.score * _OF_CONTENTS) if ranking.is_contents(hit.passage) else hit
+            for hit in ranking.hits
+        ]
+
+
 def as_written(ranking: Ranking) -> None:
     """Only passages that hold as many of the exact texts, as whole words, as any does."""
     most = max((len(hit.exact) for hit in ranking.hits), default=0)
     ranking.hits = [hit for hit in ranking.hits if len(hit.exact) == most]
 
 
-HEURISTICS: dict[str, Callable[[Ranking], None]] = {"shared": shared, "seen": seen, "as_written": as_written}
+HEURISTICS: dict[str, Callable[[Ranking], None]] = {
+    "shared": shared,
+    "contents": contents,
+    "seen": seen,
+    "as_written": as_written,
+}
 """Each is measured by `bench.recall --without NAME`."""
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from anyio.to_thread import run_sync
 
-from content.describe import extent, outline
+from content.describe import extent, outline, source_of
 from content.formats.binary import File, opaque, readable, readable_runs
 from content.kind import Kind
 from content.layout import Table, layout_of, spelled
@@ -167,9 +167,12 @@ def _lines_with(data: bytes, word: str) -> int:
 
 
 def _how_to_go_on(text: Text, query: str) -> str:
-    """The tables and columns that a query has: passages compute nothing. `query` is what the model knows it
-    by, "" if it is offered none."""
-    *tables, lines = layout_of(text).tables
+    """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
+    of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none."""
+    stored = text.stored
+    line_count = stored.count(b"\n") + 1
+    ends = source_of(stored[:OUTLINED], stored, len(stored), line_count, text.tool_name, text.path)
+    *tables, lines = layout_of(ends).tables
     named = ", ".join(
         f"{spelled(table.name)}({_columns(table)})" for table in (*tables[:_MOST_TABLES], lines)
     )

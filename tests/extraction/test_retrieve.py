@@ -104,6 +104,22 @@ async def test_each_part_of_a_joined_question_has_a_passage() -> None:
     assert "valid for a year" in body
 
 
+async def test_a_table_of_contents_comes_after_what_it_leads_to() -> None:
+    chapters = [f"Care of the {word} pump" for word in ("red", "blue", "green", "valve", "brass", "steel")]
+    menu = "".join(f"- [{one}](#{one.replace(' ', '-')})\n" for one in chapters)
+    said = "Oil it twice a year, and never run it dry: this voids the warranty of the maker. " * 9
+    body = "".join(f"\n## {one}\n\n{said}\n" for one in chapters)
+    first = (await asked(f"# Manual\n\n{menu}\n{body * 4}", "care of the valve pump")).body.split("\n[")[0]
+    assert "Oil it twice" in first
+
+
+async def test_a_name_in_a_list_is_shown_under_the_heading_of_the_list() -> None:
+    names = ",\n".join(f"{WORDS[n % 10]}-{n}" for n in range(100))
+    text = f"{FILLER}\nMembers that were admitted:\n{names}\n\n{FILLER}"
+    body = (await asked(text, "kappa-79")).body
+    assert re.search(r"under line 3002\]\nMembers that were admitted:\n", body), body
+
+
 async def test_a_rare_word_that_the_first_passage_lacks_brings_the_passage_that_has_it() -> None:
     text = with_needle("theta theta kappa alpha beta: the alpha kappa theta of beta") + "the walrus sleeps\n"
     body = (await asked(text, "alpha, beta, kappa or theta of the walrus")).body
