@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, matches_in_slices
 from content.formats.format import Format, Mark, Sample, Shape, by_row
-from content.formats.log import times_ascend
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -41,9 +40,6 @@ class Diff(Format):
             files = _GIT_HEAD.findall(data) or _PLAIN_HEAD.findall(data)
             counts.append(count_of(len(set(files)), "file"))
         return Shape("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
-
-    def is_ascending(self, source: Source) -> bool | None:
-        return times_ascend(source)
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return by_row(source.data, {name: (at, name) for at, name in _files(source.data)}.values())

@@ -186,10 +186,6 @@ class Format:
         """What SQL reads of each line besides its text, by the names of the columns."""
         return {}
 
-    def is_ascending(self, source: Source) -> bool | None:
-        """True if the oldest or first is at the beginning, False if it is at the end, None if unknown."""
-        return None
-
 
 def _path(around: list[tuple[int, str]]) -> str:
     """The titles around a place; the marks of a heading before them."""

@@ -25,7 +25,6 @@ _TIMES = (
 _PART = re.compile(r"\d+|[A-Z][a-z]{2}")
 _TIME = re.compile(b"|".join(b"(%b)" % pattern for pattern, _ in _TIMES))
 _FORMS = [(re.compile(pattern), form) for pattern, form in _TIMES]
-_DATE = re.compile(rb"\b(?:19|20)\d\d[-/.](?:0[1-9]|1[0-2])[-/.](?:0[1-9]|[12]\d|3[01])(?!\d)")
 # A part of every time, how much of one may stand before and behind it, and how many are tried: a pattern that
 # begins with a literal is looked for ten times as fast.
 _CLOCK, _BEFORE_CLOCK, _AFTER_CLOCK, _CLOCKS = re.compile(rb":\d\d"), 14, 8, 60
@@ -178,17 +177,6 @@ def span(source: Source) -> str:
     return f"from {first} to {last}" + (f" ({between})" if between and between > timedelta(0) else "")
 
 
-def times_ascend(source: Source) -> bool | None:
-    """True if dates or times of the first lines and of the last grow, False if they fall."""
-    times = ends(source)
-    if times and times[2]:
-        return bool(times[2] > timedelta(0))
-    first, last = _DATE.search(source.data[:_END]), _DATE.findall(source.tail[-_END:])
-    if first is None or not last or first[0] == last[-1]:
-        return None
-    return bool(first[0] < last[-1])
-
-
 _NAME = re.compile(rb'\s*"?[A-Za-z_][\w .()/%-]{0,60}"?\s*')
 
 
@@ -244,6 +232,3 @@ class Log(Format):
 
             read["time"] = time
         return read | {"level": level_of} if _levels_at_ends(source) else read
-
-    def is_ascending(self, source: Source) -> bool | None:
-        return times_ascend(source)

@@ -17,7 +17,7 @@ from content.formats.format import (
     lines_around,
     within,
 )
-from content.formats.log import EVENT, times_ascend
+from content.formats.log import EVENT
 from content.formats.sheets import CELL_LINE
 from content.formats.table import RULE, is_over
 from content.kind import Kind
@@ -43,7 +43,6 @@ _FIRST = re.compile(rb"(?:\A\s*+|\n[ \t\r]*+\n[ \t]*+)(\S[^\n]{0,300})")
 # Items and indented lines belong to the line above them.
 _STANZA = re.compile(rb"\n(?:\n(?=[^\n])|[ \t\r*+-][^\n]{0,300}\n(?=[^\s*+-]))")
 _ITEM = re.compile(rb"\n(?=[ \t]{0,40}(?:[-*+]|\d{1,3}[.)]) )|\n[ \t\r]{0,200}\n(?=[^\n])")
-_NUMBERED = re.compile(rb"^[ \t]{0,8}(?:#|\(|\[)?(\d{1,4})[.)\]:] ", re.MULTILINE)
 _COMMIT = re.compile(rb"\s*commit [0-9a-f]{7,64}\b")
 
 
@@ -70,13 +69,6 @@ class _Prose(Format):
             start, end = within(passage, *sentences(data, start, end, _LINES_BETWEEN))
         header = header_above(data, start) or (list_heading(data, start) if has_sentences else None)
         return Whole(start, end, passage.path, header)
-
-    def is_ascending(self, source: Source) -> bool | None:
-        numbers = [int(one) for one in _NUMBERED.findall(source.head)]
-        last = [int(one) for one in _NUMBERED.findall(source.tail)]
-        if len(numbers) > 1 and last and numbers[0] != last[-1]:
-            return numbers[0] < last[-1]
-        return times_ascend(source)
 
 
 class Markdown(_Prose):

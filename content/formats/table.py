@@ -22,7 +22,6 @@ from content.formats.format import (
     lines_around,
 )
 from content.formats.languages import CODE_LINE
-from content.formats.log import times_ascend
 from content.formats.numerals import Numbers, NumbersFinder, may_be_written
 from content.formats.printed import printed_in
 from content.kind import Kind
@@ -352,9 +351,6 @@ class Table(Format):
 
     def value(self, source: Source) -> list["Row"]:
         return read_table(source.take_text(), dialect_in(source))
-
-    def is_ascending(self, source: Source) -> bool | None:
-        return times_ascend(source)
 
 
 def header_end(data: bytes) -> int:

@@ -69,7 +69,6 @@ def test_hunks_are_not_cut_where_they_fit() -> None:
         assert piece.count("-a line that is old") == piece.count("+a line that is new")
 
 
-def test_commits_with_their_changes_are_newest_first() -> None:
+def test_commits_with_their_changes_are_a_diff() -> None:
     source = Source((SHOWN + TWO + "\n" + OLDER + TWO).encode())
     assert source.format.kind is Kind.DIFF
-    assert source.format.is_ascending(source) is False

@@ -49,28 +49,6 @@ def test_levels_in_other_forms_are_counted(line: str, told: str) -> None:
     assert told in said(f"{line}\n".encode() * 9)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_ascending"),
-    [
-        (log("IIII"), True),
-        (b"".join(reversed(log("IIII").splitlines(keepends=True))), False),
-        (
-            b"commit 1a2b3c4\nDate:   Sat Nov 21 10:00:00 2026\n\n  b\n\n"
-            b"commit 2b3c4d5\nDate:   Fri Nov 20 10:00:00 2026\n",
-            False,
-        ),
-        (b"1. one\n2. two\n3. three\n", True),
-        (b"#9: nine\n#8: eight\n#7: seven\n", False),
-        (b"date,n\n2026-01-01,1\n2026-02-01,2\n2026-03-01,3\n2026-04-01,4\n", True),
-        (b"Some words.\nOthers.\n", None),
-        (b"10:00:00 INFO a\n10:00:00 INFO b\n", None),
-    ],
-)
-def test_order_is_known_where_there_is_one(text: bytes, is_ascending: bool | None) -> None:
-    source = Source(text)
-    assert source.format.is_ascending(source) is is_ascending
-
-
 def test_a_log_of_brackets_is_no_json_and_a_dated_list_a_log() -> None:
     assert Source(b"[2016-12-19 21:00:06,509] INFO Rolled (kafka)\n" * 9).format.kind is Kind.LOG
     assert Source(b"2016-12-19 21:00 did it\n2016-12-20 21:00 did it\n").format.kind is Kind.LOG

@@ -3,7 +3,6 @@
 import pytest
 
 from content.kind import Kind
-from content.source import Source
 from tests.content.formats.describing import kind_of, outlined, pieces, said, shown_around
 
 README = """\
@@ -119,10 +118,8 @@ def test_a_manual_page_is_text_and_its_paragraphs_stay_whole() -> None:
     assert all("List  information" not in piece or "fied.\n" in piece for piece in found)
 
 
-def test_commits_are_newest_first() -> None:
-    source = Source(COMMITS.encode())
+def test_commits_are_named() -> None:
     assert said(COMMITS).startswith("log of commits")
-    assert source.format.is_ascending(source) is False
 
 
 def test_a_sentence_is_completed_beyond_its_passage() -> None:
