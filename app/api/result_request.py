@@ -20,7 +20,7 @@ from app.edge.json_body import (
     decode_list,
     decoded,
     is_string,
-    utf8_of,
+    text_of,
 )
 from app.edge.request_body import read_body
 from content.threads import LONG_BYTES, in_thread_if_long
@@ -258,11 +258,11 @@ def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
     fields, is_repaired = decoded(_decode, body, _rule_of)
     content = fields.content
-    text = utf8_of(content) if is_string(content) else _text_of_blocks(content)
-    return fields, SentContent(text if len(text) > LONG_BYTES else text.decode(), content, is_repaired)
+    text = text_of(content) if is_string(content) else _text_of_blocks(content)
+    return fields, SentContent(text, content, is_repaired)
 
 
-def _text_of_blocks(content: Raw) -> bytes:
+def _text_of_blocks(content: Raw) -> str | bytes:
     """The text of each block, with a newline between two; a block of another type is its JSON. Raises
     InvalidField, InvalidUtf8."""
     if memoryview(content)[0] != _BRACKET or count_values(content) > MAX_BLOCK_VALUES:
@@ -270,7 +270,8 @@ def _text_of_blocks(content: Raw) -> bytes:
     blocks = checked(decode_list, content)
     if len(blocks) > MAX_BLOCKS:
         raise InvalidField(WRONG_CONTENT)
-    return b"\n".join(_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks))
+    text = b"\n".join(_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks))
+    return text if len(text) > LONG_BYTES else text.decode()
 
 
 def _text_of(raw: Raw, path: str) -> bytes:
@@ -279,7 +280,8 @@ def _text_of(raw: Raw, path: str) -> bytes:
         return bytes(raw)
     if block.text is UNSET or not is_string(block.text):
         raise InvalidField(f"{path} is of type text and lacks the field `text`, a string.")
-    return utf8_of(block.text)
+    text = text_of(block.text)
+    return text.encode() if isinstance(text, str) else text
 
 
 def _from_query(request: Request) -> ResultIn:

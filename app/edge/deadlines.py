@@ -74,15 +74,15 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.max_connections = max_connections
         self.refused = refused
-        self.now = self.idle_since = self.loop.time()  # when data came, and when an answer was complete
+        self.now = self.loop.time()  # when data came
         self.since: float | None = self.now  # None: the client is not waited for
         self.pending = 0  # bytes since the last complete head or piece of a body
         self.in_body = False
         self.body_bytes = self.body_mark = 0
         self.unsent_mark, self.unsent_since, self.has_drained = 0, self.now, False
         self.is_deaf = False  # what still arrives is discarded
-        self.framing: list[tuple[bytes, bytes]] = []  # of a body that follows a declined upgrade
         self.answered: RequestResponseCycle | None = None  # now; `cycle` is the newest request
+        self.framing: list[tuple[bytes, bytes]] = []  # of a body that follows a declined upgrade
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -93,6 +93,7 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.is_deaf:
             return
+        self._unset_keepalive_if_required()
         self.now = self.loop.time()
         if not self.in_body and not self.pending:
             self.since = self.now
@@ -148,30 +149,12 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self.pending = 0
         self.body_bytes += len(body)
-        if not self.cycle.body:
-            # The first piece is not copied. uvicorn copies it into an array and out again: 4 % of the time of
-            # a result of 100 KB, whose row of `bench.limits` keeps to 0.95.
-            self.cycle.body = b""  # type: ignore[assignment]
-        elif isinstance(self.cycle.body, bytes):
-            self.cycle.body = bytearray(self.cycle.body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self.framing:
             self.in_body, self.pending, self.since = False, 0, None
             super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """Begins the next request of the pipeline. Sets no timer, as uvicorn does: `check` ends an idle
-        connection. Without a timer the 2 KB row of `bench.limits` keeps to 0.95."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self.idle_since = self.loop.time()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self.answered = cycle
@@ -219,8 +202,7 @@ class Protocol(HttpToolsProtocol):
         if self._reader_stalled(now):
             self.transport.abort()
         elif self.since is None:
-            if self.cycle.response_complete and now - self.idle_since >= self.timeout_keep_alive:
-                self.transport.close()
+            return
         elif self.is_deaf:
             if now - self.since >= self.LINGER_SECONDS:
                 self.transport.close()

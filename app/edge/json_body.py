@@ -143,11 +143,12 @@ def count_values(data: Data) -> int:
     return count
 
 
-def utf8_of(literal: Raw) -> bytes:
-    """The text of a JSON string. A long one is decoded in pieces: the whole may take four times its bytes."""
+def text_of(literal: Raw) -> str | bytes:
+    """The text of a JSON string: a long one as UTF-8, decoded in pieces. The whole may take four times its
+    bytes."""
     view = memoryview(literal)
     if len(view) <= LONG_BYTES:
-        return checked(_decode_text, literal).encode()
+        return checked(_decode_text, literal)
     return b"".join(checked(_decode_text, b'"%b"' % piece).encode() for piece in pieces(view[1:-1]))
 
 

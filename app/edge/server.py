@@ -47,9 +47,6 @@ STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
 """After the start: the first requests need not wait for it."""
-YOUNG_OBJECTS = 10_000
-"""New objects before a garbage collection. Python's default of 700 costs a small result 4 % of its time."""
-
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 
@@ -227,12 +224,10 @@ def tune_memory() -> None:
 
 
 def settle_memory() -> None:
-    """Runs once, after the start. Excludes the objects that exist by then from all later garbage collections,
-    and makes these rare: what a request leaves behind holds no cycles. If the C library is glibc, returns
-    freed memory to the kernel, about 9 MB. Takes 0.05 s."""
+    """Runs once, after the start. Excludes the objects that exist by then from all later garbage collections;
+    if the C library is glibc, returns freed memory to the kernel, about 9 MB. Takes 0.05 s."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
     gc.enable()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
