@@ -9,8 +9,8 @@ from content.formats.format import Shape
 from content.formats.hidden_parts import hidden_spans
 from content.formats.prose import paragraphs
 from content.kind import Kind
+from content.layout import spelled
 from content.natural_language import language_of_text
-from content.relation import spelled
 from content.source import Source
 from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes
 

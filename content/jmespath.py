@@ -10,7 +10,7 @@ from typing import Any
 from jmespath import exceptions, functions, parser, visitor
 
 from content import MAX_EXPRESSION_CHARS
-from content.relation import listed
+from content.text import listed
 from domain.errors import BadQuery
 
 _KEYS_CHARS = 4000

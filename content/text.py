@@ -2,6 +2,7 @@
 
 import codecs
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 from domain.errors import InvalidUtf8
@@ -109,6 +110,19 @@ def clip(text: str | bytes, most: int = 160) -> str:
         text = decode_part(text[: 4 * most])
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def listed(names: Iterable[str], most_chars: int) -> str:
+    """The names that fit, and how many more there are."""
+    names = list(names)
+    room, count = most_chars, 0
+    for name in names:
+        room -= len(name) + 2
+        if room < 0 and count:
+            break
+        count += 1
+    more = f", and {len(names) - count:,} more" if count < len(names) else ""
+    return ", ".join(names[:count]) + more
 
 
 def count_of(number: int, noun: str) -> str:

@@ -18,8 +18,7 @@ from duckdb import DuckDBPyConnection, StatementType
 from content import MAX_EXPRESSION_CHARS
 from content.layout import quoted, spelled
 from content.patterns import matcher
-from content.relation import listed
-from content.text import clip, count_of, without_surrogates
+from content.text import clip, count_of, listed, without_surrogates
 from domain.errors import BadQuery
 from extraction.query_tables import Column, Tables
 

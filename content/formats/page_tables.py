@@ -1,13 +1,22 @@
 """The tables of an HTML page: rows of texts. A cell that spans stands in each place that it covers."""
 
+import html
+import re
 from collections.abc import Iterable, Sequence
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 from content.formats.table import unique
 
-_MOST_SPAN = 200
-_MOST_CELLS = 2_000_000
+_MOST_COVERED = 400
+_MOST_CELLS = 200_000
+
+# Each alternative ends at the next "<" or reads to the end of the text once: no part is looked at twice.
+_MARKUP = re.compile(
+    r"""<!--.*?(?:-->|\Z)|<(?:script|style)\b[^<>]*>.*?(?:</(?:script|style)\b[^<>]*>|\Z)"""
+    r"""|<(?P<end>/?)(?P<tag>[a-zA-Z][a-zA-Z0-9]*)(?P<more>(?>(?:[^<>"']+|"[^"<]*"|'[^'<]*')*))>""",
+    re.DOTALL | re.IGNORECASE,
+)
+_SPAN = re.compile(r"""\b(col|row)span\s*=\s*["']?\s*(\d{1,6})""", re.IGNORECASE)
 
 
 class PageTable(NamedTuple):
@@ -24,8 +33,12 @@ class PageTable(NamedTuple):
 def page_tables(text: str) -> list[PageTable]:
     """The tables with at least two columns and a row below their header, in the order in which they begin."""
     reader = _Reader()
-    reader.feed(text)
-    reader.close()
+    at = 0
+    for found in _MARKUP.finditer(text):
+        reader.say(text[at : found.start()])
+        if tag := found["tag"]:
+            reader.take(tag.lower(), found["more"], is_end=bool(found["end"]))
+        at = found.end()
     made = (_table(grid) for grid in reader.grids)
     return [one for one in made if one is not None]
 
@@ -48,6 +61,7 @@ class _Grid:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], str] = {}
         self.row = -1
+        self._column = 0
         self._heads: list[bool] = []
 
     @property
@@ -55,16 +69,23 @@ class _Grid:
         """The first row has nothing but heads of columns."""
         return bool(self._heads) and all(self._heads)
 
+    def begin_row(self) -> None:
+        self.row += 1
+        self._column = 0
+
     def take(self, text: str, columns: int, rows: int, *, is_head: bool) -> None:
+        """A cell that covers more places than a table of this kind has stands in one."""
         if self.row == 0:
             self._heads.append(is_head)
-        column = 0
-        while (self.row, column) in self._cells:
-            column += 1
-        if len(self._cells) < _MOST_CELLS:
-            for down in range(rows):
-                for right in range(columns):
-                    self._cells.setdefault((self.row + down, column + right), text)
+        while (self.row, self._column) in self._cells:
+            self._column += 1
+        if len(self._cells) >= _MOST_CELLS:
+            return
+        if columns * rows > _MOST_COVERED:
+            columns = rows = 1
+        for down in range(rows):
+            for right in range(columns):
+                self._cells.setdefault((self.row + down, self._column + right), text)
 
     def rows(self) -> list[list[str]]:
         rows: list[list[str]] = [[] for _ in range(self.row + 1)]
@@ -75,65 +96,54 @@ class _Grid:
         return rows
 
 
-class _Reader(HTMLParser):
-    """Collects the grids of a page. A table within a cell is a table of its own."""
+class _Cell:
+    """A cell that is open: its texts, and how many columns and rows it covers."""
+
+    def __init__(self, attributes: str, *, is_head: bool) -> None:
+        spans = {found[1].lower(): int(found[2]) for found in _SPAN.finditer(attributes)}
+        self.columns, self.rows = (max(1, spans.get(name, 1)) for name in ("col", "row"))
+        self.texts: list[str] = []
+        self.is_head = is_head
+
+
+class _Reader:
+    """Collects the grids of a page. A table within a cell is a table of its own, and not text of the cell."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self.grids: list[_Grid] = []
-        self._open: list[_Grid] = []
-        self._cells: list[tuple[list[str], int, int, bool] | None] = []
-        self._hidden = 0
+        self._open: list[tuple[_Grid, _Cell | None]] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        match tag:
-            case "table":
-                grid = _Grid()
-                self.grids.append(grid)
-                self._open.append(grid)
-                self._cells.append(None)
-            case "tr" if self._open:
-                self._close_cell()
-                self._open[-1].row += 1
-            case "td" | "th" if self._open:
-                self._close_cell()
-                if self._open[-1].row < 0:
-                    self._open[-1].row = 0
-                spans = dict(attrs)
-                columns, rows = _span(spans.get("colspan")), _span(spans.get("rowspan"))
-                self._cells[-1] = ([], columns, rows, tag == "th")
-            case "script" | "style":
-                self._hidden += 1
-            case "br" | "p" | "li" | "div":
-                self._say(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        match tag:
-            case "table" if self._open:
+    def take(self, tag: str, attributes: str, *, is_end: bool) -> None:
+        if tag == "table":
+            if not is_end:
+                self.grids.append(_Grid())
+                self._open.append((self.grids[-1], None))
+            elif self._open:
                 self._close_cell()
                 self._open.pop()
-                self._cells.pop()
-            case "td" | "th" | "tr" if self._open:
-                self._close_cell()
-            case "script" | "style":
-                self._hidden = max(0, self._hidden - 1)
+        elif not self._open:
+            return
+        elif tag in ("td", "th", "tr"):
+            self._close_cell()
+            if not is_end:
+                self._begin(tag, attributes)
+        elif tag in ("br", "p", "li", "div"):
+            self.say(" ")
 
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self._say(data)
+    def _begin(self, tag: str, attributes: str) -> None:
+        grid, _ = self._open[-1]
+        if tag == "tr" or grid.row < 0:
+            grid.begin_row()
+        if tag != "tr":
+            self._open[-1] = (grid, _Cell(attributes, is_head=tag == "th"))
 
-    def _say(self, text: str) -> None:
-        for cell in self._cells:
-            if cell is not None:
-                cell[0].append(text)
+    def say(self, text: str) -> None:
+        if self._open and (cell := self._open[-1][1]) is not None:
+            cell.texts.append(text)
 
     def _close_cell(self) -> None:
-        cell = self._cells[-1]
-        if cell is not None:
-            parts, columns, rows, is_head = cell
-            self._open[-1].take(" ".join("".join(parts).split()), columns, rows, is_head=is_head)
-            self._cells[-1] = None
-
-
-def _span(written: str | None) -> int:
-    return min(_MOST_SPAN, max(1, int(written))) if written and written.isdecimal() else 1
+        grid, cell = self._open[-1] if self._open else (None, None)
+        if grid is not None and cell is not None:
+            text = " ".join(html.unescape("".join(cell.texts)).split())
+            grid.take(text, cell.columns, cell.rows, is_head=cell.is_head)
+            self._open[-1] = (grid, None)

@@ -22,7 +22,6 @@ from content.formats.format import (
     lines_around,
 )
 from content.formats.languages import CODE_LINE
-from content.formats.numerals import Numbers, NumbersFinder, may_be_written
 from content.formats.printed import printed_in
 from content.kind import Kind
 from content.source import Source
@@ -341,14 +340,6 @@ class Table(Format):
 
     is_lines = False
 
-    def rows(self, source: Source) -> "TableRows | None":
-        """The rows as they are parsed; None for a table without separators, or with more columns than SQLite
-        has."""
-        dialect = dialect_in(source)
-        if not dialect.is_separated or len(next(iter(_header(source, dialect)[1]), ())) > _MOST_COLUMNS:
-            return None
-        return table_rows(source.take_text(), dialect)
-
     def value(self, source: Source) -> list["Row"]:
         return read_table(source.take_text(), dialect_in(source))
 
@@ -430,41 +421,20 @@ _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_INTEGER_CHARS = 18
-_MOST_COLUMNS = 1999
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _GAP = re.compile(r"\s{2,}|\t")
 _RULE_TEXT = re.compile(RULE.pattern.decode())
 _FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
 
 
-class _PlainNumbers(NamedTuple):
-    """The columns of which every cell is a plain number or empty, and at least one is a number; those of them
-    with a number of more than 18 characters; the others that may be numbers in another form. `widest` is the
-    most cells of a row."""
-
-    columns: set[int]
-    large: set[int]
-    others: set[int]
-    widest: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """`rows` parses the rows below the header, each time again."""
+    """`numbers` are the columns of which every cell is a plain number or empty, and at least one is a number.
+    `rows` parses the rows below the header, each time again."""
 
     names: list[str]
-    numbers: _PlainNumbers
+    numbers: set[int]
     rows: Callable[[], Iterator[list[str]]]
-
-
-class TableRows(NamedTuple):
-    """Rows that are parsed as they are asked for. The type of a column is float for numbers, int for numbers
-    of which some are too large for SQLite, else str. `notes` say of columns how their numbers are read."""
-
-    types: dict[str, type]
-    read: Callable[[], Iterator[tuple[Cell | list[str], ...]]]
-    notes: dict[str, str]
 
 
 def read_table(text: str, dialect: Dialect) -> list[Row]:
@@ -472,34 +442,6 @@ def read_table(text: str, dialect: Dialect) -> list[Row]:
     since the rows after it would be lost in one cell."""
     columns = _columns_of(text, dialect)
     return [_row(columns, cells) for cells in columns.rows()]
-
-
-def table_rows(text: str, dialect: Dialect) -> TableRows:
-    """The rows of a table with separators. Raises NotQueryable as `read_table` does."""
-    columns = _columns_of(text, dialect)
-    plain, names, width = columns.numbers, columns.names, len(columns.names)
-    readers: dict[int, Callable[[str], Cell]] = {
-        column: _bounded if column in plain.large else _number for column in plain.columns
-    }
-    notes = dict[str, str]()
-    for column, numbers in _written_numbers(columns, has_commas=dialect.mark == b";"):
-        readers[column], notes[names[column]] = numbers.form.read, numbers.note
-    types: dict[str, type] = {
-        name: (int if column in plain.large else float) if column in readers else str
-        for column, name in enumerate(names)
-    }
-    has_more = plain.widest > width
-    if has_more:
-        types[MORE] = str
-
-    def read() -> Iterator[tuple[Cell | list[str], ...]]:
-        of_columns = [readers.get(column, str) for column in range(width)]
-        for cells in columns.rows():
-            row = [reader(cell) for reader, cell in zip(of_columns, cells, strict=False)]
-            row += [None] * (width - len(cells))
-            yield (*row, cells[width:] or None) if has_more else tuple(row)
-
-    return TableRows(types, read, notes)
 
 
 def _columns_of(text: str, dialect: Dialect) -> _Columns:
@@ -609,7 +551,7 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
         return True
     return any(
         first[column].strip() and not _NUMBER.fullmatch(first[column])
-        for column in _plain_numbers(sample, len(first)).columns
+        for column in _plain_numbers(sample, len(first))
     )
 
 
@@ -641,38 +583,20 @@ def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str]
     return unique_names
 
 
-def _plain_numbers(rows: Iterable[Sequence[str]], width: int) -> _PlainNumbers:
-    possible, seen, others, large = set(range(width)), set[int](), set[int](), set[int]()
-    widest = width
+def _plain_numbers(rows: Iterable[Sequence[str]], width: int) -> set[int]:
+    possible, seen = set(range(width)), set[int]()
     for cells in rows:
-        widest = max(widest, len(cells))
         for column in tuple(possible):
             if column < len(cells) and (cell := cells[column]):
                 if _NUMBER.fullmatch(cell):
                     seen.add(column)
-                    if len(cell) > _INTEGER_CHARS:
-                        large.add(column)
                 else:
                     possible.remove(column)
-                    if may_be_written(cell):
-                        others.add(column)
-    return _PlainNumbers(possible & seen, large, others, widest)
-
-
-def _written_numbers(columns: _Columns, *, has_commas: bool) -> Iterator[tuple[int, Numbers]]:
-    """The columns that have numbers in a form that is not plain."""
-    possible = {column: NumbersFinder(has_commas=has_commas) for column in columns.numbers.others}
-    for cells in columns.rows() if possible else ():
-        for column, finder in tuple(possible.items()):
-            if column < len(cells) and not finder.take(cells[column]):
-                del possible[column]
-    for column, finder in possible.items():
-        if found := finder.found:
-            yield column, found
+    return possible & seen
 
 
 def _row(columns: _Columns, cells: Sequence[str]) -> Row:
-    names, numeric = columns.names, columns.numbers.columns
+    names, numeric = columns.names, columns.numbers
     row: Row = {
         name: _number(cell) if column in numeric else cell
         for column, (name, cell) in enumerate(zip(names, cells, strict=False))
@@ -682,12 +606,6 @@ def _row(columns: _Columns, cells: Sequence[str]) -> Row:
     for name in names[len(cells) :]:
         row[name] = None
     return row
-
-
-def _bounded(cell: str) -> int | float | str | None:
-    """A number, or the text of an integer that SQLite does not hold."""
-    number = _number(cell)
-    return cell if isinstance(number, int) and not -(1 << 63) <= number < 1 << 63 else number
 
 
 def _number(cell: str) -> int | float | None:
