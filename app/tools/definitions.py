@@ -33,10 +33,12 @@ _Pattern = Annotated[
 class OneArguments(Struct, frozen=True, forbid_unknown_fields=True):
     # The descriptions are short: this tool may be in every request. A docstring would be one of them.
     handle: str
-    extract: Annotated[str, Meta(description="question in the data's words")] = ""
+    query: Annotated[
+        str, Meta(description="DuckDB SQL over data, lines (of several: data1, …); or JMESPath")
+    ] = ""
     pattern: Annotated[str, Meta(description="RE2, single lines")] = ""
-    lines: Annotated[str, Meta(description="120-180, or -40: the last 40")] = ""
-    query: Annotated[str, Meta(description="SQL over table data (or data1, …), else JMESPath")] = ""
+    lines: Annotated[str, Meta(description="10-20,95,-5")] = ""
+    extract: Annotated[str, Meta(description="words to find passages by")] = ""
 
 
 class AskArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,7 +111,7 @@ TOOLS: dict[Offer, Tool] = {
             "",
             Offer.ONE,
             OneArguments,
-            "Reads tool outputs by handle (several: a,b). Give one of the others.",
+            "Reads stored tool outputs by handle (several: a,b) and one of the others. Count and sum by query.",
         ),
         Tool(
             "tool_output",

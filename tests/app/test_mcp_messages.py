@@ -64,7 +64,7 @@ async def test_arguments_that_are_no_object_are_for_the_model_to_correct(client:
         told = (await client.post("/mcp", json=message)).json()["result"]
         assert told["isError"]
         assert told["content"][0]["text"].startswith(
-            "tool_output takes a JSON object with handle and one of extract, pattern, lines, query."
+            "tool_output takes a JSON object with handle and one of query, pattern, lines, extract."
         )
 
 

@@ -75,13 +75,13 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     (
         "tool_output",
         {"extract": "   "},
-        "tool_output takes a JSON object with handle and one of extract, pattern, lines, query. None of them "
+        "tool_output takes a JSON object with handle and one of query, pattern, lines, extract. None of them "
         "is given.",
     ),
     (
         "tool_output",
         {"pattern": "a", "colour": "secret"},
-        "tool_output takes a JSON object with handle and one of extract, pattern, lines, query. Object "
+        "tool_output takes a JSON object with handle and one of query, pattern, lines, extract. Object "
         "contains unknown field `colour`.",
     ),
     ("tool_output_grep", {}, "tool_output_grep takes a JSON object with handle, pattern, context, "),

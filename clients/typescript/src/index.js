@@ -69,15 +69,15 @@ export const TOOL_NAMES = ["tool_output", "tool_output_grep", "tool_output_lines
 /** The tool that a service offers unless its policy names others, as MCP has it. @type {Definition} */
 export const TOOL = {
   name: "tool_output",
-  description: "Reads tool outputs by handle (several: a,b). Give one of the others.",
+  description: "Reads stored tool outputs by handle (several: a,b) and one of the others. Count and sum by query.",
   inputSchema: {
     type: "object",
     properties: {
       handle: { type: "string" },
-      extract: { description: "question in the data's words", type: "string" },
+      query: { description: "DuckDB SQL over data, lines (of several: data1, …); or JMESPath", type: "string" },
       pattern: { description: "RE2, single lines", type: "string" },
-      lines: { description: "120-180, or -40: the last 40", type: "string" },
-      query: { description: "SQL over table data (or data1, …), else JMESPath", type: "string" },
+      lines: { description: "10-20,95,-5", type: "string" },
+      extract: { description: "words to find passages by", type: "string" },
     },
     required: ["handle"],
     additionalProperties: false,
