@@ -141,7 +141,6 @@ class GrepPage:
     matches: list[Match]
     total_matches: int
     next_offset: int | None
-    has_last: bool = False
 
 
 class Grep:
@@ -158,16 +157,13 @@ class Grep:
         literal: bool = False,
         limit: int = 100,
         offset: int = 0,
-        step: int = 1,
         max_bytes: int = 1_000_000,
     ) -> None:
-        """With a `step` above 1 only each `step`-th match is collected, and the last. Raises BadPattern."""
+        """Raises BadPattern."""
         self._pattern = Pattern(pattern, ignore_case, literal)
         self._page = MatchPage(min(max(0, context), MAX_CONTEXT), limit, max_bytes)
         self._offset = max(0, offset)
-        self._step = step
         self._total = 0
-        self._last: Match | None = None
         self._line = 1
         self._buffer = bytearray()
         self._code = b""
@@ -211,13 +207,8 @@ class Grep:
         elif self._buffer:
             self._search(bytes(self._buffer))
         matches = self._page.matches
-        if self._step > 1:
-            if self._last and not self._page.full and self._last.line > matches[-1].line:
-                matches.append(self._last)
-            return GrepPage(matches, self._total, None, not self._page.full)
         end = self._offset + len(matches)
-        is_last = self._total <= end
-        return GrepPage(matches, self._total, None if is_last else end, is_last)
+        return GrepPage(matches, self._total, None if self._total <= end else end)
 
     def _drain(self) -> None:
         while len(self._buffer) > _PIECE and self._buffer.find(b"\n", 0, _PIECE) < 0:
@@ -272,12 +263,8 @@ class Grep:
 
     def _matched(self, text: bytes, truncated: bool, line: bytes) -> None:
         self._total += 1
-        if self._step > 1:
-            self._last = Match(self._line, text.decode(), [], [], truncated)
         if self._total > self._offset and not self._page.full:
             self._page.add(self._line, text, truncated, line)
-            if self._step > 1:
-                self._offset = self._total + self._step - 1
         else:
             self._page.pass_by(line, 0, len(line))
 

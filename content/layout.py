@@ -88,6 +88,12 @@ class Layout(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def lines_layout(source: Source) -> Layout:
+    """The lines alone: for a message that is written before the tables are read."""
+    lines = _lines(source)
+    return Layout((lines._replace(name="data"), lines), source.format.kind)
+
+
 def layout_of(source: Source) -> Layout:
     """Never fails: what cannot be read as its format are lines."""
     tables: tuple[Table, ...] = ()

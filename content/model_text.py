@@ -2,6 +2,7 @@
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,7 +20,10 @@ LINE_ROOM = FOOTER_BYTES + 64
 LONG_CHARS = 400
 """A longer line is shown as its matches with `_SIDE` characters on each side."""
 
-_LAST = "[… then the last:]"
+_MOST_AGAIN = 5
+_PLACE_BYTES = 200
+"""The room for how many matches there are and how to go on."""
+
 _SIDE = 120
 _MOST_SPANS = 3
 _NO_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
@@ -59,19 +63,21 @@ Spans = Callable[[str], list[tuple[int, int]]]
 
 
 class Matches(NamedTuple):
-    """Matches as a search found them. `first` is the number of the first one shown, counted from 1, `step`
-    the distance to the next one shown: 1 unless they are spread over the result. `base` is the `offset` of
-    the first match of all, as the caller counts: 0 or 1, None if it has no `offset`. `spans` finds the
-    matches in a text, `around` is what they are shown with."""
+    """Matches as a search found them. `first` is the number of the first one shown, counted from 1. `base` is
+    the `offset` of the first match of all, as the caller counts: 0 or 1, None if it has no `offset`; then
+    `onward` says how to ask for the lines behind one. `spans` finds the matches in a text, `around` is what
+    they are shown with. `again` are the lines that read as the match on a line does; `headings` stand above
+    matches, in order."""
 
     lines: Sequence[Match]
     total: int
     first: int = 1
-    step: int = 1
     base: int | None = 1
     spans: Spans = lambda text: []
     around: Mapping[int, Surroundings] = {}
-    has_last: bool = False
+    onward: Callable[[int], str] = lambda line: "a narrower pattern"
+    again: Mapping[int, Sequence[int]] = {}
+    headings: Sequence[tuple[int, str]] = ()
 
     @property
     def is_record(self) -> bool:
@@ -80,43 +86,31 @@ class Matches(NamedTuple):
         return around is not None and bool(around.text)
 
 
+def distinct(matches: Matches) -> Matches:
+    """The matches with each line that comes again once. All of them must be there, without context."""
+    firsts: dict[str, Match] = {}
+    again: dict[int, list[int]] = {}
+    for match in matches.lines:
+        first = firsts.setdefault(match.text.strip(), match)
+        if first is not match:
+            again.setdefault(first.line, []).append(match.line)
+    return matches._replace(lines=list(firsts.values()), again=again) if again else matches
+
+
 def grep_text(matches: Matches, max_bytes: int, notes: Iterable[str] = ()) -> str:
     """Matches as `12: text`, lines around them as `11- text`, `--` between groups; then how many matches
-    there are, how to go on, and the `notes`. Above a sample of many stands how many there are. Where not all
-    fit, the last is among those that are shown."""
+    there are, how to go on, and the `notes`."""
     if not matches.lines:
         offset = matches.first - 1 + (1 if matches.base is None else matches.base)
         lower = " Give a lower one, or none." if matches.total else ""
         return f"[{count_of(matches.total, 'matching line')}: offset {offset:,} is past the last.{lower}]"
-    room = room_of(max_bytes)
-    fitted, has_last = _with_last(matches, room)
-    sentences, above = [_place(matches, fitted, has_last), *notes], ""
-    if matches.step > 1:
-        ends = ": the first and the last" if fitted.fitting == 2 else ": the first, the last and some between"
-        where = ends if has_last else ", spread over the result"
-        count = f"{matches.total:,} matching lines, of which {fitted.fitting:,} are shown{where}."
-        sentences, above = [_onward(matches)], f"[{' '.join((count, *notes))}]\n"
-    return cut_head(f"{above}{fitted.text}\n[{' '.join(sentences)}]".encode(), max_bytes).decode()
+    fitted = fitting_matches(matches, _room_of_matches(max_bytes))
+    sentences = [_place(matches, fitted), *notes]
+    return cut_head(f"{fitted.text}\n[{' '.join(sentences)}]".encode(), max_bytes).decode()
 
 
-def _with_last(matches: Matches, room: int) -> tuple[Fitted, bool]:
-    """The first matches that fit with the last one of all, and whether it is there. Not where the caller goes
-    on in order."""
-    fitted = fitting_matches(matches, room)
-    last = matches.lines[-1]
-    is_first_page = matches.step > 1 or (matches.first == 1 and matches.base is None)
-    if fitted.fitting == len(matches.lines):
-        return fitted, matches.has_last and matches.step > 1
-    if not is_first_page or not matches.has_last:
-        return fitted, False
-    around = {line: replace(one, header=(), columns="") for line, one in matches.around.items()}
-    end = _groups(matches._replace(lines=[last], around=around), room // 2)[0][1]
-    left = room - len(end.encode()) - len(_LAST)
-    head = fitting(_groups(matches, left)[:-1], left)
-    if left <= 0 or head.fitting == 0:
-        return fitted, False
-    between = f"{_LAST}\n" if matches.step == 1 else ""
-    return Fitted(f"{head.text}\n{between}{end}", head.fitting + 1, head.next), True
+def _room_of_matches(max_bytes: int) -> int:
+    return max(max_bytes - _PLACE_BYTES, max_bytes // 2)
 
 
 def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
@@ -132,7 +126,7 @@ def windows_text(texts: Sequence[str], count: str, max_bytes: int) -> str:
 
 def matches_that_fit(matches: Matches, max_bytes: int) -> int:
     """The number of matches that a text of `max_bytes` shows."""
-    return fitting_matches(matches, room_of(max_bytes)).fitting
+    return fitting_matches(matches, _room_of_matches(max_bytes)).fitting
 
 
 def fitting_matches(matches: Matches, max_bytes: int) -> Fitted:
@@ -145,24 +139,24 @@ def room_of(max_bytes: int) -> int:
     return max(max_bytes - FOOTER_BYTES, max_bytes // 2)
 
 
-def _place(matches: Matches, fitted: Fitted, has_last: bool) -> str:
-    total = matches.total
+def _place(matches: Matches, fitted: Fitted) -> str:
+    total, count = matches.total, len(matches.lines)
+    if fitted.fitting == count and matches.again:
+        return f"All {total:,} matching lines, {count:,} of them different."
     if fitted.fitting == total:
         return "The only matching line." if total == 1 else f"All {total:,} matching lines."
-    following = matches.first + fitted.fitting - has_last
-    if following > total:
-        onward = ""
-    elif matches.base is None:
-        onward = " For the others: a narrower pattern."
-    else:
-        onward = f" Go on with offset = {following - 1 + matches.base}."
-    last = f" and {total:,}" if has_last else ""
-    return f"Matching lines {matches.first:,} to {following - 1:,}{last} of {total:,}.{onward}"
+    following = matches.first + fitted.fitting
+    if matches.again:
+        shown = f"{fitted.fitting:,} of {count:,} different ones among {total:,} matching lines."
+        return f"{shown} {_onward(matches, fitted)}"
+    place = f"Matching lines {matches.first:,} to {following - 1:,} of {total:,}."
+    return place if following > total else f"{place} {_onward(matches, fitted)}"
 
 
-def _onward(matches: Matches) -> str:
-    in_order = "" if matches.base is None else f"In order: offset = {matches.base}. "
-    return f"{in_order}For the others: a narrower pattern."
+def _onward(matches: Matches, fitted: Fitted) -> str:
+    if matches.base is None:
+        return f"Go on with {matches.onward(matches.lines[fitted.fitting - 1].line)}."
+    return f"Go on with offset = {matches.first + fitted.fitting - 1 + matches.base}."
 
 
 def _groups(matches: Matches, room: int) -> list[tuple[int, str]]:
@@ -172,14 +166,19 @@ def _groups(matches: Matches, room: int) -> list[tuple[int, str]]:
     narrow = [_narrowed(match, room) for match in matches.lines]
     groups: list[tuple[int, str]] = []
     by_line = {match.line: match for match in narrow}
-    last = 0
+    last = shown = 0
     above: tuple[object, ...] = ((), "")
     for index, match in enumerate(narrow):
         around = matches.around.get(match.line)
         lines = []
+        start = match.line - len(match.before)
+        heading = _heading(matches, match.line)
+        if heading is not None and shown < heading[0] < start and heading[0] > last:
+            shown = heading[0]
+            lines.append(f"{shown}- {_head(heading[1])}")
         if around and above != (around.header, around.columns):
             above = around.header, around.columns
-            lines = _header(around, last, match.line - len(match.before))
+            lines += _header(around, last, start)
         if around and around.text:
             start, end = around.first, around.last
             if match.line > last:
@@ -205,13 +204,30 @@ def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Ma
         is_blank = not own and not text.strip()
         if number > last and not (is_blank and was_blank):
             if own:
-                lines.append(_numbered(number, ":", _excerpt(own, matches.spans), matches))
+                lines.append(
+                    _numbered(number, ":", _excerpt(own, matches.spans) + _repeated(number, matches), matches)
+                )
             else:
                 lines.append(_numbered(number, "-", _head(text), matches))
         was_blank = is_blank
     if was_blank and len(lines) > 1 and match.after:
         lines.pop()
     return lines
+
+
+def _heading(matches: Matches, line: int) -> tuple[int, str] | None:
+    """The nearest heading above the line."""
+    place = bisect_left(matches.headings, (line, ""))
+    return matches.headings[place - 1] if place else None
+
+
+def _repeated(number: int, matches: Matches) -> str:
+    """The other lines that read alike."""
+    others = matches.again.get(number, ())
+    if not others:
+        return ""
+    some = ", ".join(map(str, others[:_MOST_AGAIN]))
+    return f"  [{len(others) + 1} times: also {some}{', …' if len(others) > _MOST_AGAIN else ''}]"
 
 
 def _numbered(number: int, mark: str, text: str, matches: Matches) -> str:

@@ -1,6 +1,7 @@
-"""Lines that hold all literal texts of a pattern which matches none of them."""
+"""Where the literal texts of a pattern stand which matches no line."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from content.text import clip, count_of
@@ -63,3 +64,50 @@ def otherwise_text(texts: list[str], otherwise: Otherwise) -> str:
         f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {quoted} in another order or form."
         f"{which}\n{otherwise.line}: {otherwise.text}"
     )
+
+
+_WORD = re.compile(r"[^\W_]{2,}(?:[_.-][^\W_]+)*|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2,}")
+_SIDE = 60
+
+
+class Occurrence(NamedTuple):
+    """How many lines hold a word, in any letter case and also within longer words; the first of them."""
+
+    word: str
+    lines: int
+    line: int = 0
+    text: str = ""
+
+    def told(self) -> str:
+        if not self.lines:
+            return f"“{self.word}”: nowhere, not even within a word."
+        first = "" if self.lines == 1 else ", the first"
+        return f"“{self.word}”: {count_of(self.lines, 'line')}{first} {self.line}: {self.text}"
+
+
+def words_of(pattern: str) -> list[str]:
+    """The words among the literal characters of a pattern."""
+    text = _TOKEN.sub(lambda token: token["escaped"] or token["plain"] or " ", pattern)
+    return list({word.lower(): word for word in _WORD.findall(text)}.values())
+
+
+def occurrences(data: bytes, words: Sequence[str]) -> list[Occurrence]:
+    lowered = data.lower()
+    return [_occurrence(data, lowered, word) for word in words]
+
+
+def _occurrence(data: bytes, lowered: bytes, word: str) -> Occurrence:
+    needle = word.lower().encode("utf-8", "replace")
+    first = at = lowered.find(needle)
+    count = 0
+    while at >= 0:
+        count += 1
+        end = lowered.find(b"\n", at)
+        at = lowered.find(needle, end) if end >= 0 else -1
+    if not count:
+        return Occurrence(word, 0)
+    # A character may be longer in lower case: the place is near.
+    start = max(data.rfind(b"\n", 0, first) + 1, first - _SIDE)
+    stop = data.find(b"\n", first)
+    part = data[start : min(stop if stop >= 0 else len(data), first + len(needle) + _SIDE)]
+    return Occurrence(word, count, lowered.count(b"\n", 0, first) + 1, clip(part, _LINE_CHARS))

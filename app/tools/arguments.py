@@ -19,17 +19,23 @@ MOST_LINES = 10_000
 _USUAL_LINES = 40
 _LIST_CHARS = 8192
 
-_RANGE = re.compile(r"(?:lines?\s*)?L?(\d{1,15})\s*((?:[-–—−:,]|\.\.|to)\s*L?(\d{1,15})?)?", re.IGNORECASE)
+_RANGE = re.compile(r"(?:lines?\s*)?L?(\d{1,15})\s*((?:[-–—−:]|\.\.|to)\s*L?(\d{1,15})?)?", re.IGNORECASE)
+_BETWEEN = re.compile(r"\s*[,;]\s*")
+_MOST_RANGES = 20
 _LAST = re.compile(r"(?:last\s*|[-–—−]\s*)(\d{1,15})", re.IGNORECASE)
-_HOW = 'Write `lines` as "120-180", "120", or "-40" for the last 40.'
+_HOW = 'Write `lines` as "120-180", "120", "-40" for the last 40, or several: "10-20,95,-5".'
+
+
+class LineRange(Struct, frozen=True):
+    """`most` lines from `first` on, counted from 1; the last `most` lines if `first` is None."""
+
+    first: int | None
+    most: int
 
 
 class LinesAsked(Struct, frozen=True):
-    """`most` lines from `first` on, counted from 1; the last `most` lines if `first` is None."""
-
     handle: str
-    first: int | None
-    most: int
+    ranges: tuple[LineRange, ...]
 
 
 Question = AskArguments | GrepArguments | LinesAsked | QueryArguments
@@ -66,14 +72,14 @@ def question(tool: Tool, arguments: object) -> Question:
     match names:
         case []:
             if fields.offset or fields.limit:
-                return LinesAsked(handle, fields.offset or 1, fields.limit or _USUAL_LINES)
+                return LinesAsked(handle, (LineRange(fields.offset or 1, fields.limit or _USUAL_LINES),))
             raise InvalidField(f"{_takes(tool)} {_missing(tool)}")
         case ["extract"]:
             return AskArguments(handle, fields.extract, fields.mode)
         case ["pattern"]:
             return GrepArguments(handle, fields.pattern, fields.context, fields.ignore_case, fields.offset)
         case ["lines"]:
-            return line_range(handle, fields.lines, fields.limit)
+            return LinesAsked(handle, line_ranges(fields.lines, fields.limit))
         case ["query"]:
             return QueryArguments(handle, query)
     several = ", ".join(f"`{name}`" for name in names)
@@ -123,21 +129,33 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     return f"`{path}`: {rule}" if path else f"{rule[:1].upper()}{rule[1:]}"
 
 
-def line_range(handle: str, lines: str | int, limit: int = 0, most: int = MOST_LINES) -> LinesAsked:
+def line_ranges(lines: str | int, limit: int = 0) -> tuple[LineRange, ...]:
+    """Ranges with commas between them. Raises InvalidField."""
+    parts = list(filter(None, _BETWEEN.split(_bare(lines))))
+    if not 0 < len(parts) <= _MOST_RANGES:
+        raise InvalidField(f"{_HOW} At most {_MOST_RANGES} ranges.")
+    return tuple(line_range(part, limit) for part in parts)
+
+
+def line_range(lines: str | int, limit: int = 0, most: int = MOST_LINES) -> LineRange:
     """`limit` is how many lines where only the first one is named, `most` how many at most. Raises
     InvalidField."""
-    text = str(lines).strip(" \t\n\"'`")
+    text = _bare(lines)
     if last := _LAST.fullmatch(text):
-        return LinesAsked(handle, None, min(max(int(last[1]), 1), most))
+        return LineRange(None, min(max(int(last[1]), 1), most))
     match = _RANGE.fullmatch(text)
     if match is None:
         raise InvalidField(_HOW)
     first = max(int(match[1]), 1)
     if match[2] is None:
-        return LinesAsked(handle, first, limit or 1)
+        return LineRange(first, limit or 1)
     if match[3] is None:
-        return LinesAsked(handle, first, limit or most)
+        return LineRange(first, limit or most)
     end = max(int(match[3]), 1)
     if end < first:
         raise InvalidField(f'`lines` runs from the lower number to the higher: lines = "{end}-{first}".')
-    return LinesAsked(handle, first, min(end - first + 1, most))
+    return LineRange(first, min(end - first + 1, most))
+
+
+def _bare(lines: str | int) -> str:
+    return str(lines).strip(" \t\n\"'`[]")

@@ -23,7 +23,7 @@ from app.reading import (
 )
 from app.runtime import Runtime
 from app.session_reads import reachable_handle, reads_of
-from app.tools.arguments import MOST_LINES, LinesAsked, Question, question
+from app.tools.arguments import MOST_LINES, LineRange, LinesAsked, Question, question
 from app.tools.definitions import (
     TOOLS,
     AskArguments,
@@ -283,7 +283,7 @@ async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> 
     """Lines from line `offset` on, as many as fit an answer. Raises NotFound, Gone, StorageError, Overloaded,
     TooManySessions and Conflict."""
     tool = TOOLS[Offer.LINES]
-    asked = LinesAsked(handle, offset, MOST_LINES)
+    asked = LinesAsked(handle, (LineRange(offset, MOST_LINES),))
     reading = await _Call(rt, key, tool, asked, "").reading(handle)
     return await reading.answered(partial(_lines, reading, asked, onward="offset = {}".format))
 
@@ -310,15 +310,29 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
 async def _lines(
     reading: Reading, asked: LinesAsked, max_bytes: int, *, onward: Callable[[int], str] | None = None
 ) -> str:
+    """The ranges one after the other, each with its share of the room that is left."""
+    texts: list[str] = []
+    left = max_bytes
+    for place, wanted in enumerate(asked.ranges):
+        texts.append(await _range(reading, wanted, left // (len(asked.ranges) - place), onward))
+        left -= len(texts[-1].encode()) + 1
+    return "\n".join(texts)
+
+
+async def _range(
+    reading: Reading, wanted: LineRange, max_bytes: int, onward: Callable[[int], str] | None
+) -> str:
     most = max(max_bytes - model_text.LINE_ROOM, max_bytes // 2)
-    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
+    scanner = (
+        LastLines(wanted.most, most) if wanted.first is None else LinePager(wanted.first, wanted.most, most)
+    )
     page = await scan(reading.rt, reading.shown, scanner, greppable=reading.shown.needs_view)
 
     def as_many(first: int) -> str:
         last = first + max(len(page.lines), 40) - 1
         return f'lines = "{first}-{min(last, page.total_lines)}"'
 
-    return model_text.lines_text(page, asked.first or 1, max_bytes, onward or as_many)
+    return model_text.lines_text(page, wanted.first or 1, max_bytes, onward or as_many)
 
 
 async def _query(

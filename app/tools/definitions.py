@@ -111,7 +111,8 @@ TOOLS: dict[Offer, Tool] = {
             "",
             Offer.ONE,
             OneArguments,
-            "Reads stored tool outputs by handle (several: a,b) and one of the others. Count and sum by query.",
+            "Reads stored tool outputs by handle (several: a,b) and one of the others. "
+            "Count and sum by query.",
         ),
         Tool(
             "tool_output",

@@ -17,7 +17,7 @@ from app.edge.json_body import as_json
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
-from app.tools.arguments import LinesAsked, line_range
+from app.tools.arguments import LineRange, line_range
 from content.grep import MatchingLines
 from content.lines import LastLines, LinePage, LinePager
 from domain.accounting import EntryType
@@ -189,7 +189,7 @@ def _part(fragment: str) -> _Part | None:
 async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
     """The numbers are those of the view that the tools number: refused where its lines are not the stored
     ones."""
-    asked = line_range("", part.value, most=_MOST_ROWS)
+    asked = line_range(part.value, most=_MOST_ROWS)
     page = await _page(rt, shown, asked, most)
     if shown.needs_view:
         view = await _page(rt, shown, asked, most, greppable=True)
@@ -209,7 +209,7 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
 
 
 async def _page(
-    rt: Runtime, shown: ShownResult, asked: LinesAsked, most: int, *, greppable: bool = False
+    rt: Runtime, shown: ShownResult, asked: LineRange, most: int, *, greppable: bool = False
 ) -> LinePage:
     scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
     return await scan(rt, shown, scanner, greppable=greppable)

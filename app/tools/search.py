@@ -1,8 +1,6 @@
 """A search for a pattern in a stored result for a model; what is said if nothing matches."""
 
 import re
-import sqlite3
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,9 +14,9 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import Greppable
 from content.kind import Kind
-from content.match_view import MOST_BYTES, page_text, surroundings
+from content.match_view import MOST_BYTES, headings, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
-from content.otherwise import lines_with_all, literals, otherwise_text
+from content.otherwise import Occurrence, lines_with_all, literals, occurrences, otherwise_text, words_of
 from content.patterns import Pattern
 from content.source import Source as Text
 from extraction.source import Source
@@ -26,37 +24,35 @@ from policies.policy import Offer
 
 if TYPE_CHECKING:
     from app.tools.call import Reading
-    from extraction.retrieve.index import PassageIndex  # Imported with the strategies.
 
-_MOST_MATCHES = 1000
-_SCANNED_BYTES = 1 << 18
+_MOST_MATCHES, _MOST_WINDOWS = 10_000, 1000
+_SCANNED_BYTES = 1 << 20
 
-_SAMPLE_BYTES = 1500
-"""The most bytes of matches that are a sample of all."""
+_USUAL_BYTES, _ALL_BYTES = 1500, 2500
+"""The most bytes of matches, and of matches if that shows all of them."""
 
-_MANY, _FEW_BYTES = 8, 900
-"""A sample of this many times as many matches as fit an answer tells how many there are: it is short."""
+_FEW = 10
+"""Of so many matches each has lines around it."""
 
-_FEW_MATCHES = 12
-_WITH_NEIGHBOURS = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML, Kind.XML, Kind.CODE, Kind.DIFF)
+_CONTEXTS = (2, 1)
+_ROWS = (Kind.CSV, Kind.NDJSON, Kind.GREP, Kind.LISTING)
+"""Kinds whose lines are records: those beside a match say nothing of it."""
 
 _WINDOW_BYTES = 120
 """What is shown on each side of a match in a long line as it is stored."""
 
 _JOINED_BYTES = 400
 _LANGUAGE_BYTES = 8 << 10
-
-_WORD = re.compile(r"[^\W_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2}")
-"""A word worth looking for. Many words of Chinese, Japanese and Korean have two characters."""
-
 _MOST_WORDS = 8
+
 _NAME_END = re.compile(r'":(?! |\\s)')
 """In a pattern: the end of a name in JSON that is written without spaces."""
-_ESCAPE = re.compile(r"\\[A-Za-z]")
+_SLASHES = re.compile(r"/(.+)/(i?)", re.DOTALL)
 
 _INDENTED = "The data is one long line: it is searched indented, with a space after a name's colon."
 _ANY_CASE = "Upper and lower case is ignored: nothing matches exactly."
 _IN_MARKUP = "Only the markup of the page matches, not its text."
+_BETWEEN_SLASHES = "The pattern is what stands between the slashes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,42 +75,33 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
         return await _nothing(reading, searched, arguments.pattern)
     if note := model_text.word_boundary_note(arguments.pattern, page.matches, arguments.ignore_case):
         notes.append(note)
-    matches = _shown_as(reading, searched, arguments, page)
-    matches = await _with_neighbours(reading, searched, arguments, matches, max_bytes)
-    fitting = model_text.matches_that_fit(matches, max_bytes)
-    lines = page.total_matches
-    is_sample = not arguments.offset and lines >= 2 * fitting
-    if fitting < lines < (count := await _occurrences(reading, searched, arguments)):
-        notes.append(f"{count:,} matches." if is_sample else f"{lines:,} lines, {count:,} matches.")
-    if is_sample:
-        is_counted = page.total_matches >= _MANY * fitting
-        max_bytes = min(max_bytes, _FEW_BYTES if is_counted else max(_SAMPLE_BYTES, max_bytes // 2))
-        # One of those that fit is the last.
-        step = max(2, page.total_matches // max(1, model_text.matches_that_fit(matches, max_bytes) - 1))
-        page = await _page(reading, searched, arguments, step=step)
-        matches = _shown_as(reading, searched, arguments, page)._replace(step=step)
-    return model_text.grep_text(matches, max_bytes, notes)
+    matches = await _matches(reading, searched, arguments, page)
+    fits = model_text.matches_that_fit(matches, min(max_bytes, _ALL_BYTES)) == len(matches.lines)
+    return model_text.grep_text(matches, min(max_bytes, _ALL_BYTES if fits else _USUAL_BYTES), notes)
 
 
-async def _with_neighbours(
-    reading: "Reading",
-    searched: _Searched,
-    arguments: GrepArguments,
-    matches: model_text.Matches,
-    max_bytes: int,
+async def _matches(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
-    """The only match with a line on each side, and a few of a text whose lines are no records if they are
-    short: that saves the call that would ask for these lines."""
-    if arguments.context or matches.is_record or matches.total > _FEW_MATCHES:
+    """A few matches with the lines around them that fit; of many, lines that read alike once."""
+    matches = await _shown_as(reading, searched, arguments, page)
+    if arguments.context or arguments.offset or len(page.matches) < page.total_matches:
         return matches
+    if page.total_matches > _FEW:
+        return matches if matches.is_record else model_text.distinct(matches)
     kind = searched.text.format.kind if searched.text else None
-    is_table = kind is not Kind.CODE and any(one.header or one.columns for one in matches.around.values())
-    if matches.total > 1 and (is_table or kind not in _WITH_NEIGHBOURS):
+    if matches.is_record or (page.total_matches > 1 and (kind in _ROWS or _are_rows(matches))):
         return matches
-    wider = msgspec.structs.replace(arguments, context=1)
-    shown = _shown_as(reading, searched, wider, await _page(reading, searched, wider))
-    fitting = model_text.matches_that_fit(shown, min(max_bytes, _SAMPLE_BYTES))
-    return shown if fitting == matches.total or matches.total == 1 else matches
+    for context in _CONTEXTS:
+        wider = msgspec.structs.replace(arguments, context=context)
+        shown = await _shown_as(reading, searched, wider, await _page(reading, searched, wider))
+        if model_text.matches_that_fit(shown, _USUAL_BYTES) == page.total_matches:
+            return shown
+    return matches
+
+
+def _are_rows(matches: model_text.Matches) -> bool:
+    return any(one.columns or len(one.header) > 1 for one in matches.around.values())
 
 
 async def _searched(reading: "Reading") -> _Searched:
@@ -139,7 +126,8 @@ async def _first_page(
     reading: "Reading", searched: _Searched, arguments: GrepArguments
 ) -> tuple[_Searched, GrepArguments, GrepPage, list[str]]:
     """The matches of the pattern as it is, else as indented JSON spells it, else in any case, else in the
-    markup of a page; with what was searched for, where, and what has to be said of it."""
+    markup of a page, else between the slashes that it has; with what was searched for, where, and what has to
+    be said of it."""
     spaced = _NAME_END.sub(r'":\\s*', arguments.pattern) if reading.shown.needs_view else arguments.pattern
     tries = [
         (searched, arguments, []),
@@ -148,6 +136,10 @@ async def _first_page(
     ]
     if searched.is_page:
         tries.append((_Searched(), arguments, [_IN_MARKUP]))
+    if inside := _SLASHES.fullmatch(arguments.pattern):
+        is_any_case = arguments.ignore_case or bool(inside[2])
+        bare = msgspec.structs.replace(arguments, pattern=inside[1], ignore_case=is_any_case)
+        tries.append((searched, bare, [_BETWEEN_SLASHES]))
     page = GrepPage([], 0, None)
     for place, (where, what, notes) in enumerate(tries):
         if place and where is searched and what == arguments:
@@ -158,14 +150,6 @@ async def _first_page(
     return searched, arguments, page, []
 
 
-async def _occurrences(reading: "Reading", searched: _Searched, arguments: GrepArguments) -> int:
-    """How often the pattern matches in what is searched, 0 if that is large or it does too often."""
-    if searched.view is None:
-        return 0
-    pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
-    return await run_sync(pattern.occurrences, searched.view, limiter=reading.rt.scanning)
-
-
 async def _in_stored(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, max_bytes: int
 ) -> str:
@@ -173,19 +157,18 @@ async def _in_stored(
     if not reading.shown.needs_view:
         return ""
     if searched.text is None:
-        grep = Grep(arguments.pattern, ignore_case=arguments.ignore_case, limit=_MOST_MATCHES)
+        grep = Grep(arguments.pattern, ignore_case=arguments.ignore_case, limit=_MOST_WINDOWS)
         page = await scan(reading.rt, reading.shown, grep, greppable=False)
         texts, count = [match.text for match in page.matches], f"{page.total_matches:,}"
     else:
         texts, count = await run_sync(_windows, searched.text.stored, arguments, limiter=reading.rt.scanning)
-    max_bytes = min(max_bytes, max(_SAMPLE_BYTES, max_bytes // 2))
-    return model_text.windows_text(texts, count, max_bytes) if texts else ""
+    return model_text.windows_text(texts, count, min(max_bytes, _USUAL_BYTES)) if texts else ""
 
 
 def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
     """What is around the matches, those that are near each other together, and how many matches there are."""
     pattern = Pattern(arguments.pattern, arguments.ignore_case)
-    spans = list(pattern.windows(stored, _MOST_MATCHES, _WINDOW_BYTES))
+    spans = list(pattern.windows(stored, _MOST_WINDOWS, _WINDOW_BYTES))
     joined: list[tuple[int, int]] = []
     for start, match, end in spans:
         if joined and start <= joined[-1][1]:
@@ -195,20 +178,16 @@ def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
                 joined.append((before, match))
         joined.append((start, end))
     texts = [stored[start:end].decode("utf-8", "ignore") for start, end in joined]
-    return texts, f"{len(spans):,}{' or more' if len(spans) == _MOST_MATCHES else ''}"
+    return texts, f"{len(spans):,}{' or more' if len(spans) == _MOST_WINDOWS else ''}"
 
 
-async def _page(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments, *, step: int = 1
-) -> GrepPage:
-    """With a `step` above 1 each `step`-th match of all."""
+async def _page(reading: "Reading", searched: _Searched, arguments: GrepArguments) -> GrepPage:
     grep = Grep(
         arguments.pattern,
         context=arguments.context,
         ignore_case=arguments.ignore_case,
         limit=_MOST_MATCHES,
         offset=max(arguments.offset, 1) - 1,
-        step=step,
         max_bytes=_SCANNED_BYTES,
     )
     if searched.view is None:
@@ -217,60 +196,57 @@ async def _page(
     return await run_sync(grep.finish, limiter=reading.rt.scanning)
 
 
-def _shown_as(
+async def _shown_as(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
-    around = {}
-    is_many = page.total_matches > _FEW_MATCHES
-    if (
-        searched.text is not None
-        and searched.view is not None
-        and not (is_many and searched.text.format.kind is Kind.CODE)
-    ):
-        around = surroundings(searched.view, searched.text, [match.line for match in page.matches])
-    if arguments.context:
-        around = {line: replace(one, text="") for line, one in around.items()}
     pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
-    return model_text.Matches(
+    matches = model_text.Matches(
         page.matches,
         page.total_matches,
         max(arguments.offset, 1),
         base=1 if reading.tool.offer is Offer.GREP else None,
         spans=pattern.spans,
-        around=around,
-        has_last=page.has_last,
+        onward=partial(_onward, arguments, searched, reading.shown.needs_view),
     )
+    text, view = searched.text, searched.view
+    if text is None or view is None:
+        return matches
+    lines = [match.line for match in page.matches]
+    around = await run_sync(surroundings, view, text, lines, limiter=reading.rt.scanning)
+    if arguments.context:
+        around = {line: replace(one, text="") for line, one in around.items()}
+    # Around a line of source stands the line of its function.
+    is_source = text.format.kind is Kind.CODE and around
+    if text.is_verbatim and not reading.shown.needs_view and not is_source:
+        above = await run_sync(headings, text, limiter=reading.rt.scanning)
+        matches = matches._replace(headings=above)
+    return matches._replace(around=around)
+
+
+def _onward(arguments: GrepArguments, searched: _Searched, needs_view: bool, line: int) -> str:
+    """How to ask for the matches behind a line: by SQL where its lines are those that were searched."""
+    if searched.is_page or needs_view:
+        return "a narrower pattern"
+    pattern = f"{'(?i)' if arguments.ignore_case else ''}{arguments.pattern}".replace("'", "''")
+    # A query for the model to send, which is confined.
+    return f"query = SELECT line, text FROM lines WHERE line > {line} AND matches(text, '{pattern}') LIMIT 40"  # noqa: S608
 
 
 async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str:
-    """What the data has that is near the words of a pattern without a match, and the data's language."""
+    """Whether and where each literal of the pattern stands, and the data's language."""
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
-    if searched.view is not None and (texts := literals(pattern)):
-        elsewhere = await run_sync(lines_with_all, searched.view, texts, limiter=rt.scanning)
-        if elsewhere.lines:
-            return otherwise_text(texts, elsewhere)
-    sentences = ["No line matches."]
     source = Source(shown.store, stored, path=path_of(stored))
-    words = list({word.lower(): word for word in _WORD.findall(_ESCAPE.sub(" ", pattern))}.values())
-    if words and source.size <= MOST_BYTES:
-        # The SQLite of some Python builds has no FTS5.
-        with suppress(sqlite3.Error):
-            async with rt.indexes.gate(source.size):
-                index = await rt.indexes.of(source, await source.text())
-                near = partial(_near, index)
-                sentences += await run_sync(
-                    lambda: list(map(near, words[:_MOST_WORDS])), limiter=rt.indexes.threads
-                )
+    sentences = ["No line matches."]
+    if searched.view is not None:
+        if texts := literals(pattern):
+            elsewhere = await run_sync(lines_with_all, searched.view, texts, limiter=rt.scanning)
+            if elsewhere.lines:
+                return otherwise_text(texts, elsewhere)
+        words = words_of(pattern)[:_MOST_WORDS]
+        found = await run_sync(occurrences, searched.view, words, limiter=rt.scanning)
+        sentences += map(Occurrence.told, found)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")
-    ask = "ask with `extract`" if reading.tool.offer is Offer.ONE else "ask tool_output"
-    sentences.append(f"Try a part of a word, or {ask}.")
-    return " ".join(sentences)
-
-
-def _near(index: "PassageIndex", word: str) -> str:
-    if count := index.count(word):
-        return f"“{word}” alone is in {count:,} passage{'' if count == 1 else 's'}."
-    return f"“{word}” is not in the data."
+    return "\n".join(sentences)

@@ -95,7 +95,10 @@ async def test_a_large_result_is_replaced_and_asked_about(client: httpx.AsyncCli
     assert model.asked[1]["messages"][0]["role"] == "user"
     message, grep, answer = model.results()
     assert message.startswith("Tool output is too large (")
-    shown = ("4507- line 4506 ok", "4508: line 4507 ERROR disk 4507 is full", "4509- line 4508 ok")
+    shown = (
+        *("4506- line 4505 ok", "4507- line 4506 ok", "4508: line 4507 ERROR disk 4507 is full"),
+        *("4509- line 4508 ok", "4510- line 4509 ok"),
+    )
     assert grep == "\n".join((*shown, "[The only matching line.]"))
     assert answer.startswith("ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE session-run-1/file-")
     assert "ERROR disk 4507" in answer

@@ -175,12 +175,12 @@ async def test_a_match_in_json_is_shown_with_its_record_once(client: httpx.Async
         assert found.endswith("[All 2 matching lines.]")
 
 
-async def test_one_match_has_a_line_of_context_and_is_said_to_be_the_only_one(
+async def test_one_match_has_two_lines_on_each_side_and_is_said_to_be_the_only_one(
     client: httpx.AsyncClient,
 ) -> None:
     handle = await keep(client, FILLER)
     found = await text_of(client, GREP, handle=handle, pattern="^00777 ")
-    assert [line[:5] for line in found.splitlines()] == ["777- ", "778: ", "779- ", "[The "]
+    assert [line[:5] for line in found.splitlines()] == ["776- ", "777- ", "778: ", "779- ", "780- ", "[The "]
     assert found.endswith("[The only matching line.]")
     two = await text_of(client, GREP, handle=handle, pattern="^0077[78] ")
     assert two.endswith("[All 2 matching lines.]")

@@ -68,16 +68,3 @@ async def test_what_neither_has_matches_no_line(client: httpx.AsyncClient) -> No
     handle = await keep(client, TUPLES)
     assert (await found(client, handle, r"\('item 77', 78")).startswith("No line matches.")
     assert "as it is stored" not in await found(client, handle, "'item 77'")
-
-
-async def test_lines_that_hold_a_match_twice_are_counted_with_their_matches(
-    client: httpx.AsyncClient,
-) -> None:
-    lines = [f"{n}: refund" + (" and refund again" if n % 100 == 0 else " sent") for n in range(900)]
-    handle = await keep(client, "\n".join(lines))
-    for pattern in ("refund", "REFUND"):
-        first = (await found(client, handle, pattern)).splitlines()[0]
-        assert first.startswith("[900 matching lines, of which ")
-        assert " 909 matches." in first
-    assert " matches." not in await found(client, handle, "refund sent")
-    assert " matches." not in await found(client, handle, "x*")

@@ -26,40 +26,50 @@ async def search(client: httpx.AsyncClient, text: str, pattern: str) -> str:
     return await text_of(client, "tool_output", handle=await keep(client, text), pattern=pattern)
 
 
-@pytest.mark.parametrize("pattern", ["Rolled", "part-3", "in 1?[0-9]?[0-9] ms", "part-3.*in [0-9]{1,2} ms"])
-async def test_the_first_and_the_last_match_are_shown_however_many_there_are(
-    client: httpx.AsyncClient, pattern: str
-) -> None:
+@pytest.mark.parametrize("pattern", ["Rolled", "part-3", "in 1?[0-9]?[0-9] ms"])
+async def test_matches_fill_the_answer_in_their_order(client: httpx.AsyncClient, pattern: str) -> None:
     found = await search(client, ROLLED, pattern)
     matching = [n for n, line in enumerate(ROLLED.splitlines(), 1) if re.search(pattern, line)]
     shown = [int(line.partition(":")[0]) for line in found.splitlines() if line[:1].isdigit()]
-    assert shown == sorted(set(shown))
-    assert shown[0] == matching[0]
-    assert shown[-1] == matching[-1]
-    assert len(found.encode()) <= 2500
-    if len(matching) > 100:
-        shown_are = f"of which {len(shown)} are shown: the first, the last and some between.]"
-        assert found.startswith(f"[{len(matching):,} matching lines, {shown_are}")
-        assert len(found.encode()) <= (900 if len(matching) > 1000 else 1500)
-
-
-async def test_the_last_of_some_that_do_not_fit_is_shown_below_the_first(client: httpx.AsyncClient) -> None:
-    lines = [f"{n}: needle {'x' * 300}\n" for n in range(8)]
-    found = await search(client, "".join(f"{line}{HAY}" for line in lines), "needle")
-    assert re.search(
-        r"\[Matching lines 1 to \d+ and 8 of 8\. For the others: a narrower pattern\.\]\Z", found
+    assert shown == matching[: len(shown)]
+    assert 1000 <= len(found.encode()) <= (2500 if shown == matching else 1500)
+    last = shown[-1]
+    onward = (
+        f"query = SELECT line, text FROM lines WHERE line > {last} AND matches(text, '{pattern}') LIMIT 40"
     )
-    tail = [re.sub("x+", "x", line) for line in found.splitlines()[-3:-1]]
-    assert tail == ["[… then the last:]", "2808: 7: needle x"]
+    assert found.endswith(f" Go on with {onward}.]") == (shown != matching)
+    if shown != matching:
+        rest = await text_of(client, "tool_output", handle=await keep(client, ROLLED), query=onward[8:])
+        assert f"\n{matching[len(shown)]} | " in rest
 
 
-async def test_between_the_first_and_the_last_of_two_is_nothing(client: httpx.AsyncClient) -> None:
-    around = f"{'y' * 150}\n"
-    text = "".join(f"{around}{n} needle {'x' * 150}\n{around}" for n in range(60))
-    asked = {"handle": await keep(client, text), "pattern": "needle", "context": 1}
-    found = await text_of(client, "tool_output", **asked)
-    assert [line[:8] for line in found.splitlines() if "needle" in line] == ["2: 0 nee", "179: 59 "]
-    assert found.startswith("[60 matching lines, of which 2 are shown: the first and the last.]\n")
+async def test_all_are_shown_if_that_takes_2500_bytes(client: httpx.AsyncClient) -> None:
+    text = "".join(f"{n}: {'needle' if n % 40 == 0 else 'hay'} in the barn\n" for n in range(2000))
+    found = await search(client, text, "needle")
+    assert found.endswith("[All 50 matching lines.]")
+    assert 1000 < len(found.encode()) <= 2500
+
+
+async def test_lines_that_read_alike_are_shown_once_with_their_number(client: httpx.AsyncClient) -> None:
+    text = "".join(f"{'retry of the pump' if n % 3 else f'pump {n % 7} is off'}\n" for n in range(900))
+    found = await search(client, text, "pump")
+    assert found.startswith(
+        "1: pump 0 is off  [43 times: also 22, 43, 64, 85, 106, …]\n2: retry of the pump  [600"
+    )
+    assert found.endswith("[All 900 matching lines, 8 of them different.]")
+
+
+async def test_a_heading_stands_once_above_its_matches(client: httpx.AsyncClient) -> None:
+    text = "".join(f"## Part {n}\n\nA pump of part {n}.\nAnother pump.\n\n" * 1 for n in range(300))
+    found = await search(client, text, r"pump of part 1\d\d\.")
+    assert found.startswith("501- ## Part 100\n503: A pump of part 100.\n506- ## Part 101\n")
+
+
+async def test_a_pattern_between_slashes_is_what_stands_between_them(client: httpx.AsyncClient) -> None:
+    text = "".join(f"n{n} of the list\n" for n in range(1500))
+    found = await search(client, text, "/N17 of/i")
+    assert "\n18: n17 of the list\n" in found
+    assert "between the slashes" in found
 
 
 async def test_words_that_stand_in_another_order_are_shown_where_they_do(client: httpx.AsyncClient) -> None:
@@ -77,11 +87,13 @@ async def test_a_few_matches_of_a_text_have_the_lines_around_them(client: httpx.
     words = "".join(f"line {n} of a manual says {'little' if n % 300 else 'much'}\n" for n in range(1, 1400))
     found = await search(client, words, "much")
     assert [line.split(" ")[0] for line in found.splitlines()] == [
-        *("299-", "300:", "301-", "--", "599-", "600:", "601-", "--", "899-", "900:", "901-", "--"),
-        *("1199-", "1200:", "1201-", "[All"),
+        *("298-", "299-", "300:", "301-", "302-", "--", "598-", "599-", "600:", "601-", "602-", "--"),
+        *("898-", "899-", "900:", "901-", "902-", "--", "1198-", "1199-", "1200:", "1201-", "1202-", "[All"),
     ]
     in_log = await search(client, ROLLED, "in (7|77) ms")
-    assert [line.split(" ")[0] for line in in_log.splitlines()] == ["8:", "78:", "[All"]
+    assert [line.split(" ")[0] for line in in_log.splitlines()] == [
+        *("6-", "7-", "8:", "9-", "10-", "--", "76-", "77-", "78:", "79-", "80-", "[All"),
+    ]
 
 
 async def test_a_few_matches_of_source_have_the_line_of_their_function(client: httpx.AsyncClient) -> None:
@@ -101,7 +113,7 @@ async def test_records_that_share_a_line_are_counted(client: httpx.AsyncClient) 
     text = f"{record}\n" * 400 + f"{record}{record}\n" * 9
     answer = await client.post("/results", json={"tool_name": "t", "session_id": "default", "content": text})
     told = answer.json()
-    assert "JSON lines, 418 records with keys" in told["content"]
+    assert "JSON lines: {id: 1, " in told["content"]
     handle = told["handle"]
     counted = await text_of(client, "tool_output", handle=handle, query="SELECT count(*) FROM data")
     assert counted == "418"
