@@ -32,7 +32,7 @@ _USUAL_BYTES, _ALL_BYTES = 1500, 2500
 """The most bytes of matches, and of matches if that shows all of them."""
 
 _FEW = 10
-"""Of so many matches each has lines around it."""
+"""Each of so many matches has lines around it."""
 
 _CONTEXTS = (2, 1)
 _ROWS = (Kind.CSV, Kind.NDJSON, Kind.GREP, Kind.LISTING)
