@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tests.house_tree import tree, tree_of_the_docs
 
@@ -53,3 +54,49 @@ def test_the_http_core_of_the_commands_is_that_of_the_client(name: str) -> None:
     core = ROOT / "command" / name
     assert core.is_symlink()
     assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / name
+
+
+_SIZES = r"(len\(|size|bytes|chars)"
+SIZE = re.compile(rf"{_SIZES}.* [<>]|[<>].*{_SIZES}", re.IGNORECASE)
+
+
+def in_thread(node: ast.AST) -> bool:
+    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls}
+    return not names.isdisjoint({"run_sync", "to_thread", "run_in_executor"})
+
+
+def test_one_place_decides_whether_long_work_runs_in_a_thread() -> None:
+    """`content/threads.py`, by one size. A comparison elsewhere would be a second threshold."""
+    places = {
+        path.relative_to(ROOT).as_posix()
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.IfExp) and in_thread(node) and SIZE.search(ast.unparse(node.test))
+    }
+    assert places == set()
+
+
+@pytest.mark.parametrize("room", ["app", "command", "content", "extraction", "policies", "relay", "storage"])
+def test_a_size_has_one_value_in_a_room(room: str) -> None:
+    values: dict[str, set[str]] = {}
+    for path in (ROOT / room).rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            if isinstance(node, ast.Assign) and re.fullmatch(r"[A-Z]\w*_(?:BYTES|CHARS)", name):
+                values.setdefault(name, set()).add(ast.unparse(node.value))
+    assert {name: found for name, found in values.items() if len(found) > 1} == {}
+
+
+UVICORN_PRIVATE = {"_start_asgi_task", "_unset_keepalive_if_required"}
+"""What the edge uses of uvicorn's protocol that is private. `tests/test_leaned_on.py` calls it."""
+
+
+def test_no_more_of_uvicorn_is_private() -> None:
+    theirs = {name for name in dir(HttpToolsProtocol) if name.startswith("_") and not name.startswith("__")}
+    used = set()
+    for path in (ROOT / "app/edge").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute | ast.FunctionDef):
+                used.add(node.attr if isinstance(node, ast.Attribute) else node.name)
+    assert used & theirs == UVICORN_PRIVATE
