@@ -28,6 +28,7 @@ _BLOCK = 64 << 10
 _TAG = re.compile(rb"<[/!?A-Za-z][^<>]{0,2000}>")
 _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
 _SPACES = re.compile(rb"[ \t]{2,}")
+_INDENTS = re.compile(rb"[ \t\r]*\n[ \t]*")
 
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
 _WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
@@ -44,7 +45,7 @@ def page_text(page: bytes) -> bytes:
     text = END_OF_CELL.sub(b" | ", b"".join((*parts, page[last:])))
     text = TAGS_BETWEEN.sub(lambda tags: b"\n" * tags[0].count(b"\n") or b" ", text)
     text = _ENTITY.sub(_character, _TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
-    return _SPACES.sub(b" ", text)
+    return _INDENTS.sub(b"\n", _SPACES.sub(b" ", text)).lstrip(b" \t")
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

@@ -208,7 +208,14 @@ def _records(source: Source, room: int, seen: Seen) -> list[str]:
             rows.append(msgspec.json.decode(line))
     if not rows:
         return _json(source, room, seen, "JSON documents, the first: ")
-    return [shape_of_rows(rows, room, prefix="JSON lines: ")]
+    cut = ", the last is cut off" if _is_cut(source) else ""
+    return [shape_of_rows(rows, room, prefix=f"JSON lines{cut}: ")]
+
+
+def _is_cut(source: Source) -> bool:
+    """Whether the last record does not end."""
+    last = source.tail.rstrip().rpartition(b"\n")[2]
+    return last[:1] in (b"{", b"[") and last[-1:] not in (b"}", b"]")
 
 
 def _table(source: Source, room: int, seen: Seen) -> list[str]:
@@ -331,6 +338,9 @@ def _first_lines(source: Source, count: int) -> Iterator[tuple[int, bytes]]:
 def _lines(source: Source, room: int, seen: Seen) -> list[str]:
     """Headings, or first and last lines; of a command its last lines before the first."""
     noun = source.format.shape(source).noun
+    if seen.is_run and source.format.kind in (Kind.MARKDOWN, Kind.CODE):
+        # What a command prints begins like one now and then.
+        noun = "text"
     last = _last_lines(source, 2)
     faults = _faults(source) if seen.is_run else []
     ending = sorted(dict((*faults, *last)).items())

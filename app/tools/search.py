@@ -19,6 +19,7 @@ from content.natural_language import language_of_text, may_be_in
 from content.otherwise import Occurrence, lines_with_all, literals, occurrences, otherwise_text, words_of
 from content.patterns import Pattern
 from content.source import Source as Text
+from content.text import BOM
 from extraction.source import Source
 from policies.policy import Offer
 
@@ -113,7 +114,7 @@ async def _searched(reading: "Reading") -> _Searched:
 
     def viewed() -> _Searched:
         is_page = text.format.kind is Kind.HTML and text.data == text.stored
-        view = text.stored
+        view = text.stored.removeprefix(BOM)
         if reading.shown.needs_view:
             greppable = Greppable()
             view = greppable.feed(view) + greppable.finish()

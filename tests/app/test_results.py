@@ -255,7 +255,7 @@ def repeated(line: str, times: int = 900) -> str:
         (
             repeated("{:08x}  00 01  |{:9}|\n"),
             None,
-            "plain text; its last lines:\n899: 0000003a 00 01 | 898|",
+            "table, names are ours; one row of data:\ncolumn_1: 00000000 00 01, column_2: 0",
         ),
         (
             json.dumps([[{"a": 1, "b": 2}] * 2] * 900),
@@ -292,7 +292,7 @@ def repeated(line: str, times: int = 900) -> str:
             None,
             "list of paths; its last lines:\n2699: src/a59.py\n",
         ),
-        ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "Typescript source; its last lines:\n900: "),
+        ("\n" + 'console.log("a", b);\n' * 900, "src/a.ts", "text; its last lines:\n900: "),
         (
             repeated("src/a.py:{}:3: too long: {}\n"),
             "src/a.py",

@@ -65,6 +65,16 @@ async def test_a_heading_stands_once_above_its_matches(client: httpx.AsyncClient
     assert found.startswith("501- ## Part 100\n503: A pump of part 100.\n506- ## Part 101\n")
 
 
+async def test_anchors_find_what_is_shown_on_pages_and_behind_a_byte_order_mark(
+    client: httpx.AsyncClient,
+) -> None:
+    items = "".join(f'    <li>  <a href="/p{n}/">pkg{n}/</a></li>\r\n' for n in range(900))
+    page = f"<!doctype html>\r\n<html><body><ul>\r\n{items}</ul></body></html>\r\n"
+    assert "\n10: pkg7/\n" in await search(client, page, "^pkg7/$")
+    rows = "".join(f"{n},Lima\n" for n in range(3000))
+    assert "1: id,city\n" in await search(client, f"\ufeffid,city\n{rows}", "^id,city$")
+
+
 async def test_a_pattern_between_slashes_is_what_stands_between_them(client: httpx.AsyncClient) -> None:
     text = "".join(f"n{n} of the list\n" for n in range(1500))
     found = await search(client, text, "/N17 of/i")

@@ -175,6 +175,12 @@ def test_json_that_is_not_well_formed_is_told() -> None:
     assert "query: lines(line, text)" in shown
 
 
+def test_a_last_record_that_is_cut_off_is_told() -> None:
+    text = "".join(f'{{"id": {n}, "level": "error"}}\n' for n in range(300))
+    assert sketched(text).startswith('JSON lines: {id: 0, level: "error"}')
+    assert sketched(text[:-9]).startswith('JSON lines, the last is cut off: {id: 0, level: "error"}')
+
+
 @given(st.text(max_size=400), st.integers(1, 40), st.integers(80, 900), st.booleans())
 def test_any_text_is_sketched_within_its_bytes(text: str, times: int, most: int, is_command: bool) -> None:
     shown = sketched(text * times, most, told=Told(is_command=is_command))
