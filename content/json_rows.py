@@ -20,6 +20,7 @@ _LEAST_SCALARS = 10
 _MOST_MEMBERS = 100
 _COMPARED = 50
 _MOST_TABLES = 24
+_TEXT_SHARE = 0.75
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
@@ -65,6 +66,40 @@ def encoded(value: object) -> bytes:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, OverflowError):
         return json.dumps(without_surrogates(value), ensure_ascii=False).encode()
+
+
+def unpacked(data: bytes) -> tuple[bytes, str]:
+    """The JSON that is in a text in JSON, as deep as that goes, and the path of that text; the data itself
+    and "" where no text is nearly all of it."""
+    path = ""
+    for _ in range(_DEEPEST):
+        found = _long_text(data)
+        if found is None:
+            break
+        data, path = found[1], f"{path}{found[0]}"
+    return data, f"${path}" if path else ""
+
+
+def _long_text(data: bytes) -> tuple[str, bytes] | None:
+    """A text that is JSON and most of the data, within objects and lists of one, and its path."""
+    bare, path = data.strip(), ""
+    try:
+        while bare[:1] in (b"[", b"{"):
+            if bare[:1] == b"[":
+                (bare,), step = map(bytes, _elements(bare)), "[0]"
+            else:
+                key, item = max(_members(bare).items(), key=lambda one: len(bytes(one[1])))
+                bare, step = bytes(item), path_of([key])[1:]
+            path += step
+            if len(bare) < _TEXT_SHARE * len(data):
+                return None
+        text = msgspec.json.decode(bare, type=str).strip().encode()
+        if text[:1] in (b"[", b"{"):
+            msgspec.json.decode(text, type=Raw)
+            return path, text
+    except (ValueError, RecursionError):
+        pass
+    return None
 
 
 def tables_in(data: bytes) -> JsonTables:

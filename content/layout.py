@@ -24,7 +24,7 @@ from content.formats.table import (
     table_start,
 )
 from content.formats.table import Table as TableFormat
-from content.json_rows import JsonRows, decoded, encoded, tables_in
+from content.json_rows import JsonRows, decoded, encoded, tables_in, unpacked
 from content.kind import Kind
 from content.source import Source
 from content.text import count_of
@@ -269,6 +269,7 @@ def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 
 
 def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    data, inside = unpacked(data)
     found = tables_in(data)
     taken = {"data", "document", LINES}
     tables = [_of_rows("data", found.data)]
@@ -278,7 +279,8 @@ def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         tables.append(_of_rows(name, rows))
     if found.document:
         tables.append(_of_rows("document", JsonRows("$", 1, rows=(found.document,))))
-    return tuple(tables), ()
+    note = f"data is the JSON in the text of {inside}; all around it is only in lines." if inside else ""
+    return tuple(tables), (note,) if note else ()
 
 
 def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:

@@ -294,7 +294,9 @@ class Queried:
         if match := re.search(r"Could not find key \"(.+?)\" in struct", text):
             return UnknownName(self._absent(statement, match[1]))
         if match := re.search(r"Table with name (.+?) does not exist", text):
-            return UnknownName(f"No table is named {spelled(clip(match[1], 60))}. {self.all_columns()}")
+            places = [f" {table} is {place}." for table, place in self._tables.places.items()]
+            name = spelled(clip(match[1], 60))
+            return UnknownName(f"No table is named {name}.{''.join(places)} {self.all_columns()}")
         if isinstance(error, duckdb.PermissionException | duckdb.IOException | duckdb.HTTPException):
             return BadQuery(ONLY_READS)
         if "disabled by configuration" in text or "read-only" in text.lower():
@@ -394,9 +396,11 @@ class Queried:
         return self._connection.execute(sql).fetchall()
 
     def _absent(self, statement: Statement, name: str) -> str:
-        del statement
-        names = [column.name for columns in self._tables.columns.values() for column in columns]
         last = name.rpartition(".")[2].lower()
+        for table, columns in self._tables.columns.items():
+            if table not in statement.tables and last in {column.name.lower() for column in columns}:
+                return f"{spelled(clip(name, 60))} is a column of {table}. {self.all_columns()}"
+        names = [column.name for columns in self._tables.columns.values() for column in columns]
         close = difflib.get_close_matches(last, [one.lower() for one in names], n=1, cutoff=0.5)
         near = [one for one in names if one.lower() in close]
         text = f"No column is named {spelled(clip(name, 60))}."

@@ -39,7 +39,7 @@ MORE = "_more"
 """The column of what a row has besides the columns."""
 
 MOST_COLUMNS = 2000
-_WIDE_CELLS = 64
+_MOST_MEMBERS = 100
 _OBJECT_BYTES = 16 << 20
 _JSON_OPTIONS = f"maximum_object_size = {_OBJECT_BYTES}, map_inference_threshold = -1"
 _CSV_OPTIONS = (
@@ -230,6 +230,8 @@ class Tables:
             }
             if not are_ours and (_has_doubtful_names(list(types)) or len(types) > MOST_COLUMNS):
                 raise Unfit
+            # An object with so many members has ids for keys: it stays JSON.
+            types |= {key: "JSON" for key, kind in types.items() if kind.count(",") > _MOST_MEMBERS}
             columns = ", ".join(f"{_text(key)}: {_text(kind)}" for key, kind in types.items())
             shown = unique(types)
             fields = ", ".join(

@@ -460,3 +460,22 @@ async def test_the_rows_of_a_table_are_those_below_its_names(
     found = [next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in answer["result"]]
     assert found == rows
     assert note in answer["hint"]
+
+
+async def test_a_column_or_a_table_under_another_name_is_named(client: httpx.AsyncClient) -> None:
+    sections = {
+        name: {f"{name}-{n}": {"state": "ok", "n": n} for n in range(200)} for name in ("users", "jobs")
+    }
+    handle = await keep(client, json.dumps({**sections, "tags": [{"tag": f"t{n}"} for n in range(90)]}))
+    assert await rows_of(client, handle, "SELECT key FROM jobs WHERE n = 7") == ["jobs-7"]
+    for sql, said in (
+        ("SELECT tag FROM data", "tag is a column of tags."),
+        ("SELECT key FROM users", "No table is named users. data is $.users."),
+    ):
+        assert said in (await selected(client, handle, sql))["hint"]
+
+
+async def test_an_object_whose_keys_are_ids_stays_json(client: httpx.AsyncClient) -> None:
+    rows = [{"of": {f"k{n}_{k}": k for k in range(9)}, "n": n} for n in range(100)]
+    handle = await keep(client, json.dumps(rows))
+    assert await rows_of(client, handle, "SELECT of->>'$.k7_8' FROM data WHERE n = 7") == ["8"]

@@ -128,3 +128,16 @@ def test_text_around_json_is_left_out_and_told() -> None:
 @pytest.mark.parametrize("text", ["[1/60] one\n" * 30, "[0.1] two\n" * 30, CUT.replace('"id": 5', '"id" 5')])
 def test_what_is_wrong_before_its_end_is_no_json_that_is_cut_off(text: str) -> None:
     assert names(read(text).tables[0]) == ["line", "text"]
+
+
+def test_json_in_a_text_in_json_is_read_as_deep_as_it_goes() -> None:
+    inner = json.dumps({"items": [{"id": n, "name": f"n {n}"} for n in range(300)]})
+    layout = read(json.dumps({"status": 200, "body": json.dumps({"content": [{"result": inner}]})}))
+    assert (layout.tables[0].path, layout.tables[0].rows, names(layout.tables[0])) == (
+        "$.items",
+        300,
+        ["id", "name"],
+    )
+    assert layout.notes == (
+        "data is the JSON in the text of $.body.content[0].result; all around it is only in lines.",
+    )
