@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.api.routing import parameter_names
+from app.edge.request_body import write_whole
 from tests.faults.forking import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -58,8 +59,8 @@ class _Transport(asyncio.Transport):
 
 
 async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
-    """deadlines: the callbacks, `cycle`, `pipeline`, `flow`, `connections`, `_start_asgi_task` and
-    `_unset_keepalive_if_required`. Of `cycle`: `disconnected`, `message_event`, `transport`."""
+    """deadlines: the callbacks, `cycle`, `pipeline`, `flow`, `connections`, `_start_asgi_task` and what
+    `on_response_complete` counts. Of `cycle`: `disconnected`, `message_event`, `transport`."""
     started: list[Any] = []
 
     class Protocol(HttpToolsProtocol):
@@ -91,6 +92,29 @@ async def test_uvicorn_tells_what_the_protocol_keeps_count_of() -> None:
     assert transport.written == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert (protocol.url, protocol.parser.get_method()) == (b"/b", b"POST")
     assert (b"content-length", b"1") in protocol.headers
+
+
+@pytest.mark.parametrize("state", ["", "slow", "last", "gone"])
+async def test_a_whole_answer_is_written_at_once_or_left_to_uvicorn(state: str) -> None:
+    """request_body: STATUS_LINE. Of `cycle` what it sets and reads, `default_headers` and `on_response`."""
+    config = uvicorn.Config(lambda *_: None, log_config=None)
+    protocol = HttpToolsProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+    transport = _Transport()
+    protocol.connection_made(transport)
+    end = "close" if state == "last" else "keep-alive"
+    protocol.data_received(f"GET /a HTTP/1.1\r\nConnection: {end}\r\n\r\n".encode())
+    cycle = protocol.cycle
+    cycle.default_headers = [(b"date", b"today")]
+    protocol.flow.write_paused, cycle.disconnected = state == "slow", state == "gone"
+    is_written = write_whole(cycle, 201, [(b"content-length", b"2"), (b"x-one", b"1")], b"{}")
+    assert is_written is (state == "") is cycle.response_started is cycle.response_complete
+    assert protocol.server_state.total_requests == is_written
+    if is_written:
+        whole = b"HTTP/1.1 201 Created\r\ndate: today\r\ncontent-length: 2\r\nx-one: 1\r\n\r\n{}"
+        assert transport.written == whole
+        assert await cycle.receive() == {"type": "http.disconnect"}
+    for task in list(protocol.tasks):
+        task.cancel()
 
 
 def test_re2_has_the_functions_below_its_module() -> None:

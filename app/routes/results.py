@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
 from starlette.routing import Route
 
-from app.api.answers import JSON, PLAIN, ResultOut, encode, result_out, spillgate_headers
+from app.api.answers import JSON, PLAIN, ResultOut, WholeAnswer, encode, result_out, spillgate_headers
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
@@ -141,7 +141,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         elif sent.content is not None:
             passed = sent.content.utf8
         assert passed is not None
-        return Response(passed, status, headers | spillgate_headers(outcome, sent.warnings), PLAIN)
+        return WholeAnswer(passed, PLAIN, status, headers | spillgate_headers(outcome, sent.warnings))
     content: str | Raw | UnsetType = UNSET
     if governed.blocks is not None:
         content = Raw(governed.blocks)
@@ -153,7 +153,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
         content = sent.content.literal
     elif passed is not None:
         content = passed.decode()
-    return Response(encode(result_out(outcome, content, sent.warnings)), status, headers, JSON)
+    return WholeAnswer(encode(result_out(outcome, content, sent.warnings)), JSON, status, headers)
 
 
 class CheckIn(BodyIn):
