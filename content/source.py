@@ -72,9 +72,6 @@ _FILE_END = re.compile(
     rb"\s{0,20}(?:\((?:End of file|File has more lines)[^\n]{0,200}\)\s{0,20})?</(?:file|content)>\s{0,20}\Z"
 )
 
-# A carriage return that no newline follows, as a progress bar writes it.
-_RETURN = re.compile(rb"\r(?!\n)")
-
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     code = found[0][1:2]
@@ -204,8 +201,6 @@ class Source:
             data = self._edited(blocks)
         if b"\x1b" in data:
             data = self._edited(_Edit(data, 0, len(data), TERMINAL_CODE))
-        if b"\r" in data and _RETURN.search(data):
-            data = self._edited(_Edit(data, 0, len(data), _RETURN, b"\n"))
         if opening := _FILE.match(data, 0, _LOOKED_AT):
             closing = _FILE_END.search(data, max(opening.end(), len(data) - 400))
             data = self._edited(_Edit(data, opening.end(), closing.start() if closing else len(data)))
@@ -247,9 +242,7 @@ class Source:
     @property
     def is_verbatim(self) -> bool:
         """True if lines of the data are lines of the stored bytes, with no more than numbers before them."""
-        return all(
-            isinstance(edit, _Edit) and edit._pattern not in (TERMINAL_CODE, _RETURN) for edit in self._edits
-        )
+        return all(isinstance(edit, _Edit) and edit._pattern is not TERMINAL_CODE for edit in self._edits)
 
     def stored_at(self, at: int) -> int:
         """Where the byte at `at` begins in the stored bytes, with what was taken off before it, such as the

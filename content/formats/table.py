@@ -584,6 +584,7 @@ def unique(names: Iterable[str], taken: Iterable[str] = (), fold: Callable[[str]
 
 
 def _plain_numbers(rows: Iterable[Sequence[str]], width: int) -> set[int]:
+    """The columns of which every cell is a plain number or empty, and at least one is a number."""
     possible, seen = set(range(width)), set[int]()
     for cells in rows:
         for column in tuple(possible):

@@ -164,9 +164,9 @@ def test_the_beginning_of_a_block_is_unwrapped_too() -> None:
     assert told == "CSV; one row of data:\nid: 1, city: Rome\nquery: data, lines(line, text)"
 
 
-def test_codes_of_a_terminal_are_off_and_carriage_returns_end_lines() -> None:
+def test_codes_of_a_terminal_are_off_and_a_carriage_return_ends_no_line() -> None:
     source = Source(b"\x1b[32mok\x1b[0m 10%\r20%\r\n\x1b]0;title\x07done\n")
-    assert source.data == b"ok 10%\n20%\r\ndone\n"
+    assert source.data == b"ok 10%\r20%\r\ndone\n"
     assert source.line(source.data.index(b"done")) == 2
 
 
