@@ -21,6 +21,8 @@ _MOST_MEMBERS = 100
 _COMPARED = 50
 _MOST_TABLES = 24
 _TEXT_SHARE = 0.75
+_ESCAPED_QUOTE = b'\\"'
+_HEAD = 64 << 10
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
@@ -72,7 +74,7 @@ def unpacked(data: bytes) -> tuple[bytes, str]:
     """The JSON that is in a text in JSON, as deep as that goes, and the path of that text; the data itself
     and "" where no text is nearly all of it."""
     path = ""
-    for _ in range(_DEEPEST):
+    for _ in range(_DEEPEST if _ESCAPED_QUOTE in data[:_HEAD] else 0):
         found = _long_text(data)
         if found is None:
             break
@@ -150,7 +152,7 @@ def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
         inner, inside = bytes(item), (*steps, key)
         if inner[:1] == b"[":
             elements = _elements(inner)
-            firsts = {bytes(one)[:1] for one in elements}
+            firsts = _firsts(elements)
             if (
                 firsts == {b"{"}
                 or _is_grid(inner, firsts)
@@ -161,12 +163,17 @@ def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
             yield from _places(inner, inside)
 
 
+def _firsts(items: list[Raw]) -> set[bytes]:
+    """The first bytes of the elements, which tell their types."""
+    return {bytes(item)[:1] for item in items}
+
+
 def _is_grid(raw: bytes, firsts: set[bytes]) -> bool:
     return firsts == {b"["} and sheets.table_of(decoded(raw)) is not None
 
 
 def _of_array(path: str, raw: bytes, items: list[Raw]) -> JsonRows:
-    firsts = {bytes(one)[:1] for one in items}
+    firsts = _firsts(items)
     if firsts == {b"{"} and (table := sheets.rows_in(raw)) is None:
         return JsonRows(path, len(items), raw)
     value = decoded(raw)
