@@ -19,7 +19,7 @@ from content.natural_language import language_of_text, may_be_in
 from content.otherwise import Occurrence, lines_with_all, literals, occurrences, otherwise_text, words_of
 from content.patterns import Pattern
 from content.source import Source as Text
-from content.text import BOM
+from content.text import BOM, clip
 from extraction.source import Source
 from policies.policy import Offer
 
@@ -44,7 +44,8 @@ _WINDOW_BYTES = 120
 
 _JOINED_BYTES = 400
 _LANGUAGE_BYTES = 8 << 10
-_MOST_WORDS = 8
+_MOST_WORDS, _MOST_SCANS = 8, 3
+_LINE_CHARS = 160
 
 _NAME_END = re.compile(r'":(?! |\\s)')
 """In a pattern: the end of a name in JSON that is written without spaces."""
@@ -237,13 +238,14 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
     """Whether and where each literal of the pattern stands, and the data's language."""
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     source = Source(shown.store, stored, path=path_of(stored))
-    sentences = ["No line matches."]
-    if searched.view is not None:
+    sentences, words = ["No line matches."], words_of(pattern)[:_MOST_WORDS]
+    if searched.view is None:
+        sentences += [(await _occurrence(reading, word)).told() for word in words[:_MOST_SCANS]]
+    else:
         if texts := literals(pattern):
             elsewhere = await run_sync(lines_with_all, searched.view, texts, limiter=rt.scanning)
             if elsewhere.lines:
                 return otherwise_text(texts, elsewhere)
-        words = words_of(pattern)[:_MOST_WORDS]
         found = await run_sync(occurrences, searched.view, words, limiter=rt.scanning)
         sentences += map(Occurrence.told, found)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
@@ -251,3 +253,13 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")
     return "\n".join(sentences)
+
+
+async def _occurrence(reading: "Reading", word: str) -> Occurrence:
+    """Where a word stands in a result that is searched as it is read."""
+    grep = Grep(word, ignore_case=True, literal=True, limit=1)
+    page = await scan(reading.rt, reading.shown, grep, greppable=reading.shown.needs_view)
+    if not page.matches:
+        return Occurrence(word, 0)
+    first = page.matches[0]
+    return Occurrence(word, page.total_matches, first.line, clip(first.text, _LINE_CHARS))

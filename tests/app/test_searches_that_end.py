@@ -75,6 +75,22 @@ async def test_anchors_find_what_is_shown_on_pages_and_behind_a_byte_order_mark(
     assert "1: id,city\n" in await search(client, f"\ufeffid,city\n{rows}", "^id,city$")
 
 
+async def test_in_large_data_too_each_word_of_a_pattern_is_told(client: httpx.AsyncClient) -> None:
+    text = "".join(
+        f"line {n} tells of the pump and of its {'Valve' if n == 70_000 else 'motor'}\n"
+        for n in range(220_000)
+    )
+    assert len(text) > 8 << 20
+    sent = {"session_id": "s", "tool_name": "t"}
+    headers = {"Content-Type": "text/plain"}
+    told = (await client.post("/results", content=text, params=sent, headers=headers)).json()
+    found = await text_of(client, "tool_output", handle=told["handle"], pattern="valve.*squirrel")
+    assert found == (
+        "No line matches.\n“valve”: 1 line 70001: line 70000 tells of the pump and of its Valve\n"
+        "“squirrel”: nowhere, not even within a word."
+    )
+
+
 async def test_a_pattern_between_slashes_is_what_stands_between_them(client: httpx.AsyncClient) -> None:
     text = "".join(f"n{n} of the list\n" for n in range(1500))
     found = await search(client, text, "/N17 of/i")
