@@ -81,7 +81,7 @@ async def test_in_large_data_too_each_word_of_a_pattern_is_told(client: httpx.As
         for n in range(220_000)
     )
     assert len(text) > 8 << 20
-    sent = {"session_id": "s", "tool_name": "t"}
+    sent = {"session_id": "default", "tool_name": "t"}
     headers = {"Content-Type": "text/plain"}
     told = (await client.post("/results", content=text, params=sent, headers=headers)).json()
     found = await text_of(client, "tool_output", handle=told["handle"], pattern="valve.*squirrel")
