@@ -251,6 +251,21 @@ DAMAGES: dict[str, Callable[[bytes, bytes], bytes]] = {
 }
 
 
+async def test_a_sealed_body_is_queried_and_again_from_the_process_that_is_kept(
+    serve: Serve, place: Place, settings: dict[str, Any], keys: Path
+) -> None:
+    rows = json.dumps([{"id": number, "name": BODY} for number in range(9000)])
+    async with serve(**settings, storage_key_file=keys) as client:
+        handle = (await send(client, rows))["handle"]
+        for sql, wanted in (
+            ("SELECT sum(id) AS n FROM data", 40_495_500),
+            ("SELECT max(id) AS n FROM data", 8999),
+        ):
+            answer = await client.get(f"/results/{handle}/query", params={"expression": sql})
+            assert answer.json()["result"] == [{"n": wanted}]
+    assert BODY.encode() not in place.everything()
+
+
 async def test_a_damaged_body_is_an_error_and_never_other_bytes(
     serve: Serve, place: Place, settings: dict[str, Any], keys: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
