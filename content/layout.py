@@ -138,7 +138,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
             *starmap(_of_page, enumerate(found, 1)),
         ) if found else (), ()
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
-        return _below(source)
+        return _records_in_lines(source) or _below(source)
     return (), ()
 
 
@@ -302,6 +302,45 @@ def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     last = text.rstrip().count("\n") + 1
     rows = count_of(tables[0].rows or 0, "complete element")
     return tables, (f"The JSON is cut off in line {last:,}: data has its {rows}.",)
+
+
+_RECORD_IN_LINE = re.compile(rb"[^{\n]*(\{.*\})[ \t\r]*")
+_RECORDS_SHARE = 0.8
+
+
+def _records_in_lines(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+    """The JSON records that stand behind other words of most lines; None where they do not."""
+    first = source.head.splitlines()[:_SAMPLED]
+    if (
+        not source.is_whole
+        or len(source.data) > PARSED_BYTES
+        or len([*filter(_RECORD_IN_LINE.fullmatch, first)]) < max(3, _RECORDS_SHARE * len(first))
+    ):
+        return None
+    rows, others = [], 0
+    for number, line in numbered_lines(source):
+        record = _record_in(line)
+        others += record is None and bool(line.strip())
+        if record is not None:
+            rows.append(record if "line" in record else {"line": number, **record})
+    if len(rows) <= others:
+        return None
+    note = "data has the JSON records that stand within the lines."
+    note += (
+        f" {count_of(others, 'line')} without one {'is' if others == 1 else 'are'} only in lines."
+        if others
+        else ""
+    )
+    return (_of_rows("data", JsonRows("$", len(rows), rows=tuple(rows))),), (note,)
+
+
+def _record_in(line: bytes) -> dict[str, Any] | None:
+    found = _RECORD_IN_LINE.fullmatch(line)
+    try:
+        record = decoded(found[1]) if found else None
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 _JSON_BELOW = re.compile(r"\n(?=[\[{])")

@@ -141,3 +141,14 @@ def test_json_in_a_text_in_json_is_read_as_deep_as_it_goes() -> None:
     assert layout.notes == (
         "data is the JSON in the text of $.body.content[0].result; all around it is only in lines.",
     )
+
+
+def test_json_records_within_lines_are_rows_with_the_numbers_of_their_lines() -> None:
+    text = "begin\n" + "".join(f'step {n}: got {{"id": {n}, "ms": {2 * n}}}\n' for n in range(60))
+    layout = read(text)
+    data = layout.tables[0]
+    assert (names(data), data.rows, data.sample) == (["line", "id", "ms"], 60, (2, 0, 0))
+    assert layout.notes == (
+        "data has the JSON records that stand within the lines. 1 line without one is only in lines.",
+    )
+    assert names(read("if (a) { return b; }\n" * 60).tables[0]) == ["line", "text"]
