@@ -18,6 +18,7 @@ _LEAST_IDS = 9
 _ID_SHARE = 0.7
 _ID = re.compile(r"\d+|[0-9a-f-]{8,}|.*[\d_:/@-].*\d.*|.*[/@:].*", re.IGNORECASE)
 _KEY_CHARS = 60
+_LEAST_TEXT, _MOST_TEXT = 8, 64 << 10
 
 
 class Detail(NamedTuple):
@@ -55,11 +56,15 @@ class _Node:
     is_open: bool = False
     ids: tuple[int, str] | None = None
     """How many members have ids as keys, and the first of these."""
+    is_text: bool = False
+    """The values are texts that hold JSON."""
 
     def add(self, value: object, open_ids: frozenset[int], depth: int = 0) -> None:
         self.seen += 1
         if id(value) in open_ids:
             self.is_open = True
+        if (inner := _in_text(value)) is not None:
+            self.is_text, value = True, inner
         if isinstance(value, dict):
             self._add_members(value, open_ids, depth)
         elif isinstance(value, list):
@@ -104,6 +109,17 @@ class _Node:
 
     def is_list(self) -> bool:
         return self.lengths is not None and not self.members
+
+
+def _in_text(value: object) -> dict[str, object] | list[object] | None:
+    """The object or list that a text holds as JSON; None for other values."""
+    if not isinstance(value, str) or value[:1] not in ("{", "[") or not _LEAST_TEXT < len(value) < _MOST_TEXT:
+        return None
+    try:
+        inner = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return inner if inner and isinstance(inner, dict | list) else None
 
 
 def _sample(items: list[object]) -> Iterable[object]:
@@ -168,6 +184,11 @@ def _text(node: _Node, detail: Detail) -> str:
 
 
 def _shown(node: _Node, detail: Detail, depth: int, most: int) -> str:
+    inside = _inside(node, detail, depth, most)
+    return f"JSON text {inside}" if node.is_text and inside else inside
+
+
+def _inside(node: _Node, detail: Detail, depth: int, most: int) -> str:
     if node.is_list():
         return _list(node, detail, depth, most)
     if node.ids is not None and not node.members:

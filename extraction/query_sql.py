@@ -261,7 +261,7 @@ class Queried:
         except duckdb.Error as error:
             raise self._explained(statement, error) from None
         described = self._connection.description or []
-        columns = _unique([str(one[0]) for one in described])
+        columns = _unique([str(one[0]).replace("count_star()", "count(*)") for one in described])
         return Selected(columns, self._fetched(statement))
 
     def end(self) -> None:

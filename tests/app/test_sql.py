@@ -100,7 +100,7 @@ async def test_the_records_within_an_object_are_the_rows_and_the_rest_is_documen
 ) -> None:
     handle = await keep(client, CUSTOMERS)
     answer = await selected(client, handle, "SELECT count(*), sum(id), count(*) FILTER (active) n FROM data")
-    assert answer["result"] == [{"count_star()": 400, "sum(id)": 79_800, "n": 200}]
+    assert answer["result"] == [{"count(*)": 400, "sum(id)": 79_800, "n": 200}]
     assert answer["hint"] == "data is $.items."
     for sql, wanted in (
         ("SELECT total FROM document", [400]),

@@ -75,7 +75,7 @@ async def test_a_process_is_kept_for_the_next_query_over_the_same_data() -> None
         return bytes(answer.slice.result)
 
     for _ in range(3):
-        assert await count("t", "one") == b'[{"count_star()":12}]'
+        assert await count("t", "one") == b'[{"count(*)":12}]'
     with pytest.raises(BadQuery):
         await count("t", "one", "SELECT nothing(")
     assert await count("t", "one", "SELECT count(*) n FROM lines") == b'[{"n":1}]'
