@@ -28,9 +28,18 @@ def reading(data: bytes) -> Read:
     return chunks
 
 
+_OTHERS: list[psutil.Process] = []
+
+
 def of_queries() -> list[psutil.Process]:
-    children = psutil.Process().children()
+    """The children that this test started: a service of other tests in this process may keep one."""
+    children = [child for child in psutil.Process().children() if child not in _OTHERS]
     return [child for child in children if "extraction.query_child" in child.cmdline()]
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    _OTHERS[:] = psutil.Process().children()
 
 
 ENDLESS = "SELECT count(*) FROM range(100000000) a, range(100000000) b"
