@@ -24,7 +24,6 @@ _TEXT_SHARE = 0.75
 _ESCAPED_QUOTE = b'\\"'
 _HEAD = 64 << 10
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
-_NOT_FINITE = "NaN", "Infinity", "-Infinity"
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _elements = msgspec.json.Decoder(list[Raw]).decode

@@ -423,8 +423,6 @@ _NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _GAP = re.compile(r"\s{2,}|\t")
-_RULE_TEXT = re.compile(RULE.pattern.decode())
-_FOOTER_TEXT = re.compile(_FOOTER.pattern.decode())
 
 
 @dataclass(frozen=True, slots=True)

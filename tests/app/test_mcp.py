@@ -108,7 +108,7 @@ async def test_each_tool_answers_about_the_session_that_the_handle_names(
     text, is_error = await era.tool(
         client, "tool_output_grep", handle=f"`{handle.upper()[:8]}{handle[8:]}`", pattern="ERROR"
     )
-    assert "\n8: line 7 of the log, ERROR\n" in text
+    assert "8: line 7 of the log, ERROR\n" in text
     orders = await keep(client, json.dumps([{"id": n, "city": f"city {n}"} for n in range(900)]), "run-2")
     answers = [
         await era.tool(client, "tool_output_lines", handle=handle, offset=1999, limit=1),
