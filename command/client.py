@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -42,6 +44,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _SESSION = re.compile(r"session-([^/\s\"'`]+)/file-", re.IGNORECASE)
 _BYTES_A_SECOND = 8 << 20
 _POLL_SECONDS = 0.05
+_SYSTEM_FOLDERS = "/usr/local/bin:/usr/bin:/bin"
 
 
 class ServiceError(Exception):
@@ -264,6 +267,21 @@ def reaching(environment: Mapping[str, str]) -> str:
             path = os.path.abspath(value) if name == "SPILLGATE_UDS" else value
             return f"env {name}={shlex.quote(path)} "
     return ""
+
+
+def own_path() -> str:
+    """The path of the command `spillgate` that this process runs, or that lies beside its Python."""
+    is_named = os.path.basename(sys.argv[0]) == "spillgate"
+    beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
+    return os.path.abspath(shutil.which(sys.argv[0] if is_named else "spillgate") or beside)
+
+
+def in_any_shell(path: str) -> str:
+    """How a shell calls the command at `path`, so that it asks the same service. A login shell sets PATH
+    itself: only the folders of the system are in it wherever it runs."""
+    found = shutil.which("spillgate", path=_SYSTEM_FOLDERS)
+    is_found = found is not None and os.path.realpath(found) == os.path.realpath(path)
+    return reaching(os.environ) + ("spillgate" if is_found else shlex.quote(path))
 
 
 def api_key() -> str | None:

@@ -6,8 +6,6 @@ the exit status 2 of wrong arguments means that the call is to be blocked.
 
 import json
 import os
-import shlex
-import shutil
 import stat
 import sys
 import time
@@ -28,8 +26,9 @@ from command.client import (
     TextBody,
     encoded,
     govern,
+    in_any_shell,
     masked,
-    reaching,
+    own_path,
     resolved,
     shown_unstored,
 )
@@ -192,12 +191,9 @@ def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
 
 
 def _in_shell_of_agent(text: str) -> str:
-    """The message, with `spillgate ask` as the agent's shell has to call it: that may lack the directory of
-    the command in its PATH, and the address that the agent's settings give this hook."""
-    program, beside = "spillgate", os.path.join(os.path.dirname(sys.executable), "spillgate")
-    if shutil.which(program) is None and os.access(beside, os.X_OK):
-        program = shlex.quote(beside)
-    return in_shell(text, f"{reaching(os.environ)}{program}")
+    """The message, with `spillgate ask` as the agent's shell has to call it: that may have another PATH, and
+    lacks the address that the agent's settings give this hook."""
+    return in_shell(text, in_any_shell(own_path()))
 
 
 def _masked(client: str, payload: Any) -> HookAnswer:

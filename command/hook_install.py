@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import stat
 import sys
 import tomllib
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 from command import user_service
 from command.addresses import OWN
-from command.client import reaching, service_address
+from command.client import in_any_shell, own_path, reaching, service_address
 from command.commands import SETTING_UP
 from command.files import replace_text
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
@@ -169,13 +168,9 @@ def _setup(in_project: bool) -> Setup:
     if in_project:
         # Others who use the project have the command, and their service, elsewhere.
         return Setup(Path.home(), Path.cwd(), os.environ, "spillgate", url, has_key)
-    is_named = os.path.basename(sys.argv[0]) == "spillgate"
-    beside = os.path.join(os.path.dirname(sys.executable), "spillgate")
-    path = tool_path() or shutil.which(sys.argv[0] if is_named else "spillgate") or beside
-    path = os.path.abspath(path)
-    prefix = reaching(os.environ)
-    command = prefix + shlex.quote(path)
-    shell = prefix + ("spillgate" if _is_on_path() else shlex.quote(path))
+    path = os.path.abspath(tool_path() or own_path())
+    command = reaching(os.environ) + shlex.quote(path)
+    shell = in_any_shell(path)
     shell = "" if shell == "spillgate" else shell
     return Setup(Path.home(), None, os.environ, command, url, has_key, path, _given(), shell)
 
@@ -187,13 +182,6 @@ def _given() -> dict[str, str]:
     if store.startswith("disk:"):  # Another one may hold a password.
         given["SPILLGATE_STORAGE_URL"] = store
     return {name: value for name, value in given.items() if value}
-
-
-def _is_on_path() -> bool:
-    """Whether every shell finds the command: not by the environment that is active in this one."""
-    folder = os.path.dirname(sys.executable)
-    folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one != folder]
-    return shutil.which("spillgate", path=os.pathsep.join(folders)) is not None
 
 
 def _status(client: str, files: Sequence[SettingsFile]) -> int:

@@ -8,7 +8,7 @@ import { dirname, isAbsolute, join } from "node:path"
 
 const url = process.env.SPILLGATE_URL?.replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
-const shell = "" // how a shell calls `spillgate`, where that is not in its PATH: `spillgate hook install` writes it
+const shell = "" // how any shell calls `spillgate`: `spillgate hook install` writes it
 const hook = `/hooks/opencode${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 45_000 // milliseconds: a query may wait 10 s and run 30 s

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from command.client import in_any_shell
 from tests.doors.payloads import LARGE, changed, payload
 from tests.doors.test_hooks import handle_in as handle_of
 from tests.doors.test_hooks import message_in
@@ -324,10 +325,10 @@ async def test_a_subcommand_that_a_person_mistypes_is_an_error(shell: Shell) -> 
 
 
 @pytest.mark.parametrize("is_on_path", [True, False])
-async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
+async def test_the_command_in_a_message_runs_in_a_login_shell_of_the_agent(
     shell: Shell, is_on_path: bool
 ) -> None:
-    """That lacks the directory of the command, and the address that the settings give the hook."""
+    """Its profile sets PATH without the folder of the command, and the settings give the hook an address."""
     folder = Path(sys.executable).parent
     sent = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
     environ = {"PATH": f"{folder}:/usr/bin:/bin" if is_on_path else "/usr/bin:/bin", "HOME": str(shell.home)}
@@ -343,12 +344,32 @@ async def test_the_command_in_a_message_runs_in_the_shell_of_the_agent(
         .replace("HANDLE", handle)
     )
     line = line.replace("SELECT …", "SELECT text FROM data WHERE text LIKE '%number 777%'")
-    assert (str(folder) in line) is not is_on_path
-    asked = subprocess.run(["bash", "-c", line], env=environ, capture_output=True, text=True)
+    assert f" {folder}/spillgate " in line
+    (shell.home / ".bash_profile").write_text("PATH=/usr/local/bin:/usr/bin:/bin\n")
+    asked = subprocess.run(["bash", "-l", "-c", line], env=environ, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert "the tulip with number 777" in asked.stdout
     own = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
     assert shell.sent("codex", changed(own, ("tool_input", "command"), line)) == {}
+
+
+def test_a_command_is_named_without_its_path_where_each_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, own = tmp_path / "system", tmp_path / "own dir" / "spillgate"
+    system.mkdir()
+    own.parent.mkdir()
+    for path in (system / "spillgate", own):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    monkeypatch.setattr("command.client._SYSTEM_FOLDERS", str(system))
+    monkeypatch.delenv("SPILLGATE_URL", raising=False)
+    monkeypatch.delenv("SPILLGATE_UDS", raising=False)
+    assert in_any_shell(str(system / "spillgate")) == "spillgate"
+    assert in_any_shell(str(own)) == f"'{own}'", "another one has the name there"
+    (system / "spillgate").unlink()
+    (system / "spillgate").symlink_to(own)
+    assert in_any_shell(str(own)) == "spillgate"
 
 
 async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:

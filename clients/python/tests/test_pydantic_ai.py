@@ -74,7 +74,7 @@ async def test_what_becomes_json_is_governed_and_pictures_are_not(
     await agent.run("Go.", conversation_id="pydantic-types")
     assert read[0] is not None
     assert read[0].startswith("Tool output is too large (")
-    assert "900 objects with keys number, at" in read[0]
+    assert "JSON 900 × {number: " in read[0]
     assert read[1:] == ['{"number":1,"at":"2026-11-23"}', None]
 
 
