@@ -47,6 +47,7 @@ class _Tracer(_Interpreter):
         self.present: set[str] = set()
         self.absent: dict[str, list[str]] = {}
         self.asked_of_lists: set[str] = set()
+        self.asked_of_texts: set[str] = set()
 
     def visit_field(self, node: Any, value: Any) -> Any:
         name = node["value"]
@@ -57,6 +58,8 @@ class _Tracer(_Interpreter):
                 self.absent[name] = list(value)
         elif isinstance(value, list):
             self.asked_of_lists.add(name)
+        elif isinstance(value, str) and value[:1] in ("{", "["):
+            self.asked_of_texts.add(name)
         return super().visit_field(node, value)
 
 
@@ -108,6 +111,11 @@ class Expression:
         for name, keys in tracer.absent.items():
             if name not in tracer.present:
                 return _absent(name, keys)
+        if names := sorted(tracer.asked_of_texts - tracer.present):
+            return (
+                f"{_shown(names[0])} is asked of a text that holds JSON: SQL reads it, as in "
+                f"column->>'$.{_shown(names[0])}'."
+            )
         if names := sorted(tracer.asked_of_lists - tracer.present):
             return f"{_shown(names[0])} is asked of a list: put [] or [*] before it."
         first = value[0] if isinstance(value, list) and value else value

@@ -134,9 +134,21 @@ def _of_object(raw: bytes) -> JsonTables:
         rows = _pairs(value) if _is_map_of_scalars(value) else [value]
         return JsonTables(JsonRows("$", len(rows), rows=tuple(rows)), {})
     best_steps, best = max(places, key=lambda place: place[1].size)
-    others = {steps[-1]: rows for steps, rows in reversed(places) if rows is not best and steps}
+    others = _named([(steps, rows) for steps, rows in places if rows is not best and steps], best_steps)
     document = _without(raw, [steps for steps, _ in places if steps]) if best_steps else None
-    return JsonTables(best, dict(reversed(others.items())), document)
+    return JsonTables(best, others, document)
+
+
+def _named(places: Sequence[tuple[tuple[str, ...], JsonRows]], best: tuple[str, ...]) -> dict[str, JsonRows]:
+    """The tables by their last keys. One that `data` or another table has too follows the key above it."""
+    named: dict[str, JsonRows] = {}
+    for steps, rows in places:
+        is_taken = steps[-1] in named or steps[-1:] == best[-1:]
+        name = "_".join(steps[-2:]) if is_taken else steps[-1]
+        while name in named:
+            name += "_"
+        named[name] = rows
+    return named
 
 
 def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonRows]]:

@@ -39,6 +39,7 @@ _LEAST = 40
 _END_LINES = 5
 _TABLES_BYTES = 180
 _MOST_GRAVE = 3
+_LEVEL_ROWS, _MOST_LEVELS = 200, 5
 
 _EXIT = re.compile(
     rb"(?i)(?:exit(?:ed|ing)?[ _-]?(?:with )?(?:code|status)|return(?:ed)?[ _]?code)\W{0,4}(-?\d{1,5})\b"
@@ -141,11 +142,20 @@ def _tables_line(layout: Layout, room: int = _TABLES_BYTES) -> str:
     return f"query: {', '.join((*tables, _named(lines)))}"
 
 
+def _with_levels(table: Table) -> list[str]:
+    """The columns; of a log the levels as the column has them, which need not be those of the text."""
+    names = list(_names(table.columns))
+    if not callable(table.read) or names[-1:] != ["level"]:
+        return names
+    levels = dict.fromkeys(str(row[-1]) for row in islice(table.read(), _LEVEL_ROWS) if row[-1])
+    return [*names[:-1], f"level such as {', '.join(islice(levels, _MOST_LEVELS))}"] if levels else names
+
+
 def _named(table: Table, *, has_columns: bool = True) -> str:
     rows = "" if table.rows is None or table.name == LINES else count_of(table.rows, "row")
     where = table.path.removeprefix("$").lstrip(".")
     rows += f" of {where}" if rows and where else ""
-    columns = ", ".join(_names(table.columns)) if has_columns else ""
+    columns = ", ".join(_with_levels(table)) if has_columns else ""
     inside = ": ".join(filter(None, (rows, columns)))
     return f"{table.name}({inside})" if inside else table.name
 

@@ -26,6 +26,7 @@ from extraction.queries import (
     Query,
     QueryAnswer,
     RefusedQuery,
+    Slice,
     is_sql,
     needs_lines,
     rows_slice,
@@ -115,12 +116,22 @@ class _Queried:
             queried.end()
         # What the query took is no reason to leave its hint out.
         _bound_time(EVALUATE_SECONDS)
-        hint = queried.notes(statement) if part.total else queried.why_empty(statement)
+        is_empty = not part.total or (statement.compared and _counts_nothing(part))
+        hint = queried.why_empty(statement) if is_empty else queried.notes(statement)
         return QueryAnswer(self._kind, part, hint)
 
 
+def _counts_nothing(part: Slice) -> bool:
+    """One row of zeros and nulls: an aggregate over no rows."""
+    if part.total != 1:
+        return False
+    [row] = msgspec.json.decode(part.result)
+    cells = row.values() if isinstance(row, dict) else row
+    return not any(cells)
+
+
 def _is_empty(result: object) -> bool:
-    return result is None or result == []
+    return result is None or (isinstance(result, list) and all(item is None for item in result))
 
 
 def _end_with(service: int) -> None:

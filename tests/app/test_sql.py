@@ -226,7 +226,8 @@ async def test_rows_are_paged_within_the_cap(client: httpx.AsyncClient) -> None:
 async def test_a_model_reads_a_table_or_the_single_value(client: httpx.AsyncClient) -> None:
     handle = await keep(client, NDJSON)
     assert await told(client, handle, "SELECT count(*) FROM data") == ("2000", False)
-    assert await told(client, handle, "SELECT max(ms) FROM data WHERE id < 0") == ("null", False)
+    text, _ = await told(client, handle, "SELECT max(ms) FROM data WHERE id < 0")
+    assert text == "null\n[id is from 0 to 1999.]"
     text, _ = await told(client, handle, "SELECT level, count(*) AS n FROM data GROUP BY level ORDER BY n")
     assert text.splitlines() == ["level | n", "ERROR | 40", "ok | 1960", "[2 rows.]"]
     handle = await keep(client, json.dumps([{"id": n, "body": f"{n} " + "word " * 20_000} for n in range(3)]))
@@ -479,3 +480,19 @@ async def test_an_object_whose_keys_are_ids_stays_json(client: httpx.AsyncClient
     rows = [{"of": {f"k{n}_{k}": k for k in range(9)}, "n": n} for n in range(100)]
     handle = await keep(client, json.dumps(rows))
     assert await rows_of(client, handle, "SELECT of->>'$.k7_8' FROM data WHERE n = 7") == ["8"]
+
+
+async def test_a_count_of_nothing_says_what_the_compared_column_holds(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    answer = await selected(client, handle, "SELECT count(*), sum(ms) FROM data WHERE level = 'E'")
+    assert answer["result"] == [{"count(*)": 0, "sum(ms)": None}]
+    assert "level has ok (1,960), ERROR (40)." in answer["hint"]
+    assert (await selected(client, handle, "SELECT count(*) - 2000 FROM data"))["hint"] == ""
+
+
+async def test_a_member_of_a_text_that_holds_json_is_told_to_be_one(client: httpx.AsyncClient) -> None:
+    rows = [{"id": n, "state": json.dumps({"type": "pie", "n": n})} for n in range(900)]
+    handle = await keep(client, json.dumps(rows))
+    answer = await selected(client, handle, "[].state.type")
+    assert "type is asked of a text that holds JSON: SQL reads it, as in column->>'$.type'." in answer["hint"]
+    assert await rows_of(client, handle, "SELECT count(*) FROM data WHERE state->>'$.type' = 'pie'") == [900]

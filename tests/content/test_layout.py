@@ -152,3 +152,11 @@ def test_json_records_within_lines_are_rows_with_the_numbers_of_their_lines() ->
         "data has the JSON records that stand within the lines. 1 line without one is only in lines.",
     )
     assert names(read("if (a) { return b; }\n" * 60).tables[0]) == ["line", "text"]
+
+
+def test_tables_that_share_a_key_have_the_key_above_it_in_their_name() -> None:
+    rows = [{"name": f"n{n}"} for n in range(30)]
+    layout = read(
+        json.dumps({"components": rows, "tools": {"components": rows[:1]}, "extra": {"tools": rows[:2]}})
+    )
+    assert [table.name for table in layout.tables][:3] == ["data", "tools_components", "tools"]
