@@ -15,7 +15,7 @@ from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
 from content.redaction.masks import masks_in
-from content.text import clip
+from content.text import clip, line_count
 from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
 from domain.budget import Session
@@ -183,7 +183,7 @@ class Subject:
             details=replace(
                 about.details,
                 bytes=len(text.encode()),
-                lines=text.count("\n") + 1,
+                lines=line_count(text.encode()),
                 tokens=tokens,
                 costs_more=tokens + spent > self.stored.tokens_saved,
                 redacted=redacted,

@@ -12,7 +12,7 @@ from content.kind import Kind
 from content.layout import spelled
 from content.natural_language import language_of_text
 from content.source import Source
-from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes
+from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes, line_count
 
 OUTLINED_BYTES = 1 << 20
 """The most that an outline is made of."""
@@ -74,18 +74,15 @@ def _query(source: Source, shape: Shape) -> tuple[str, Sequence[str]]:
 
 
 def extent(source: Source) -> str:
-    """Returns, for example, `CSV, 2,000 rows, 3 columns: id, city, total; 45,890 bytes in 2,002 lines, the
-    last of them empty`: the number of lines is the number of newlines plus one. Takes linear time. Call it in
-    a thread: 64 MiB take a few seconds."""
+    """Returns, for example, `CSV, 2,000 rows, 3 columns: id, city, total; 45,890 bytes in 2,001 lines`. Takes
+    linear time. Call it in a thread: 64 MiB take a few seconds."""
     stored = source.stored
-    lines = stored.count(b"\n") + 1
-    size = f"{len(stored):,} bytes in {count_of(lines, 'line')}"
-    end = ", the last of them empty" if stored.endswith(b"\n") else ""
+    size = f"{len(stored):,} bytes in {count_of(line_count(stored), 'line')}"
     shape = source.format.shape(source)
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN):
         words = sum(1 for _ in _WORD.finditer(source.data))
         shape = replace(shape, counts=(*shape.counts, count_of(words, "word")))
-    return f"{_sentence(shape, _EXTENT_BYTES, _EXTENT_NAMES)}; {size}{end}"
+    return f"{_sentence(shape, _EXTENT_BYTES, _EXTENT_NAMES)}; {size}"
 
 
 def outline(

@@ -16,9 +16,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LinePage:
-    """`total_lines` is the number of newlines plus one, 0 for an empty body: a final newline is followed by
-    an empty line. `next_offset` is the first line of the next page, None where only that line is left. A line
-    too long for a whole page is truncated, and the next page starts after it."""
+    """`total_lines` is the number of newlines, plus one where text follows the last of them. `next_offset` is
+    the first line of the next page. A line too long for a whole page is truncated, and the next page starts
+    after it."""
 
     lines: list[Line]
     total_lines: int
@@ -36,26 +36,24 @@ class LinePager:
         self._lines: list[Line] = []
         self._part = b""
         self._newlines = 0
-        self._bytes = 0
-        self._is_ended = False
+        self.is_ended = True
+        """True if the data ends in a newline, or is empty."""
         self._stopped = limit <= 0
 
     def feed(self, chunk: bytes) -> None:
         newlines = chunk.count(b"\n")
         before, self._newlines = self._newlines, self._newlines + newlines
-        self._bytes += len(chunk)
-        self._is_ended = chunk.endswith(b"\n") if chunk else self._is_ended
+        self.is_ended = chunk.endswith(b"\n") if chunk else self.is_ended
         skip = self._number - 1 - before
         if self._stopped or skip > newlines:
             return
         self._collect(chunk, _after_newline(chunk, skip))
 
     def finish(self) -> LinePage:
-        total = self._newlines + 1 if self._bytes else 0
-        if not self._stopped and self._number == total:
+        total = self._newlines + (not self.is_ended)
+        if not self._stopped and self._part:
             self._add(self._part)
-        last = total - self._is_ended
-        return LinePage(self._lines, total, self._number if self._number <= last else None)
+        return LinePage(self._lines, total, self._number if self._number <= total else None)
 
     def _collect(self, chunk: bytes, start: int) -> None:
         while not self._stopped:
@@ -84,7 +82,7 @@ class LinePager:
 
 
 class LastLines:
-    """Collects the last `most` lines, without the empty line after a final newline. Of lines that do not fit
+    """Collects the last `most` lines. Of lines that do not fit
     `max_bytes`, the first ones are left out."""
 
     def __init__(self, most: int, max_bytes: int) -> None:
@@ -93,26 +91,26 @@ class LastLines:
         self._tail = b""
         self._newlines = 0
         self._size = 0
-        self._is_ended = False
+        self.is_ended = True
+        """True if the data ends in a newline, or is empty."""
 
     def feed(self, chunk: bytes) -> None:
         if chunk:
             self._newlines += chunk.count(b"\n")
             self._size += len(chunk)
-            self._is_ended = chunk.endswith(b"\n")
+            self.is_ended = chunk.endswith(b"\n")
             # A newline at each end: the first line is whole only if one is before it.
             most = self._max_bytes + 2
             self._tail = chunk[-most:] if len(chunk) >= most else (self._tail + chunk)[-most:]
 
     def finish(self) -> LinePage:
-        total = self._newlines + 1 if self._size else 0
-        last = total - self._is_ended
+        total = self._newlines + (not self.is_ended)
         texts = self._tail.removesuffix(b"\n").split(b"\n") if self._size else []
         is_cut = len(self._tail) < self._size
         if is_cut and len(texts) > 1:
             texts, is_cut = texts[1:], False
         texts = texts[-self._most :]
-        first = last - len(texts) + 1
+        first = total - len(texts) + 1
         lines = [Line(first + at, text.decode("utf-8", "ignore"), is_cut) for at, text in enumerate(texts)]
         return LinePage(lines, total, None)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE, decode_escapes
+from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE, decode_escapes, line_count
 
 if TYPE_CHECKING:
     from content.formats.format import Format
@@ -172,8 +172,7 @@ class Source:
         total_bytes: int | None = None,
         lines: int | None = None,
     ) -> None:
-        """`stored` may be the beginning of `total_bytes` in `lines` lines (newlines plus one), which end with
-        `tail`."""
+        """`stored` may be the beginning of `total_bytes` in `lines` lines, which end with `tail`."""
         self.stored = stored
         self.tool_name, self.path = tool_name, path
         self.is_whole = total_bytes is None or len(stored) >= total_bytes
@@ -224,13 +223,10 @@ class Source:
 
     @property
     def lines(self) -> int:
-        """The lines of the whole data, without the empty one after a final newline."""
-        if self._lines is not None and not self._edits:
-            return self._lines - (self.tail[-1:] == b"\n")
-        breaks = self.data.count(b"\n")
-        if self.is_whole:
-            return breaks + (self.data[-1:] not in (b"\n", b""))
-        return (self._lines or breaks + 1) - (self.tail[-1:] == b"\n")
+        """The lines of the whole data."""
+        if self._lines is not None and not (self._edits and self.is_whole):
+            return self._lines
+        return line_count(self.data)
 
     def take_text(self) -> str:
         """The data as text; the bytes are let go, so that it can be parsed in less memory."""

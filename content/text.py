@@ -125,6 +125,11 @@ def listed(names: Iterable[str], most_chars: int) -> str:
     return ", ".join(names[:count]) + more
 
 
+def line_count(data: bytes) -> int:
+    """The newlines, plus one where text follows the last of them."""
+    return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
+
+
 def count_of(number: int, noun: str) -> str:
     """For example `1 line` and `2,000 lines`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

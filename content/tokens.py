@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from content.text import Utf8Chunks, decode_utf8
+from content.text import Utf8Chunks, decode_utf8, line_count
 from domain.errors import ConfigError
 from domain.ports import Tokenizer
 from domain.results import Measure
@@ -256,8 +256,7 @@ def count_in_slices(tokenizer: Tokenizer, *texts: str) -> int:
 def measure(data: bytes, tokenizer: Tokenizer, text: str | None = None) -> Measure:
     """Measures a small body exactly. `text` is `data` decoded, if the caller has it. Raises InvalidUtf8."""
     text = decode_utf8(data) if text is None else text
-    lines = data.count(b"\n") + 1 if data else 0
-    return Measure(len(data), lines, len(text), tokenizer.count(text), True)
+    return Measure(len(data), line_count(data), len(text), tokenizer.count(text), True)
 
 
 class Meter:
@@ -268,6 +267,7 @@ class Meter:
         self._text = Utf8Chunks()
         self._tokens = tokens
         self._newlines = 0
+        self._is_open = False
         self.bytes = 0
         self.chars = 0
 
@@ -277,6 +277,7 @@ class Meter:
         text = self._text.feed(chunk) if text is None else text
         self._digest.update(chunk)
         self._newlines += chunk.count(b"\n")
+        self._is_open = not chunk.endswith(b"\n") if chunk else self._is_open
         self.bytes += len(chunk)
         self.chars += len(text)
         self._tokens.feed(text)
@@ -299,5 +300,4 @@ class Meter:
         """Returns the measure. Call it once. Raises InvalidUtf8 if the last character is incomplete."""
         self._text.finish()
         tokens, exact = self._tokens.finish()
-        lines = self._newlines + 1 if self.bytes else 0
-        return Measure(self.bytes, lines, self.chars, tokens, exact)
+        return Measure(self.bytes, self._newlines + self._is_open, self.chars, tokens, exact)

@@ -15,6 +15,7 @@ from app.search_threads import SearchThreads
 from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
 from content.redaction.search import Search
+from content.text import line_count
 from content.threads import LONG_BYTES, in_thread_if_long
 from content.tokens import Meter, TokenMeter, measure
 from domain.budget import Budget, Session
@@ -71,7 +72,6 @@ class Body(Struct, eq=False):
     _held: list[bytes] = []
     _held_bytes: int = 0
     _text: str | None = None
-    _lines: int = 0
     _bytes: int = 0
     _last: bytes = b""
     _sha256: str = ""
@@ -107,12 +107,11 @@ class Body(Struct, eq=False):
         self._held = [data]
         self._held_bytes = self._bytes = len(data)
         self._last = data[-TAIL_BYTES:]
-        self._lines = data.count(b"\n") + 1 if data else 0
         tokens = self._new_token_meter()
         if is_over:
             tokens.estimate()
         tokens.feed(text)
-        return Measure(len(data), self._lines, len(text), *tokens.finish())
+        return Measure(len(data), line_count(data), len(text), *tokens.finish())
 
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
@@ -147,13 +146,8 @@ class Body(Struct, eq=False):
             measured = measure(b"".join(self._held), self._tokenizer, self._text)
         else:
             measured = await self._finished(self._meter)
-        self._lines, self._bytes = measured.lines, measured.bytes
+        self._bytes = measured.bytes
         return measured
-
-    @property
-    def rows(self) -> int:
-        """Lines, without an empty one at the end."""
-        return self._lines - self._last.endswith(b"\n")
 
     @property
     def is_viewed(self) -> bool:

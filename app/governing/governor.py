@@ -71,7 +71,7 @@ async def govern(
         if entered.receipt is not None:
             return await call.answer_retry(entered.receipt)
         is_page = may_reject(policy) and pages(result)
-        trigger = decide(Facts(measured.shown, budget, body.rows, is_page), policy)
+        trigger = decide(Facts(measured.shown, budget, measure.lines, is_page), policy)
         observes = policy.mode is OBSERVE
         repeats = Repeats(measured, rt) if policy.repeat is NAME else None
         repeat = await repeats.find() if repeats else None
@@ -181,7 +181,7 @@ class _Governing:
             if charged is not None:
                 return charged
             trigger = trigger or Trigger.RESERVE_FAILED
-        for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.body.rows):
+        for kind, fired in candidate_outcomes(trigger, self.measured.policy, self.measured.measure.lines):
             stores = kind is OutcomeKind.STORE
             forms = [(replacing, True)]
             if stores:
@@ -245,7 +245,7 @@ class _Governing:
         measured = self.measured
         replacing, handle = Replacing(measured, self.rt), self._stored_result().handle
         would_be = None
-        for kind, fired in candidate_outcomes(trigger, measured.policy, measured.body.rows):
+        for kind, fired in candidate_outcomes(trigger, measured.policy, measured.measure.lines):
             would_be = await replacing.decision(kind, fired, handle)
             if would_be is not None and fired and not self._is_worth(would_be):
                 would_be = replace(PASSED, trigger=fired, tokens=measured.shown.tokens)

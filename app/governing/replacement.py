@@ -7,7 +7,7 @@ import anyio
 from app.governing.body import MeasuredResult
 from app.governing.charges import Decision
 from app.runtime import Runtime
-from content.text import Preview
+from content.text import Preview, line_count
 from content.threads import in_thread_if_long
 from domain.budget import Budget
 from domain.decisions import OutcomeKind, Trigger
@@ -104,7 +104,7 @@ class Replacing(NamedTuple):
         budget = self.measured.budget
         if trigger is Trigger.RESERVE_FAILED and outcome is OUTCOMES[OutcomeKind.REJECT]:
             budget = await self._budget_now()
-        facts = Facts(shown, budget, body.rows)
+        facts = Facts(shown, budget, measure.lines)
         ends = outcome.ends(shown, policy)
         head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
@@ -162,5 +162,5 @@ class Replacing(NamedTuple):
 
     def _breaks(self, text: str, tokens: int) -> bool:
         """True if the text exceeds a size cap: a cap in tokens is converted to bytes by an average."""
-        size = Measure(len(text.encode()), text.count("\n") + 1, len(text), tokens, True)
+        size = Measure(len(text.encode()), line_count(text.encode()), len(text), tokens, True)
         return exceeds(size, self.measured.policy)

@@ -19,7 +19,7 @@ from app.redacting import ShownResult, handed_on
 from app.runtime import Runtime
 from app.tools.arguments import LineRange, line_range
 from content.grep import MatchingLines
-from content.lines import LastLines, LinePage, LinePager
+from content.lines import LastLines, LinePager
 from domain.accounting import EntryType
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateError
 from domain.handles import SessionKey, forgiven_handle
@@ -190,9 +190,10 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
     """The numbers are those of the view that the tools number: refused where its lines are not the stored
     ones."""
     asked = line_range(part.value, most=_MOST_ROWS)
-    page = await _page(rt, shown, asked, most)
+    scanner = _scanner(asked, most)
+    page = await scan(rt, shown, scanner, greppable=False)
     if shown.needs_view:
-        view = await _page(rt, shown, asked, most, greppable=True)
+        view = await scan(rt, shown, _scanner(asked, most), greppable=True)
         if [line.text for line in view.lines] != [line.text for line in page.lines]:
             raise InvalidField(_PARTS_OF_LINES)
     if not page.lines:
@@ -204,15 +205,12 @@ async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byt
         is_cut = page.next_offset is not None and last < asked.first + asked.most - 1
     if is_cut or any(line.truncated for line in page.lines):
         raise _too_large(None, most)
-    ending = "\n" if last < page.total_lines else ""
+    ending = "\n" if last < page.total_lines or scanner.is_ended else ""
     return ("\n".join(line.text for line in page.lines) + ending).encode()
 
 
-async def _page(
-    rt: Runtime, shown: ShownResult, asked: LineRange, most: int, *, greppable: bool = False
-) -> LinePage:
-    scanner = LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
-    return await scan(rt, shown, scanner, greppable=greppable)
+def _scanner(asked: LineRange, most: int) -> LastLines | LinePager:
+    return LastLines(asked.most, most) if asked.first is None else LinePager(asked.first, asked.most, most)
 
 
 async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:

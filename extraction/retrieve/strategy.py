@@ -14,7 +14,7 @@ from content.layout import Table, layout_of, spelled
 from content.natural_language import language_of_text
 from content.patterns import Pattern
 from content.source import Source as Text
-from content.text import clip, count_of, cut_head, decode_part
+from content.text import clip, count_of, cut_head, decode_part, line_count
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
@@ -170,8 +170,7 @@ def _how_to_go_on(text: Text, query: str) -> str:
     """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
     of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none."""
     stored = text.stored
-    line_count = stored.count(b"\n") + 1
-    ends = source_of(stored[:OUTLINED], stored, len(stored), line_count, text.tool_name, text.path)
+    ends = source_of(stored[:OUTLINED], stored, len(stored), line_count(stored), text.tool_name, text.path)
     *tables, lines = layout_of(ends).tables
     named = ", ".join(
         f"{spelled(table.name)}({_columns(table)})" for table in (*tables[:_MOST_TABLES], lines)

@@ -183,7 +183,7 @@ async def test_rows_of_a_query_go_on_as_json_or_csv(client: httpx.AsyncClient) -
 REFUSED = [
     ("#lines=0-x", "Write `lines` as"),
     ("#lines=9-2", "from the lower number"),
-    ("#lines=90000", "The result has 5,001 lines."),
+    ("#lines=90000", "The result has 5,000 lines."),
     ("#rows=1-2", "After the handle comes nothing, #lines="),
     ("#lines=", "After the handle comes nothing"),
     ("#lines=1-2&as=csv", "After the handle comes nothing"),

@@ -72,7 +72,7 @@ def test_a_large_output_is_replaced_and_asked_about(url: str) -> None:
     piped = spillgate("pipe", "--tool", "journal", "--session", "s", stdin=LOG.encode(), **given)
     assert (piped.returncode, piped.stderr) == (0, b"")
     said = piped.stdout.decode()
-    assert said.startswith(f"Tool output is too large ({len(LOG)} bytes, 20001 lines, ")
+    assert said.startswith(f"Tool output is too large ({len(LOG)} bytes, 20000 lines, ")
     assert "spillgate query" in said
     handle = re.search(r"session-s/file-[0-9a-f-]{36}", said)
     assert handle is not None

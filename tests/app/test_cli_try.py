@@ -32,7 +32,7 @@ def test_each_outcome_has_its_row_and_the_one_in_force_its_mark(
 ) -> None:
     assert main(["try", str(log)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"read_file: {len(LOG):,} bytes, 2,001 lines, {len(LOG):,} characters, ")
+    assert printed.startswith(f"read_file: {len(LOG):,} bytes, 2,000 lines, {len(LOG):,} characters, ")
     assert tuple(rows(printed)) == OUTCOMES
     assert "store *" in printed
     assert [row[:2] for row in rows(printed).values()] == [[name, "size_cap"] for name in OUTCOMES]
@@ -44,13 +44,13 @@ def test_each_outcome_has_its_row_and_the_one_in_force_its_mark(
 def test_the_texts_are_those_of_the_service(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", str(log), "--show", "store"]) == 0
     printed = capsys.readouterr().out
-    assert f"Tool output is too large ({len(LOG)} bytes, 2001 lines, " in printed
+    assert f"Tool output is too large ({len(LOG)} bytes, 2000 lines, " in printed
     assert 'tool_output(handle = "session-' in printed
     assert "──── truncate ────" not in printed
     assert main(["try", str(log), "--show", "truncate", "--arguments", '{"path": "made.py"}']) == 0
     printed = capsys.readouterr().out
     assert f"{LOG[:2000]}\n\n[... {len(LOG) - 2000} characters truncated ...]" in printed
-    assert "File: made.py | 2001 lines" in printed
+    assert "File: made.py | 2000 lines" in printed
     assert main(["try", str(log), "--show", "all"]) == 0
     printed = capsys.readouterr().out
     assert [f"──── {name} ────" in printed for name in OUTCOMES] == [True] * 4

@@ -118,8 +118,8 @@ async def test_a_mistake_is_a_text_that_says_what_to_do(
 LINES: list[tuple[Any, int, int]] = [
     *(("120-180", 120, 180), ("120", 120, 120), (120, 120, 120), (" '120 – 122' ", 120, 122)),
     *(("L120-L122", 120, 122), ("lines 120 to 122", 120, 122), ("120:122", 120, 122), ("0-2", 1, 2)),
-    *(("-40", 4961, 5000), (-40, 4961, 5000), ("last 3", 4998, 5000), ("4990-9999", 4990, 5001)),
-    *(("4999-", 4999, 5001), ("120-120", 120, 120)),
+    *(("-40", 4961, 5000), (-40, 4961, 5000), ("last 3", 4998, 5000), ("4990-9999", 4990, 5000)),
+    *(("4999-", 4999, 5000), ("120-120", 120, 120)),
 ]
 
 
@@ -131,16 +131,16 @@ async def test_lines_are_written_in_many_ways(
     *shown, footer = (await text_of(client, "tool_output", handle=handle, lines=lines)).splitlines()
     expected = [f"{number}: {LINE.get(number, '')}" for number in range(first, last + 1)]
     assert shown == expected
-    assert footer.startswith(f"[Lines {first:,} to {last:,} of 5,001.")
+    assert footer.startswith(f"[Lines {first:,} to {last:,} of 5,000.")
 
 
 async def test_lines_past_the_end_name_the_last_ones(client: httpx.AsyncClient) -> None:
     handle = await keep(client, LOG)
     told = await call(client, "tool_output", handle=handle, lines="9000-9100")
     assert told["text"] == (
-        '[The result has 5,001 lines: line 9,000 is past its end. Ask for lines = "4962-5001".]'
+        '[The result has 5,000 lines: line 9,000 is past its end. Ask for lines = "4961-5000".]'
     )
-    assert (await text_of(client, "tool_output", handle=handle, lines="4962-5001")).startswith("4962: ")
+    assert (await text_of(client, "tool_output", handle=handle, lines="4961-5000")).startswith("4961: ")
 
 
 async def test_the_last_lines_are_shown_as_far_as_they_fit(client: httpx.AsyncClient) -> None:
@@ -149,7 +149,7 @@ async def test_the_last_lines_are_shown_as_far_as_they_fit(client: httpx.AsyncCl
     assert shown[-1] == f"1000: 999 {'é' * 400}"
     first = int(shown[0].partition(":")[0])
     assert 980 < first < 1000
-    assert footer == f"[Lines {first:,} to 1,000 of 1,001.]"
+    assert footer == f"[Lines {first:,} to 1,000 of 1,000.]"
     long = await keep(client, "short\n" * 5000 + f"start {'é' * 20_000} end")
     text = await text_of(client, "tool_output", handle=long, lines="-5")
     assert text.startswith("5001: éé")
@@ -166,13 +166,13 @@ async def test_one_line_data_has_last_lines_too(client: httpx.AsyncClient) -> No
 async def test_an_answer_goes_on_in_the_arguments_that_the_tool_has(client: httpx.AsyncClient) -> None:
     """Each page names the next one, and together they are the result."""
     handle = await keep(client, LOG)
-    shown, lines = [], "1-5001"
+    shown, lines = [], "1-5000"
     while lines:
         text = await text_of(client, "tool_output", handle=handle, lines=lines)
         shown += [line.partition(": ")[2] for line in text.splitlines()[:-1]]
         found = re.search(r'Go on with lines = "(\d+-\d+)"\.\]$', text)
         lines = found[1] if found else ""
-    assert shown == [*LOG.splitlines(), ""]
+    assert shown == LOG.splitlines()
     cut = await text_of(client, "tool_output", handle=handle, pattern="INFO")
     assert re.search(r"Go on with query = SELECT line, text FROM lines WHERE line > \d+ AND matches\(", cut)
     assert "offset" not in cut

@@ -413,7 +413,7 @@ def test_bytes_that_are_not_utf8_are_stored_as_they_are_shown(relay: RelayClient
         if count == 5:
             assert answer == (tmp_path / "latin").read_bytes()
         else:
-            assert "Tool output is too large (26000 bytes, 2001 lines" in text_of(
+            assert "Tool output is too large (26000 bytes, 2000 lines" in text_of(
                 json.loads(answer)["result"]
             )
 

@@ -32,7 +32,7 @@ async def test_a_small_result_passes_byte_for_byte(client: httpx.AsyncClient) ->
     assert told["complete"] is True
     assert told["trigger"] is None
     assert told["handle"] is None
-    assert told["measure"] == {"bytes": 10, "lines": 3, "chars": 9, "tokens": 5, "tokens_exact": True}
+    assert told["measure"] == {"bytes": 10, "lines": 2, "chars": 9, "tokens": 5, "tokens_exact": True}
     assert told["budget"]["enforced"] is False
 
 
@@ -80,7 +80,7 @@ async def test_any_text_body_works_with_its_fields_in_the_query(client: httpx.As
     assert answer.content == b"some output\n"
     assert answer.headers["spillgate-outcome"] == "pass"
     assert answer.headers["spillgate-bytes"] == "12"
-    assert answer.headers["spillgate-lines"] == "2"
+    assert answer.headers["spillgate-lines"] == "1"
     assert "spillgate-handle" not in answer.headers
     assert "spillgate-durability" not in answer.headers
 

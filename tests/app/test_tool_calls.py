@@ -89,7 +89,7 @@ async def test_a_line_that_is_cut_says_so(client: httpx.AsyncClient) -> None:
     handle = await keep(client, "y" * 5000 + " " + "z" * 20_000 + "\nshort\n" + "word word\n" * 900)
     text = await text_of(client, "tool_output_lines", handle=handle, offset=1, limit=5)
     assert text.splitlines()[0].endswith(" [… cut: the line is longer]")
-    assert text.endswith('[Lines 1 to 1 of 903. Go on with lines = "2-41".]')
+    assert text.endswith('[Lines 1 to 1 of 902. Go on with lines = "2-41".]')
 
 
 async def test_grep_without_a_match_ignores_case_or_names_the_words_that_are_nowhere(
@@ -143,7 +143,7 @@ async def test_lines_are_numbered_and_say_where_they_go_on(client: httpx.AsyncCl
     assert text.splitlines() == [
         "8: 2026-11-20 08:00:07 ERROR request 7 took 7 ms",
         "9: 2026-11-20 08:00:08 INFO request 8 took 8 ms",
-        '[Lines 8 to 9 of 5,001. Go on with lines = "10-49".]',
+        '[Lines 8 to 9 of 5,000. Go on with lines = "10-49".]',
     ]
 
 

@@ -36,9 +36,9 @@ KEYS = "object with keys orders, page, none, o"
         ('{"orders": [{"id": 1}, {"i', "JSON, object with keys orders, …; orders: array of objects with k"),
         (
             '{"a": 1}\n{"a": 2}\n\n',
-            "JSON lines, 2 records with keys a; 19 bytes in 4 lines, the last of them empty",
+            "JSON lines, 2 records with keys a; 19 bytes in 3 lines",
         ),
-        ("a,b,c\n1,2,3\n4,5,6\n", "CSV, 2 rows, 3 columns: a, b, c; 18 bytes in 4 lines,"),
+        ("a,b,c\n1,2,3\n4,5,6\n", "CSV, 2 rows, 3 columns: a, b, c; 18 bytes in 3 lines"),
         ('a,"b\n",c\n1,2,"3\n\n3"\n4,5,6\n', "CSV, 2 rows, 3 columns: a, b, c; "),
         ("a.py:3: x\nb.py:4: y\n", "search output, 2 lines in 2 files; 20 bytes"),
         (

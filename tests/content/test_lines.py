@@ -11,15 +11,13 @@ def page(data: bytes, offset: int = 1, limit: int = 100, max_bytes: int = 10_000
     return pager.finish()
 
 
-def test_a_final_newline_yields_a_last_empty_line() -> None:
-    assert page(b"a\nb\n") == LinePage([Line(1, "a"), Line(2, "b"), Line(3, "")], 3, None)
-
-
-def test_the_empty_line_after_a_final_newline_is_not_offered_as_more() -> None:
-    assert page(b"a\nb\n", limit=2) == LinePage([Line(1, "a"), Line(2, "b")], 3, None)
-    assert page(b"a\nb\n", limit=2, size=1).next_offset is None
-    assert page(b"a\n\n", limit=1).next_offset == 2
-    assert page(b"a\nb\n", offset=3).lines == [Line(3, "")]
+def test_a_final_newline_ends_a_line_and_begins_none() -> None:
+    assert page(b"a\nb\n") == LinePage([Line(1, "a"), Line(2, "b")], 2, None)
+    assert page(b"a\nb\n", limit=2, size=1) == page(b"a\nb\n")
+    assert page(b"a\n\n", limit=1) == LinePage([Line(1, "a")], 2, 2)
+    assert page(b"a\n\n", offset=2) == LinePage([Line(2, "")], 2, None)
+    assert page(b"a\nb\n", offset=3) == LinePage([], 2, None)
+    assert page(b"\n") == LinePage([Line(1, "")], 1, None)
 
 
 def test_an_empty_body_has_no_lines() -> None:
@@ -64,9 +62,8 @@ def test_following_the_pages_reads_every_line_once(text: str, limit: int, max_by
         found = page(text.encode(), offset, limit, max_bytes)
         lines += found.lines
         offset = found.next_offset
-    expected = text.split("\n") if text else []
-    if expected[1:] and not expected[-1] and len(lines) < len(expected):
-        # The empty line after a final newline is not offered as more.
+    expected = text.split("\n")
+    if not expected[-1]:
         expected.pop()
     assert [line.number for line in lines] == list(range(1, len(expected) + 1))
     for line, whole in zip(lines, expected, strict=True):

@@ -23,7 +23,7 @@ def test_any_split_gives_the_same_measure(text: str, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), max(len(data), *cuts, 0)]
     chunks = [data[a:b] for a, b in pairwise(edges)]
     measure, sha256 = metered(*chunks)
-    lines = text.count("\n") + 1 if text else 0
+    lines = len(text.split("\n")) - (not text or text.endswith("\n"))
     tokens = load_encoding("o200k_base").count(text)
     assert measure == Measure(len(data), lines, len(text), tokens, True)
     assert sha256 == hashlib.sha256(data).hexdigest()
@@ -47,5 +47,5 @@ def test_an_estimate_leaves_the_other_figures_exact() -> None:
     meter.feed(data[100_000:])
     assert (meter.bytes, meter.chars) == (len(data), len(data))
     measure = meter.finish()
-    assert (measure.bytes, measure.lines, measure.tokens_exact) == (len(data), 20_001, False)
+    assert (measure.bytes, measure.lines, measure.tokens_exact) == (len(data), 20_000, False)
     assert measure.tokens == pytest.approx(80_000, rel=0.02)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from content.describe import source_of
 from content.sketch import MAX_BYTES, Told, sketch
+from content.text import line_count
 
 ORDERS = [
     {"id": n, "customer": {"name": f"Ann {n}", "age": 30}, "items": [{"sku": "A-17", "n": 2}] * (n % 9 + 1)}
@@ -20,7 +21,7 @@ ORDERS = [
 
 def sketched(text: str, most: int = MAX_BYTES, *, tool: str = "", told: Told = Told()) -> str:  # noqa: B008
     data = text.encode("utf-8", "replace")
-    return sketch(source_of(data, data[-4096:], len(data), data.count(b"\n") + 1, tool), most, told)
+    return sketch(source_of(data, data[-4096:], len(data), line_count(data), tool), most, told)
 
 
 def test_json_is_shown_by_its_keys_with_values_and_by_the_lengths_of_its_lists() -> None:
@@ -106,7 +107,7 @@ def test_a_log_is_shown_by_its_gravest_lines_and_told_by_counts() -> None:
 
 def test_levels_of_a_part_are_not_counted() -> None:
     data = b"2026-11-23 10:00:00 INFO done\n" * 20_000
-    shown = sketch(source_of(data[:16_384], data[-4096:], len(data), 20_001))
+    shown = sketch(source_of(data[:16_384], data[-4096:], len(data), 20_000))
     assert "INFO 2" not in shown
     assert "\n20000: 2026-11-23 10:00:00 INFO done\n" in shown
 

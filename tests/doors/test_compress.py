@@ -198,7 +198,7 @@ async def test_without_a_tool_the_text_is_a_sketch_with_the_handle_and_the_file(
 ) -> None:
     async with serve() as client:
         text = await shown(client, asked(**more))
-        size = f"{len(LARGE.encode())} bytes, 901 lines"
+        size = f"{len(LARGE.encode())} bytes, 900 lines"
         first, second, third, empty, *sketch = text.split("\n")
         assert first.startswith(f"{TOO_LARGE}{size}, ")
         handle = HANDLE.findall(second)[0]

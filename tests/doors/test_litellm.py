@@ -73,7 +73,7 @@ async def test_a_fresh_result_is_replaced_and_the_tools_are_offered(
     assert told["action"] == "GUARDRAIL_INTERVENED"
     assert before == sent["structured_messages"][:-1]
     assert {**row, "content": LARGE} == sent["structured_messages"][-1]
-    assert row["content"].startswith(f"Tool output is too large ({len(LARGE.encode())} bytes, 901 lines, ")
+    assert row["content"].startswith(f"Tool output is too large ({len(LARGE.encode())} bytes, 900 lines, ")
     handle, session = HANDLE.findall(row["content"])[0]
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
     assert session == "sess-1" if surface == "chat completions" else session.startswith("chat-")

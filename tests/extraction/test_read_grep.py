@@ -125,7 +125,7 @@ WRONG = [
     ("Grep", '{"pattern": "["}', "not closed by ]"),
     ("Grep", '{"x": ' + "[" * 100_000 + "}", "arguments of Grep are wrong"),
     ("Delete", "{}", "There is no such tool"),
-    ("Read", '{"offset": 1000000}', "There is no line 1000000: the data has 301 lines."),
+    ("Read", '{"offset": 1000000}', "There is no line 1000000: the data has 300 lines."),
     ("Grep", '{"pattern": "nowhere"}', "No line matches"),
 ]
 
@@ -142,7 +142,7 @@ async def test_a_wrong_call_is_answered_in_words(name: str, arguments: str, answ
 async def test_arguments_are_taken_as_kindly_as_may_be(arguments: str) -> None:
     (text,) = await told(LOG, ("Read", arguments))
     assert "1: line 1 says" in text
-    assert "[301 lines in all; the next is line 201.]" in text
+    assert "[300 lines in all; the next is line 201.]" in text
 
 
 async def test_neighbours_of_a_match_are_shown_with_their_numbers() -> None:
