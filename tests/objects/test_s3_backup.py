@@ -46,14 +46,14 @@ async def test_a_bucket_is_backed_up_while_the_service_stores_and_restored_into_
     service = await services.start(tmp_path, storage_url=url(s3_port), ledger_url=f"sqlite://{ledger}")
     infos, bodies = BACKUP.strip().split("\n")
     async with service.client() as client:
-        sizes = (13_000, 400_000, 9_000_000)
+        sizes = (13_000, 400_000, 6_000_000)
         calls = [Call("run", text_of(f"call-{size}", size), f"call-{size}") for size in sizes]
         kept = [Kept.of(call, await call.send(client)) for call in calls]
         entries = await audit.tool_entries(client)
         with sqlite3.connect(ledger) as source, sqlite3.connect(tmp_path / "copy.db") as copy:
             source.backup(copy)
         run(infos, prefix, s3_port)
-        late = Call("run", text_of("late", 9_000_000), "late")
+        late = Call("run", text_of("late", 6_000_000), "late")
         late_handle = (await late.send(client)).json()["handle"]
         run(bodies, prefix, s3_port)
     await service.stop()

@@ -75,7 +75,7 @@ async def test_killed_at_any_request_of_an_upload_it_shows_nothing_that_is_half_
         (silence, rb"^PUT .*\.json "),
         (silence, b" never "),
     ]
-    calls = [Call("run-1", text_of(str(number), 9_000_000), str(number)) for number in range(len(faults))]
+    calls = [Call("run-1", text_of(str(number), 6_000_000), str(number)) for number in range(len(faults))]
     async with Network(s3_port, begins=METHODS) as network:
         place = url(network.port) + "&timeout=60"
         for call, (fault, request) in zip(calls, faults, strict=True):
