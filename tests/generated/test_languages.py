@@ -35,7 +35,7 @@ async def test_a_program_of_the_page_prints_what_the_model_reads(
         command, cwd=tmp_path, env=environment, input=sent, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "Tool output is too large (108890 bytes, 20001 lines" in done.stdout
+    assert "Tool output is too large (108890 bytes, 20000 lines" in done.stdout
 
 
 def test_the_page_marks_what_is_not_run() -> None:

@@ -113,7 +113,7 @@ class Story:
         assert tools_at_once or "tool_output" not in self.offered[0], "the tools came too early"
         assert "tool_output" in self.offered[1]
         (message,) = self.results[1]
-        assert message.startswith(f"Tool output is too large ({len(LOG)} bytes, 6001 lines, ")
+        assert message.startswith(f"Tool output is too large ({len(LOG)} bytes, 6000 lines, ")
         answer = self.results[2][-1]
         assert answer.startswith("ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE session-")
         assert "4507 ERROR disk 4507 is full" in answer

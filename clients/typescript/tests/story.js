@@ -76,7 +76,7 @@ export class Story {
       return;
     }
     assert.ok(this.offered[1].includes("tool_output"));
-    assert.match(this.results[1][0], new RegExp(`^Tool output is too large \\(${LOG.length} bytes, 6001 lines, `));
+    assert.match(this.results[1][0], new RegExp(`^Tool output is too large \\(${LOG.length} bytes, 6000 lines, `));
     const answer = this.results[2].at(-1);
     assert.match(answer, /^ABSTRACT FROM TOOL OUTPUT read_log WITH HANDLE session-/);
     assert.ok(answer.includes("4507 ERROR disk 4507 is full"));
