@@ -18,6 +18,7 @@ from extraction.retrieve.question import Question, Word, stem
 _POOL = 600
 _LOOKED_AT = 200
 _SHORT = 4
+_WITHIN = 100
 _LEAST_SHARE = 0.15
 _PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
 _LINK = re.compile(
@@ -46,10 +47,10 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Best first. `absent` are words and exact texts of the question that the data does not hold. `weights`:
-    how rare the other words are. `rarest` is the rarest word or text that the data holds. `look` reads the
-    passage of a number. `is_by_meaning`:
-    the best passage was found by its meaning, which stands out from that of all others."""
+    """Best first. `absent` are words and exact texts of the question that the data does not hold, not even in
+    longer words. `weights`: how rare the other words are. `rarest` is the rarest word or text that the data
+    holds. `look` reads the passage of a number. `is_by_meaning`: the best passage was found by its meaning,
+    which stands out from that of all others."""
 
     hits: Sequence[Hit]
     absent: Sequence[str]
@@ -78,9 +79,11 @@ class Ranking:
         having = {text: len(numbers) for text, numbers in places.items()} | counts
         self.rarest = min(filter(having.get, having), key=having.__getitem__, default="")
         self.hits: list[Hit] = []
+        lacking = [text for text, count in counts.items() if not count and 3 <= len(text) <= _WITHIN]
+        self.within = {text: numbers for text in lacking if (numbers := self._places(text))}
         self._forms = {word.text: _form(word) for word in question.words if word.text in self.weights}
         self.scores = index.rank(self._rare(counts), _POOL)
-        for number in chain.from_iterable(places.values()):
+        for number in chain.from_iterable((*places.values(), *self.within.values())):
             self.scores.setdefault(number, 0.0)
 
     def _rare(self, counts: Mapping[str, int]) -> list[str]:
@@ -100,7 +103,7 @@ class Ranking:
 
     def absent(self, header: str) -> list[str]:
         """What of the question is nowhere in the data, nor in the names of its columns."""
-        words = [word.text for word in self.question.words if word.text not in self.weights]
+        words = [word.text for word in self.question.words if word.text not in self.weights | self.within]
         texts = [text for text in self.question.exact if text not in self.exact and _BREAK.search(text)]
         whole = " ".join(texts).lower()
         lacking = [*texts, *(word for word in words if word.lower() not in whole)]

@@ -31,7 +31,7 @@ NEEDS_MODEL = False
 MOST_BYTES = 64 << 20
 """Larger data is not read into memory."""
 
-NOTHING_BYTES = 1100
+NOTHING_BYTES = 1300
 """The most bytes of a body that says that nothing was found."""
 
 OUTLINE_BYTES = 500
@@ -72,25 +72,18 @@ async def _answer_from(task: Task, text: Text) -> Answer:
     file = opaque(stored)
     if file and file.is_base64:
         return _unreadable(task.source, file, task.max_bytes)
-    if len(stored) <= task.max_bytes and not file:
-        return _whole(text, task.max_bytes)
     try:
         index = await task.indexes.of(task.source, text)
-        likeness, warnings = await meaning.compare(task, index, text.data)
         search = _Search(task, text, index, parse(task.extract))
+        if len(stored) <= task.max_bytes and not file:
+            return await run_sync(_whole, search, limiter=task.indexes.threads)
+        likeness, warnings = await meaning.compare(task, index, text.data)
         find = partial(_search_readable_parts if file else _search_passages, search, likeness)
         reply = await run_sync(find, abandon_on_cancel=True, limiter=task.indexes.threads)
         return replace(reply, warnings=(*reply.warnings, *warnings))
     except sqlite3.Error:
         # The SQLite of some Python builds has no FTS5.
         raise StrategyFailed("the full-text search of this machine's SQLite failed") from None
-
-
-def _whole(text: Text, max_bytes: int) -> Answer:
-    data = text.stored
-    is_binary = text.format.kind is Kind.BINARY
-    body = f"[{_READABLE}]\n{decode_part(readable(data))}" if is_binary else decode_part(data)
-    return _complete(body, 1, max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +96,22 @@ class _Search:
     question: Question
 
 
+def _whole(search: _Search) -> Answer:
+    """The data as it is; what of the question is nowhere above it, and its columns below, as far as that fits
+    beside it."""
+    task, text = search.task, search.text
+    data = text.stored
+    if text.format.kind is Kind.BINARY:
+        return _complete(f"[{_READABLE}]\n{decode_part(readable(data))}", 1, task.max_bytes)
+    above = _absent(rank(search.index, search.question, text.data), text.data)
+    body = decode_part(data)
+    body = f"{above}\n{body}" if above and len(f"{above}\n{body}".encode()) <= task.max_bytes else body
+    below = _how_to_go_on(text, task.query)
+    below = below if body.endswith("\n") else f"\n{below}"
+    fits = len((body + below).encode()) <= task.max_bytes
+    return _complete(body + below if fits else body, 1, task.max_bytes)
+
+
 def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     """All passages are searched, so the coverage is 1 however few of them are shown."""
     text, index, max_bytes = search.text, search.index, search.task.max_bytes
@@ -111,7 +120,7 @@ def _search_passages(search: _Search, likeness: Likeness | None) -> Answer:
     choice = choose(index, search.question, text.data, ranked)
     if not choice.first:
         room = min(NOTHING_BYTES, max_bytes)
-        return _complete(_nothing(search.task.source, text, ranked, room), total, max_bytes)
+        return _complete(_nothing(search, ranked, room), total, max_bytes)
     head = "".join(f"{line}\n" for line in (_absent(ranked, text.data), _binary(text)) if line)
     excerpts, shown = _excerpts(search, choice, len(head.encode()))
     if excerpts.is_empty:
@@ -168,10 +177,14 @@ def _lines_with(data: bytes, word: str) -> int:
 
 def _how_to_go_on(text: Text, query: str) -> str:
     """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
-    of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none."""
+    of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none.
+    Binary data has none."""
+    if _binary(text):
+        return ""
     stored = text.stored
     ends = source_of(stored[:OUTLINED], stored, len(stored), line_count(stored), text.tool_name, text.path)
     *tables, lines = layout_of(ends).tables
+    tables = [table for table in tables if table.columns != lines.columns]
     named = ", ".join(
         f"{spelled(table.name)}({_columns(table)})" for table in (*tables[:_MOST_TABLES], lines)
     )
@@ -198,15 +211,20 @@ def _absent(ranked: Ranked, data: bytes) -> str:
     return f"Nowhere in the data: {listed}.{ask}"
 
 
-def _nothing(source: Source, text: Text, ranked: Ranked, max_bytes: int) -> str:
-    """What the data is, in at most NOTHING_BYTES."""
-    lines = [NOTHING_FOUND, _absent(ranked, text.data), _extent(source, text)]
+def _nothing(search: _Search, ranked: Ranked, max_bytes: int) -> str:
+    """What the data is and how to go on, in at most NOTHING_BYTES."""
+    text = search.text
+    lines = [NOTHING_FOUND, _absent(ranked, text.data), _extent(search.task.source, text)]
     if binary := _binary(text):
         sample = decode_part(cut_head(readable(text.data[:OUTLINED]), _SAMPLE_BYTES))
         lines.append(binary + (_READABLE_BEGIN + sample if sample else ""))
     else:
         lines.append(_outline(text, min(OUTLINE_BYTES, max_bytes // 2)))
-    return decode_part(cut_head("\n".join(filter(None, lines)).encode(), max_bytes))
+    go_on = _how_to_go_on(text, search.task.query)
+    below = f"\n{go_on}" if go_on else ""
+    room = max_bytes - len(below.encode())
+    body = decode_part(cut_head("\n".join(filter(None, lines)).encode(), room if room > 0 else max_bytes))
+    return body.removesuffix("\n") + below if room > 0 else body
 
 
 def _outline(text: Text, most: int) -> str:

@@ -93,7 +93,7 @@ async def test_the_best_passage_comes_first_each_under_its_lines() -> None:
         assert shown == "".join(f"{line}\n" for line in lines[int(first) - 1 : int(last or first)])
     tail, query = body.splitlines()[-2:]
     assert re.fullmatch(r"\[2 of [\d,]+ passages; “needl…” is in 2 lines\.\]", tail)
-    assert query == "[To count, sum or compare: query over data(line, text), lines(line, text).]"
+    assert query == "[To count, sum or compare: query over lines(line, text).]"
 
 
 async def test_each_part_of_a_joined_question_has_a_passage() -> None:
@@ -275,8 +275,28 @@ async def test_what_is_mostly_no_text_is_searched_and_said_to_be_so() -> None:
 
 async def test_what_fits_is_shown_whole() -> None:
     answer = await asked("just this\n", "something else")
-    assert (answer.body, answer.status, answer.coverage.ratio) == ("just this\n", ExtractStatus.COMPLETE, 1.0)
+    below = "[To count, sum or compare: query over lines(line, text).]"
+    assert answer.body == f"Nowhere in the data: something.\njust this\n{below}"
+    assert (answer.status, answer.coverage.ratio) == (ExtractStatus.COMPLETE, 1.0)
+    tight = await asked("just this\n", "something else", max_bytes=40)
+    assert tight.body == "just this\n"
     assert (await asked("", "anything")).body == "NO RELEVANT DATA FOUND\nThe data is empty."
+
+
+async def test_a_word_that_is_part_of_longer_ones_is_not_told_to_be_nowhere() -> None:
+    rows = "".join(f"lib{name}-{n}/stable 1.{n} amd64\n" for n in range(300) for name in ("ssl", "z"))
+    body = (await asked(rows, "How many packages begin with lib?")).body
+    head, _, passage = body.partition("\n")
+    assert head == "Nowhere in the data: packages, begin."
+    assert "libssl-0/stable" in passage
+    assert body.endswith("[To count, sum or compare: query over lines(line, text).]")
+
+
+async def test_where_nothing_is_found_the_columns_are_named() -> None:
+    rows = "USER  PID  %MEM  RSS\n" + "".join(f"root {n:4} {n % 9:5} {n * 3:4}\n" for n in range(900))
+    body = (await asked(rows, "which process uses most memory?")).body
+    assert body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: process, uses, memory.\n")
+    assert '\n[To count, sum or compare: query over data(USER, PID, "%MEM", RSS)' in body
 
 
 async def test_only_the_ranges_asked_about_are_looked_at() -> None:
