@@ -357,8 +357,8 @@ def _lines(source: Source, room: int, seen: Seen) -> list[str]:
     below = [_numbered(source, row, clip(line, _LINE)) for row, line in ending]
     left = room - sum(_size(line) + 1 for line in below) - _size(noun) - 20
     above = list(_fitting(source, left, {row for row, _ in ending}))
-    if seen.is_run:
-        return [f"{noun}; its last lines:", *below, "its first lines:", *above] if above else [noun, *below]
+    if seen.is_run and above and below:
+        return [f"{noun}; its last lines:", *below, "its first lines:", *above]
     return [noun, *above, *(["…"] if above and below else []), *below]
 
 

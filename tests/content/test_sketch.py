@@ -145,6 +145,13 @@ def test_lines_of_a_command_that_differ_only_in_numbers_and_paths_are_shown_once
     assert "\n401: done\n" in shown
 
 
+def test_of_a_command_that_prints_one_long_line_no_last_lines_are_announced() -> None:
+    data = " ".join(f"{number}aaaa" for number in range(5_000)).encode()
+    shown = sketch(source_of(data[:16_384], data[-4096:], len(data), 1), MAX_BYTES, Told(is_command=True))
+    assert shown.startswith("plain text\n1: 0aaaa 1aaaa")
+    assert "last lines" not in shown
+
+
 def test_a_page_is_shown_by_its_title_and_its_text() -> None:
     page = (
         "<html><head><title>Tide tables</title><script>var a = 1;</script></head><body><h1>Harbours</h1>"
