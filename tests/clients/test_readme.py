@@ -58,7 +58,7 @@ async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_pa
 async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(service: Service, tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text().partition("From another terminal")[2]
     (lines,) = re.findall(
-        r"^```sh\n(.*?)^```", section.partition("The first two")[0], re.MULTILINE | re.DOTALL
+        r"^```sh\n(.*?)^```", section.partition("The first prints")[0], re.MULTILINE | re.DOTALL
     )
     host, port = service.address
     commands = lines.replace("localhost:8377", f"{host}:{port}").replace(". .venv/bin/activate", "set -e")
