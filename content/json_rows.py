@@ -120,7 +120,7 @@ def tables_in(data: bytes) -> JsonTables:
             inside = _of_object(bytes(items[0]))
             if inside.document is not None:
                 return inside
-        return JsonTables(_of_array("$", raw, items), {})
+        return JsonTables(_of_array("$", raw, len(items), _firsts(items)), {})
     return JsonTables(JsonRows("$", 1, rows=({"value": decoded(raw)},)), {})
 
 
@@ -128,14 +128,15 @@ def _of_object(raw: bytes) -> JsonTables:
     table = sheets.rows_in(raw)
     if table is not None:
         return JsonTables(JsonRows("$", len(table), rows=tuple(table)), {})
-    places = list(islice(_places(raw, ()), _MOST_TABLES))
+    members = _members(raw)
+    places = list(islice(_places(raw, members, ()), _MOST_TABLES))
     if not places:
         value = decoded(raw)
         rows = _pairs(value) if _is_map_of_scalars(value) else [value]
         return JsonTables(JsonRows("$", len(rows), rows=tuple(rows)), {})
     best_steps, best = max(places, key=lambda place: place[1].size)
     others = _named([(steps, rows) for steps, rows in places if rows is not best and steps], best_steps)
-    document = _without(raw, [steps for steps, _ in places if steps]) if best_steps else None
+    document = _without(members, [steps for steps, _ in places if steps]) if best_steps else None
     return JsonTables(best, others, document)
 
 
@@ -151,8 +152,9 @@ def _named(places: Sequence[tuple[tuple[str, ...], JsonRows]], best: tuple[str, 
     return named
 
 
-def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonRows]]:
-    members = _members(raw)
+def _places(
+    raw: bytes, members: dict[str, Raw], steps: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], JsonRows]]:
     path = path_of(steps)
     if _is_map_of_objects(members):
         value = decoded(raw)
@@ -169,9 +171,9 @@ def _places(raw: bytes, steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
                 or _is_grid(inner, firsts)
                 or (len(elements) >= _LEAST_SCALARS and not firsts & {b"{", b"["})
             ):
-                yield inside, _of_array(path_of(inside), inner, elements)
+                yield inside, _of_array(path_of(inside), inner, len(elements), firsts)
         elif inner[:1] == b"{" and len(steps) < _DEEPEST:
-            yield from _places(inner, inside)
+            yield from _places(inner, _members(inner), inside)
 
 
 def _firsts(items: list[Raw]) -> set[bytes]:
@@ -183,10 +185,9 @@ def _is_grid(raw: bytes, firsts: set[bytes]) -> bool:
     return firsts == {b"["} and sheets.table_of(decoded(raw)) is not None
 
 
-def _of_array(path: str, raw: bytes, items: list[Raw]) -> JsonRows:
-    firsts = _firsts(items)
+def _of_array(path: str, raw: bytes, size: int, firsts: set[bytes]) -> JsonRows:
     if firsts == {b"{"} and (table := sheets.rows_in(raw)) is None:
-        return JsonRows(path, len(items), raw)
+        return JsonRows(path, size, raw)
     value = decoded(raw)
     table = sheets.table_of(value)
     rows = table if table is not None else rows_of(value)
@@ -235,14 +236,14 @@ def path_of(steps: Sequence[str]) -> str:
     )
 
 
-def _without(raw: bytes, places: list[tuple[str, ...]]) -> Row:
-    """The object without its tables."""
+def _without(members: dict[str, Raw], places: list[tuple[str, ...]]) -> Row:
+    """The object of these members, without its tables."""
     taken = {steps[0] for steps in places if len(steps) == 1}
     deeper = {steps[0] for steps in places if len(steps) > 1}
     return {
-        key: _without(bytes(item), [steps[1:] for steps in places if steps[0] == key and len(steps) > 1])
+        key: _without(_members(item), [steps[1:] for steps in places if steps[0] == key and len(steps) > 1])
         if key in deeper
         else decoded(bytes(item))
-        for key, item in _members(raw).items()
+        for key, item in members.items()
         if key not in taken
     }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from content.formats.json import Json, Literal, Records, parsed_head
+from content.formats.json import Json, Literal, Records, ends_early, parsed_head
 from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, page_tables
@@ -203,10 +203,12 @@ def _header_end(data: bytes, first: Sequence[str]) -> int:
 def _count(source: Source, read: "Delimited | Rows", dialect: Dialect) -> int | None:
     if not source.is_whole or len(source.data) > _COUNTED:
         return None
-    if isinstance(read, Delimited):
-        rows: Iterable[object] = split_rows(source.data[read.start :].decode("utf-8", "replace"), dialect)
-        return sum(1 for _ in rows)
-    return sum(1 for _ in read())
+    if not isinstance(read, Delimited):
+        return sum(1 for _ in read())
+    data = source.data[read.start :]
+    if data[:1] != b"\n" and not any(mark in data for mark in (b'"', b"\\", b"\r", b"\n\n")):
+        return data.count(b"\n") + (data[-1:] not in (b"\n", b""))
+    return sum(map(bool, split_rows(data.decode("utf-8", "replace"), dialect)))
 
 
 def _type_of(cells: Iterable[str | None]) -> str:
@@ -288,20 +290,18 @@ def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if len(data) > PARSED_BYTES:
         raise ValueError("too large to be parsed")
     text = data.decode("utf-8", "replace")
+    if ends_early(text):
+        tables, _ = _json(encoded(cut_off(text)))
+        last = text.rstrip().count("\n") + 1
+        rows = count_of(tables[0].rows or 0, "complete element")
+        return tables, (f"The JSON is cut off in line {last:,}: data has its {rows}.",)
     values, end = documents(text)
-    if values:
-        if not _is_most(text, end):
-            raise ValueError("most of it is no JSON")
-        tables, _ = _json(encoded(values[0] if len(values) == 1 else values))
-        line = text.count("\n", 0, end) + 1
-        note = f"What follows the JSON in line {line:,} is only in lines." if text[end:].strip() else ""
-        return tables, (note,) if note else ()
-    if not _ends_early(text):
-        raise ValueError("no JSON that is only cut off")
-    tables, _ = _json(encoded(cut_off(text)))
-    last = text.rstrip().count("\n") + 1
-    rows = count_of(tables[0].rows or 0, "complete element")
-    return tables, (f"The JSON is cut off in line {last:,}: data has its {rows}.",)
+    if not values or not _is_most(text, end):
+        raise ValueError("most of it is no JSON")
+    tables, _ = _json(encoded(values[0] if len(values) == 1 else values))
+    line = text.count("\n", 0, end) + 1
+    note = f"What follows the JSON in line {line:,} is only in lines." if text[end:].strip() else ""
+    return tables, (note,) if note else ()
 
 
 _RECORD_IN_LINE = re.compile(rb"[^{\n]*(\{.*\})[ \t\r]*")
@@ -365,21 +365,6 @@ def _is_most(text: str, size: int) -> bool:
     return 2 * size >= len(text)
 
 
-_CUT_VALUE = re.compile(r"(?:-?\d*[.eE+-]*|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?)\s*\Z")
-_LONGEST_ESCAPE = 12
-
-
-def _ends_early(text: str) -> bool:
-    """True for JSON in which nothing is wrong but that its end is missing."""
-    try:
-        json.loads(text, strict=False)
-    except json.JSONDecodeError as error:
-        at = error.pos
-        is_escape = "escape" in error.msg and len(text) - at < _LONGEST_ESCAPE
-        return is_escape or error.msg.startswith("Unterminated") or bool(_CUT_VALUE.match(text, at))
-    return False
-
-
 _NO_SPACE = re.compile(r"\S")
 
 
@@ -397,16 +382,14 @@ def documents(text: str) -> tuple[list[object], int]:
     return values, at
 
 
-_STRING = re.compile(r'"(?>[^"\\]+|\\.)*(?:"|\\?\Z)', re.DOTALL)
+_NO_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
 
 
 def cut_off(text: str) -> object:
     """The value of JSON whose end is missing, without the element that is not complete. Raises ValueError."""
     value: Any = from_json(text, allow_partial=True, cache_strings="none")
-    bare = _STRING.sub("", text)
-    depth = bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")
     inner = value
-    for _ in range(1, depth):
+    for _ in range(1, _open_brackets(text.encode("utf-8", "replace"))):
         if not inner:
             break
         if isinstance(inner, list):
@@ -414,6 +397,13 @@ def cut_off(text: str) -> object:
             break
         inner = inner[next(reversed(inner))]
     return value
+
+
+def _open_brackets(data: bytes) -> int:
+    """How many lists and objects of JSON are open at its end."""
+    marks = data.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_MARKS)
+    bare = b"".join(marks.split(b'"')[::2])
+    return bare.count(b"[") + bare.count(b"{") - bare.count(b"]") - bare.count(b"}")
 
 
 def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:

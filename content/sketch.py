@@ -5,16 +5,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
 
 from content.describe import language_of
+from content.formats.code import Code, definitions_in_order, source_noun
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
-from content.formats.markup import TAG, TAGS_BETWEEN
+from content.formats.markup import TAG, TAGS_BETWEEN, page_headings
 from content.formats.prose import markdown_headings
 from content.json_rows import JsonRows
 from content.json_shape import shape_of, shape_of_rows
@@ -28,6 +29,9 @@ MAX_BYTES = 700
 _PAGE_BYTES = 16 << 10
 _SCANNED = 64 << 10
 """The bytes of a page that are looked at for text."""
+
+_CODE_BYTES = 32 << 10
+"""The most of source code in which definitions are looked for."""
 
 _LINE, _LONG_LINE = 150, 220
 _CELL_WIDTHS = (60, 40, 24, 14, 8)
@@ -433,10 +437,7 @@ def _page(source: Source, room: int, seen: Seen) -> list[str]:
     """Title, headings, and the first sentences of the text."""
     title = source.format.shape(source).title
     above = f"page “{clip(title, 100)}”" if title else "page"
-    headings = [
-        one if isinstance(one, str) else one[1].strip()
-        for one in islice(source.format.outline(source), _MOST)
-    ]
+    headings = [text.strip() for _, text in islice(page_headings(source.data), _MOST)]
     heads = f"headings: {_joined(headings[1:], room // 2)}" if len(headings) > 1 else ""
     left = room - _size(above) - _size(heads) - 2
     return [above, heads, *_fit(_texts_of(source), left)]
@@ -463,6 +464,8 @@ def _texts_of(source: Source) -> Iterator[str]:
     data = data[begin.start() if begin else 0 :][:SAMPLE_BYTES]
     seen = set()
     for line in TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
+        if len(line) <= 3:
+            continue
         text = html.unescape(clip(line, _LONG_LINE)).strip(" |")
         if len(text) > 3 and _WORD.search(text) and text not in seen:
             seen.add(text)
@@ -473,10 +476,15 @@ def _outline(source: Source, room: int, seen: Seen) -> list[str]:
     """What source code defines, which files a diff changes, in which files a search found how much."""
     if seen.told.is_command and source.format.kind is Kind.CODE:
         return _lines(source, room, seen)
-    part = source if source.is_whole else Source(source.data[:SAMPLE_BYTES], source.tool_name, source.path)
-    noun = source.format.shape(source).noun
-    found = _joined((_item(source, one) for one in part.format.outline(part)), room - _size(noun) - 1)
-    return [noun, found] if found else _lines(source, room, seen)
+    is_code = isinstance(source.format, Code)
+    most = _CODE_BYTES if is_code else len(source.data) if source.is_whole else SAMPLE_BYTES
+    part = Source(source.data[:most], source.tool_name, source.path)
+    noun = source_noun(source) if is_code else source.format.shape(source).noun
+    items = definitions_in_order(part) if is_code else part.format.outline(part)
+    shown = (_item(source, one) for one in items)
+    rest = ["…"] if is_code and not (source.is_whole and len(source.data) <= most) else []
+    found = _joined(chain(shown, rest), room - _size(noun) - 1)
+    return [noun, found] if found not in ("", "…") else _lines(source, room, seen)
 
 
 def _item(source: Source, one: str | tuple[int, str]) -> str:

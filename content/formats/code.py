@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, matches_in_slices
-from content.formats.definitions import definitions
+from content.formats.definitions import definitions, scan
 from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
 from content.formats.headers import header_of
 from content.formats.languages import CODE_LINE, Language, language_in, language_of
@@ -63,6 +63,19 @@ def _is_below_comment(head: bytes) -> bool:
     return len(lines) >= _LEAST_SIGNS and language_in(body, lines) is not None
 
 
+def source_noun(source: Source) -> str:
+    language = language_of(source.path, source.data)
+    return f"{language.title()} source" if language else "source code"
+
+
+def definitions_in_order(source: Source) -> Iterator[tuple[int, str]]:
+    """The definitions with their rows, the first ones first: none behind the last that is asked for is
+    looked for."""
+    language = language_of(source.path, source.data)
+    for one in scan(source.data, language) if language else ():
+        yield one.line - 1, f"{one.keyword} {one.name}"
+
+
 class Code(Format):
     kind = Kind.CODE
     noun = "source code"
@@ -91,11 +104,8 @@ class Code(Format):
         return Whole(start, end, passage.path, header_of(data, start, end))
 
     def shape(self, source: Source) -> Shape:
-        language = language_of(source.path, source.data)
-        if language is None:
-            return Shape("source code")
-        noun = f"{language.title()} source"
-        if len(source.data) > _DEFINED_BYTES or not source.is_whole:
+        language, noun = language_of(source.path, source.data), source_noun(source)
+        if language is None or len(source.data) > _DEFINED_BYTES or not source.is_whole:
             return Shape(noun)
         # Every definition has a byte of its own: all are counted.
         entries = definitions(source.data, language, most=_DEFINED_BYTES)

@@ -69,7 +69,7 @@ class _Open(NamedTuple):
 def definitions(data: bytes, language: Language, most: int = 200) -> list[Definition]:
     """Returns at most `most` definitions in the order of their lines, the outermost if there are more. Reads
     at most 512 KiB and 20,000 lines of any data."""
-    entries = islice(_scan(data[:_LOOKED_AT], language), _MOST_FOUND)
+    entries = islice(scan(data[:_LOOKED_AT], language), _MOST_FOUND)
     outermost = sorted(entries, key=attrgetter("depth"))[:most]
     return sorted(outermost, key=attrgetter("line"))
 
@@ -80,7 +80,8 @@ def _compiled(rules: bytes) -> re.Pattern[bytes]:
     return re.compile(rules, re.MULTILINE)
 
 
-def _scan(text: bytes, language: Language) -> Iterator[Definition]:
+def scan(text: bytes, language: Language) -> Iterator[Definition]:
+    """The definitions in the order of their lines, as they are asked for."""
     syntax = SYNTAXES[language]
     if language is Language.PYTHON:
         text = _without_docstring_end(text)

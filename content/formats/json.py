@@ -448,12 +448,31 @@ _RECORD_LINE = re.compile(rb'^\{[ \t]*"[^\n]*\}[ \t\r]*$', re.MULTILINE)
 _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
 
+def ends_early(data: bytes | str) -> bool:
+    """True for JSON in which nothing is wrong but that its end is missing."""
+    try:
+        from_json(data, cache_strings="none")
+    except ValueError as error:
+        return _is_at_end(error)
+    return False
+
+
+def _is_at_end(error: ValueError) -> bool:
+    return str(error).startswith("EOF ")
+
+
 def parsed_head(data: bytes) -> tuple[object, bool]:
     """The value of JSON that may be cut, or None, and True if it is complete."""
     try:
-        return json.loads(data), True
-    except (ValueError, RecursionError):
-        pass
+        return from_json(data, cache_strings="none"), True
+    except ValueError as error:
+        is_cut = _is_at_end(error)
+    if not is_cut:
+        try:
+            # Lone surrogates, and deeper nesting.
+            return json.loads(data), True
+        except (ValueError, RecursionError):
+            pass
     try:
         return from_json(data, allow_partial="trailing-strings", cache_strings="none"), False
     except (ValueError, RecursionError):

@@ -111,7 +111,15 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
 
 def levels_of_lines(data: bytes) -> Counter[str]:
     """The first level of each line."""
-    return Counter(filter(None, map(level_of, data.split(b"\n"))))
+    search = _LEVEL.search
+    found = (search(line, 0, _LEVEL_ENDS) for line in data.split(b"\n"))
+    names = Counter(
+        [match[match.lastindex or 0] for match in found if match and match.start() <= _LEVEL_STARTS]
+    )
+    counts = Counter[str]()
+    for name, count in names.items():
+        counts[_in_capitals(name)] += count
+    return counts
 
 
 def level_of(line: bytes) -> str | None:
@@ -119,7 +127,10 @@ def level_of(line: bytes) -> str | None:
     match = _LEVEL.search(line, 0, _LEVEL_ENDS)
     if match is None or match.start() > _LEVEL_STARTS:
         return None
-    name = match[match.lastindex or 0]
+    return _in_capitals(match[match.lastindex or 0])
+
+
+def _in_capitals(name: bytes) -> str:
     return _LETTERS.get(name) or name.decode("ascii", "replace").upper()
 
 

@@ -53,6 +53,12 @@ TAGS_BETWEEN = re.compile(
 )
 
 
+def page_headings(data: bytes) -> Iterator[tuple[int, str]]:
+    """The title and the headings of a page, each after the name of its tag, and where they begin."""
+    for tag in _HEADING.finditer(data):
+        yield tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}"
+
+
 class Html(Format):
     kind = Kind.HTML
     noun = "an HTML page"
@@ -71,11 +77,7 @@ class Html(Format):
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
         data = source.data
-        headings = (
-            (tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}")
-            for tag in _HEADING.finditer(data)
-        )
-        return by_row(data, headings) if _HEADING.search(data) else _elements(data)
+        return by_row(data, page_headings(data)) if _HEADING.search(data) else _elements(data)
 
     def marks(self, data: bytes) -> Iterator[Mark]:
         for tag in matches_in_slices(_HEADING, data):

@@ -1,6 +1,7 @@
 """Tables of lines: cells between separators or bars, or in columns under a header of words."""
 
 import csv
+import io
 import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -420,7 +421,6 @@ MORE = "_more"
 _SAMPLED = 60
 # Leading zeros belong to codes, not to numbers; a float holds no more than 308 digits.
 _NUMBER = re.compile(r"\s*-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\s*")
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _GAP = re.compile(r"\s{2,}|\t")
 
@@ -470,7 +470,7 @@ def split_rows(text: str, dialect: Dialect) -> Iterator[list[str]]:
 
 def _split(text: str, dialect: Dialect, quoting: Quoting, *, strict: bool = True) -> Iterator[list[str]]:
     """Rows of cells. Raises csv.Error."""
-    lines = (line[0] for line in _LINE.finditer(text))
+    lines = io.TextIOWrapper(io.BytesIO(text.encode("utf-8", "surrogatepass")), "utf-8", "surrogatepass", "")
     mark = dialect.mark.decode()
     if dialect.escape == b"\\":
         rows = csv.reader(
