@@ -1,4 +1,4 @@
-"""Measures the processor time of what the message says of a result, by kind of data, at 20, 100 and 250 KB and 1 MB."""
+"""Measures the processor time of the message about a result, by kind of data, at four sizes."""
 
 import argparse
 import json
@@ -54,7 +54,7 @@ def milliseconds(describe: Callable[[bytes], object], text: bytes) -> float:
 
 
 def describer() -> Callable[[bytes], object]:
-    """Returns that of the tree that is first in the path; versions before 0.2.0 had a sentence and no sketch."""
+    """The function of the tree that is first in the path; 0.1.0 had a sentence and no sketch."""
     from content.describe import source_of
 
     try:
