@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from content.formats.blocks import blocks_in
 from content.formats.json import Json, Literal, Records, ends_early, parsed_head
 from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, page_tables
+from content.formats.printed import barred_tables
 from content.formats.table import (
     Dialect,
     dialect_in,
@@ -138,7 +140,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
             *starmap(_of_page, enumerate(found, 1)),
         ) if found else (), ()
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
-        return _records_in_lines(source) or _below(source)
+        return _records_in_lines(source) or _blocks(source) or _in_text(source) or _below(source)
     return (), ()
 
 
@@ -341,6 +343,49 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+    """Records of one field a line; None where the text is something else."""
+    if blocks_in(source.data[:_HEAD].decode("utf-8", "replace")) is None or len(source.data) > PARSED_BYTES:
+        return None
+    found = blocks_in(source.data.decode("utf-8", "replace"))
+    if found is None:
+        return None
+    rows = [[row.get(name) for name in found.names] for row in found.rows]
+    are = "is" if found.others == 1 else "are"
+    note = f"{count_of(found.others, 'block')} of another kind {are} only in lines."
+    table = _of_cells("data", found.names, rows)
+    return (table if source.is_whole else table._replace(rows=None),), (note,) if found.others else ()
+
+
+def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
+    columns = tuple(
+        Column(one, _type_of(row[at] for row in rows[:_SAMPLED] if at < len(row)))
+        for at, one in enumerate(unique(names))
+    )
+    sample = (
+        tuple(_cell(cell, column) for cell, column in zip(rows[0], columns, strict=False)) if rows else None
+    )
+    return Table(name, columns, len(rows), sample, read=lambda: iter(rows))
+
+
+_RULE_OF_BARS = re.compile(
+    rb"^[ \t]*(?:\|?[ \t]*:?-{2,}[-: \t]*[|+]|[+|][-=+|: ]{3,}|[\xe2][\x94\x95])", re.MULTILINE
+)
+
+
+def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+    """The tables between bars that stand in a text: `table1`, …; the only one is `data`, too."""
+    if not source.is_whole or len(source.data) > PARSED_BYTES or not _RULE_OF_BARS.search(source.data):
+        return None
+    lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    found = [(printed.names, list(printed.rows(lines))) for printed in barred_tables(lines)]
+    if not found:
+        return None
+    tables = [_of_cells(f"table{number}", *one) for number, one in enumerate(found, 1)]
+    data = tables[0] if len(tables) == 1 else _lines(source)
+    return (data._replace(name="data"), *tables), ()
 
 
 _JSON_BELOW = re.compile(r"\n(?=[\[{])")

@@ -178,7 +178,7 @@ def _is_shown(data: Table, layout: Layout) -> bool:
     """Whether the columns stand in the sketch: as keys, or over a row."""
     if layout.kind in (Kind.JSON, Kind.NDJSON):
         return not (isinstance(data.read, JsonRows) and _is_keyed(data)) or _is_made(data)
-    return layout.kind is not Kind.LOG
+    return layout.kind is not Kind.LOG and layout.tables[1].name != "table1"
 
 
 def _is_keyed(data: Table) -> bool:
@@ -400,6 +400,8 @@ def _faults(source: Source) -> list[tuple[int, bytes]]:
 def _text(source: Source, room: int, seen: Seen) -> list[str]:
     if isinstance(seen.data.read, JsonRows):
         return _rows(seen.data, room, "Python literal")
+    if callable(seen.data.read) and seen.layout.tables[1].name == LINES:
+        return _rows(seen.data, room, "records of one field a line")
     if seen.is_run:
         return _lines(source, room, seen)
     # A # in plain text begins a comment.

@@ -25,6 +25,7 @@ _FOOTER = re.compile(
     r"|Rows?: \d[\d,]*|Time: .*|\d[\d,]* record\(s\) selected\.?)\s*",
     re.IGNORECASE,
 )
+_CROSSINGS = frozenset("|+┼│├┌╔╠┬╬╪")
 _MARKS = frozenset("●○*×>→!✗✓•↻")
 
 
@@ -143,6 +144,20 @@ def printed_in(lines: Sequence[str]) -> Printed | None:
     all."""
     top = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
     return _barred(lines, top) or _ruled(lines, top) or _aligned(lines, top) or _in_words(lines, top)
+
+
+def barred_tables(lines: Sequence[str]) -> Iterator[Printed]:
+    """The tables between bars that stand in a text, each with a rule below or above its header."""
+    at = 0
+    while at < len(lines):
+        if not is_rule(lines[at]) or not set(lines[at]) & _CROSSINGS:
+            at += 1
+            continue
+        top = at - 1 if at and "|" in lines[at - 1].translate(_BARS) else at
+        made = _barred(lines, top)
+        if made is not None:
+            yield made
+        at = made.end(lines) if made is not None else at + 1
 
 
 def _barred(lines: Sequence[str], top: int) -> Printed | None:

@@ -1,0 +1,158 @@
+"""Records that programs print as blocks of one field a line: `psql -x`, MySQL, `sqlite3 -line`, LDIF, vCard,
+ICS, packages of Debian, lists of YAML."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+_LEAST_BLOCKS = 3
+_ALIKE, _FIELDS = 0.8, 0.95
+_NAME = r"[A-Za-z_$@*][\w$@*./()% -]{0,40}?"
+
+_RULED = re.compile(r"-\[ RECORD \d+ \][-+]*\s*|\*{3,} +\d+\. row \*{3,}\s*")
+_RULED_FIELD = re.compile(r"(?P<name>[^|]{0,200}?) *\| ?(?P<value>.*)|\s*(?P<key>[^:]{1,100}): ?(?P<text>.*)")
+_EQUALS = re.compile(rf"\s*(?P<name>{_NAME}) = ?(?P<value>.*)")
+_COLON = re.compile(rf"(?P<name>{_NAME})\s*::?(?:\s+(?P<value>.*)|\s*)")
+_ITEM = re.compile(rf"(?P<dash>- )(?P<name>{_NAME}):(?:\s+(?P<value>.*)|\s*)")
+_MEMBER = re.compile(rf"(?P<dash>  )(?P<name>{_NAME}):(?:\s+(?P<value>.*)|\s*)")
+_PROPERTY = re.compile(r"(?P<name>[A-Z][A-Z0-9-]{0,60})(?:;[^:\n]{0,200})?:(?P<value>.*)")
+_FOOTER = re.compile(r"\(\d+ rows?\)\s*|\d+ rows? in set.*")
+
+Block = dict[str, str]
+
+
+class Blocks(NamedTuple):
+    """`names` are the fields of all blocks, in the order in which they first stand. `others`: how many blocks
+    have another first field, and are left out."""
+
+    names: Sequence[str]
+    rows: Sequence[Block]
+    others: int = 0
+
+
+def blocks_in(text: str) -> Blocks | None:
+    """None where the text is not nearly all blocks of one kind."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    first = next(filter(str.strip, lines), "")
+    if _RULED.fullmatch(first):
+        return _of(_ruled(lines))
+    if first.startswith("BEGIN:"):
+        return _of(_between(lines))
+    if _ITEM.fullmatch(first) or first.strip() == "---":
+        return _alike(_items(lines))
+    return _alike(_stanzas(lines, _EQUALS if _EQUALS.fullmatch(first) else _COLON))
+
+
+def _of(rows: Sequence[Block]) -> Blocks | None:
+    return Blocks(list(dict.fromkeys(chain.from_iterable(rows))), rows) if rows else None
+
+
+def _alike(found: Sequence[Block] | None) -> Blocks | None:
+    """The blocks that begin with the same field, if most do, and have more than one."""
+    firsts = Counter(next(iter(block)) for block in found or ())
+    if found is None or not firsts:
+        return None
+    ((first, count),) = firsts.most_common(1)
+    rows = [block for block in found if next(iter(block)) == first]
+    are_long = sum(len(block) > 1 for block in rows) >= _ALIKE * count
+    if count < _LEAST_BLOCKS or count < _ALIKE * len(found) or not are_long:
+        return None
+    made = _of(rows)
+    return made._replace(others=len(found) - count) if made else None
+
+
+def _put(block: Block, name: str, value: str) -> None:
+    """A field that stands again in its block has a line more."""
+    block[name] = f"{block[name]}\n{value}" if name in block else value
+
+
+def _go_on(block: Block, text: str, mark: str = "\n") -> None:
+    last = next(reversed(block))
+    block[last] = f"{block[last]}{mark}{text}" if block[last] else text
+
+
+def _ruled(lines: Sequence[str]) -> list[Block]:
+    """A rule with a number stands above each."""
+    blocks: list[Block] = []
+    for line in lines:
+        if _RULED.fullmatch(line):
+            blocks.append({})
+        elif line.strip() and not _FOOTER.fullmatch(line):
+            field = _RULED_FIELD.fullmatch(line)
+            name = ((field["name"] or field["key"] or "") if field else "").strip()
+            value = (field["value"] if field["key"] is None else field["text"]) if field else line
+            if name:
+                _put(blocks[-1], name, _without_plus(value))
+            elif blocks[-1]:
+                _go_on(blocks[-1], _without_plus(value))
+    return [*filter(None, blocks)]
+
+
+def _without_plus(value: str) -> str:
+    """psql prints + where a value goes on in the next line."""
+    return re.sub(r"\s*\+\s*\Z", "", value).rstrip()
+
+
+def _stanzas(lines: Sequence[str], field: re.Pattern[str]) -> list[Block] | None:
+    """Blank lines stand between; an indented line goes on, a line of # is a comment."""
+    blocks: list[Block] = [{}]
+    odd = fields = 0
+    for line in lines:
+        if not line.strip():
+            blocks += [{}] if blocks[-1] else []
+        elif line.startswith("#"):
+            continue
+        elif found := field.fullmatch(line):
+            fields += 1
+            _put(blocks[-1], found["name"].strip(), (found["value"] or "").strip())
+        elif line[:1] in " \t" and blocks[-1] and field is _COLON:
+            _go_on(blocks[-1], line.strip())
+        elif not _FOOTER.fullmatch(line):
+            odd += 1
+        if odd > 5 and odd > fields:
+            return None
+    return [*filter(None, blocks)] if fields >= _FIELDS * (fields + odd) else None
+
+
+def _between(lines: Sequence[str]) -> list[Block]:
+    """Between BEGIN and END: the innermost ones of the kind that most are."""
+    found: list[tuple[str, Block]] = []
+    opened: list[tuple[str, Block]] = []
+    for line in lines:
+        if line.startswith("BEGIN:"):
+            opened.append((line[6:].strip(), {}))
+        elif line.startswith("END:"):
+            found += [opened.pop()] if opened else []
+        elif opened and line[:1] in (" ", "\t") and opened[-1][1]:
+            _go_on(opened[-1][1], line[1:], "")
+        elif opened and (field := _PROPERTY.fullmatch(line)):
+            _put(opened[-1][1], field["name"], field["value"].strip())
+    kinds = Counter(kind for kind, _ in found)
+    most = max(kinds, key=kinds.__getitem__, default="")
+    return [block for kind, block in found if kind == most and block]
+
+
+def _items(lines: Sequence[str]) -> list[Block] | None:
+    """A list of YAML whose items are fields; what is deeper belongs to the field above it."""
+    blocks: list[Block] = []
+    for line in _without_comments(lines):
+        if found := _ITEM.fullmatch(line):
+            blocks.append({found["name"]: _bare(found["value"])})
+        elif not blocks or line[:1] not in (" ", "-"):
+            return None
+        elif found := _MEMBER.fullmatch(line):
+            _put(blocks[-1], found["name"], _bare(found["value"]))
+        else:
+            _go_on(blocks[-1], line.strip())
+    return blocks
+
+
+def _without_comments(lines: Sequence[str]) -> Iterator[str]:
+    return (line for line in lines if line.strip() not in ("", "---") and not line.lstrip().startswith("#"))
+
+
+def _bare(value: str | None) -> str:
+    text = (value or "").strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
