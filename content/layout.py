@@ -5,9 +5,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, starmap
+from itertools import chain, islice, starmap
 from typing import Any, NamedTuple
 
+import msgspec
 from pydantic_core import from_json
 
 from content.formats.blocks import blocks_in
@@ -470,7 +471,33 @@ def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     table = _of_rows(
         "data", JsonRows("", 0, rows=tuple(row if isinstance(row, dict) else {"value": row} for row in rows))
     )
-    return (table._replace(rows=None, path="", read=Documents()),), ()
+    return (table._replace(rows=_records_count(source), path="", read=Documents()),), ()
+
+
+def _records_count(source: Source) -> int | None:
+    """The records that are loaded; None where that takes long to tell."""
+    if not source.is_whole or len(source.data) > _COUNTED:
+        return None
+    lines = [line for line in source.data.split(b"\n") if line.strip()]
+    whole = [*map(_is_object, lines)]
+    if all(whole[:-1]) and len(lines) > 1:
+        return sum(whole)
+    if any(whole) or len(source.data) > _HEAD:
+        return None
+    values, _ = documents(source.data.decode("utf-8", "replace"))
+    lists = [value if isinstance(value, list) else [value] for value in values]
+    rows = [*chain.from_iterable(lists)]
+    return len(rows) if all(isinstance(row, dict) for row in rows) else None
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return bytes(_raw(line))[:1] == b"{"
+    except msgspec.DecodeError:
+        return False
+
+
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def _of_rows(name: str, rows: JsonRows) -> Table:

@@ -360,7 +360,6 @@ def _cell(value: object, most: int = _CELL_CHARS) -> str:
 
 def _line(text: str, most: int = _CELL_CHARS) -> str:
     """A cell on one line. Its spaces stay, so that it is found as it is shown."""
-    text = text.replace("|", "\\|")
     if not text.isprintable():
         return clip(text, most)
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -38,6 +38,16 @@ _ORDERED = frozenset(("min", "max", "arg_min", "arg_max", "min_by", "max_by", "m
 _SUMMED = frozenset(("sum", "avg", "mean", "total", "stddev", "median"))
 
 
+_AGGREGATE = re.compile(r"(?i)\b(?:sum|avg|mean|median|count|min|max|stddev\w*|var\w*|quantile\w*)\s*\(")
+_TOTAL = re.compile(
+    r"(?i)(?:(?:grand|sub)[ -]?)?total|(?:sum|all|overall|summe|gesamt\w*|somme|suma)\b|合计|总计|итого"
+)
+_NUMBER_TYPES = ("BIGINT", "HUGEINT", "DOUBLE")
+_LEAST_ADDED = 4
+_PART = re.compile(r"(?i)\bpart\(\s*(\w+)\s*,\s*'((?:[^']|'')*)'")
+_LONG_LINE = 1000
+
+
 class UnknownName(Exception):
     """No column or table has the name; the text names those that there are."""
 
@@ -429,7 +439,16 @@ class Queried:
         ]
         read = [table for table in statement.tables if not table.startswith("lines")]
         lacking = self._tables.notes if read else []
-        return " ".join((*places, *lacking, *self._forms(statement), *self._texts(statement)))
+        return " ".join(
+            (
+                *places,
+                *lacking,
+                *self._forms(statement),
+                *self._texts(statement),
+                *self._totals(statement),
+                *self._firsts(statement),
+            )
+        )
 
     def _forms(self, statement: Statement) -> list[str]:
         sql = statement.sql.lower()
@@ -439,6 +458,55 @@ class Queried:
             for column in self._tables.columns.get(table, ())
             if column.note and column.name.lower() in sql
         ][:_HINT_COLUMNS]
+
+    def _totals(self, statement: Statement) -> list[str]:
+        """Tables whose last row has the sums of the others, where a query computes over rows."""
+        if not _AGGREGATE.search(statement.sql):
+            return []
+        return [*filter(None, map(self._total_row, statement.tables))]
+
+    def _total_row(self, table: str) -> str:
+        first, *_ = columns = self._tables.columns.get(table) or [Column("", "")]
+        numbers = [column.expression for column in columns if column.type in _NUMBER_TYPES]
+        if not numbers or table.startswith("lines"):
+            return ""
+        source, cells = quoted(table), ", ".join(numbers)
+        try:
+            last = self._rows(f"SELECT {first.expression}, {cells} FROM {source} ORDER BY rowid DESC LIMIT 1")
+            name = str(last[0][0] or "").strip() if last else "-"
+            if name and not _TOTAL.match(name):
+                return ""
+            sums = ", ".join(f"sum({cell})" for cell in numbers)
+            ((count, *totals),) = self._rows(f"SELECT count(*), {sums} FROM {source}")
+        except duckdb.Error:
+            return ""
+        pairs = [(cell, total) for cell, total in zip(last[0][1:], totals, strict=True) if cell]
+        if count < _LEAST_ADDED or not any(math.isclose(2 * cell, total) for cell, total in pairs):
+            return ""
+        called = f' ("{clip(name, 30)}")' if name else ""
+        return f"The last row of {table}{called} holds sums of the rows above it, and is counted as a row."
+
+    def _firsts(self, statement: Statement) -> list[str]:
+        """Where part() took the first of several matches in a long line."""
+        found = _PART.search(statement.sql)
+        if found is None:
+            return []
+        name, cell, pattern = found[1], quoted(found[1]), found[2]
+        for table in statement.tables:
+            long = f"SELECT {cell} AS c FROM {quoted(table)} WHERE len({cell}) > {_LONG_LINE} LIMIT 1000"
+            try:
+                ((count,),) = self._rows(
+                    f"SELECT count(*) FROM ({long}) WHERE len(regexp_extract_all(c, '{pattern}')) > 1"
+                )
+            except duckdb.Error:
+                continue
+            if count:
+                have = "has" if count == 1 else "have"
+                told = (
+                    f"part() takes the first match of a line, and {count_of(count, 'long line')} {have} more"
+                )
+                return [f"{told}: unnest(regexp_extract_all({name}, …, 1)) has all."]
+        return []
 
     def _texts(self, statement: Statement) -> list[str]:
         told: dict[str, str] = {}

@@ -35,7 +35,7 @@ class Language(StrEnum):
 
 
 CODE_LINE = (
-    rb"#!/|#include\b|import [\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
+    rb"#!/|#include\b|import (?!\w+: )[\w.{*\"']|from [\w.]+ import |def \w+\(|class \w+[(:{ ]|async def "
     rb"|(?:const|let|var) \w+ ?=|package [\w.]+;?|using [\w.]+;|\}|@\w+|/[/*]"
 )
 """The beginning of a line that is source code in any language."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from content.formats.cuts import PARAGRAPH, REACH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.format import (
@@ -31,6 +32,7 @@ _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
 _MARKDOWN = re.compile(
     rb"#{1,6} \S|```|[-*] (?:\[[ x]\] )?\S|> |\d{1,3}\. \S|\|.*\|\s*\Z|.*\[[^\]]{1,200}\]\([^)\s]+\)"
 )
+_LEAST_COMMENTS, _ATTACHED = 4, 0.8
 _HEADS = re.compile(rb"#{1,6} \S|```")
 # Lines of YAML, TOML, INI, Dockerfile, Makefile and of servers' configuration.
 _SETTING = re.compile(
@@ -61,6 +63,17 @@ def heading_levels(sample: Sample) -> set[int]:
     return {len(line) - len(line.lstrip(b"#")) for line in filter(_HEADS.match, sample.lines)}
 
 
+def _are_comments(head: bytes, levels: set[int]) -> bool:
+    """Headings do not stand below each other, nor many of the first level right above their lines."""
+    lines = head.split(b"\n")
+    heads = [(line, below) for line, below in pairwise(lines) if line.startswith(b"#") and _HEADS.match(line)]
+    if len(heads) < _LEAST_COMMENTS:
+        return False
+    if 2 * sum(below.startswith(b"#") for _, below in heads) >= len(heads):
+        return True
+    return levels == {1} and sum(bool(below.strip()) for _, below in heads) >= _ATTACHED * len(heads)
+
+
 class _Prose(Format):
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
@@ -86,6 +99,8 @@ class Markdown(_Prose):
         settings = sum(map(bool, map(_SETTING.match, rest)))
         # Nothing but lines of one level is a long comment.
         is_comment = not rest and len(levels) == 1 and len(lines) > 3
+        if 0 not in levels and _are_comments(sample.head, levels):
+            return False
         return len(levels) > 2 or 0 in levels or (not is_comment and settings <= 0.5 * len(rest))
 
     def shape(self, source: Source) -> Shape:

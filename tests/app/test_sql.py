@@ -496,3 +496,42 @@ async def test_a_member_of_a_text_that_holds_json_is_told_to_be_one(client: http
     answer = await selected(client, handle, "[].state.type")
     assert "type is asked of a text that holds JSON: SQL reads it, as in column->>'$.type'." in answer["hint"]
     assert await rows_of(client, handle, "SELECT count(*) FROM data WHERE state->>'$.type' = 'pie'") == [900]
+
+
+SALES = "region,sold,back\n" + "".join(f"r{n},{n * 7},{n}\n" for n in range(1, 1500))
+
+
+@pytest.mark.parametrize(
+    ("last", "sql", "told"),
+    [
+        (
+            "Grand total,7869750,1124250\n",
+            "SELECT sum(sold) FROM data",
+            'The last row of data ("Grand total") holds',
+        ),
+        (
+            ",7869750,1124250\n",
+            "SELECT avg(back) FROM data",
+            "The last row of data holds sums of the rows above",
+        ),
+        (",7869750,1124250\n", "SELECT region FROM data LIMIT 2", ""),
+        ("Total war,5,4\n", "SELECT sum(sold) FROM data", ""),
+        ("r200,7869750,1124250\n", "SELECT sum(sold) FROM data", ""),
+    ],
+)
+async def test_a_row_of_totals_is_told_where_rows_are_added(
+    client: httpx.AsyncClient, last: str, sql: str, told: str
+) -> None:
+    answer = await selected(client, await keep(client, SALES + last), sql)
+    assert (told or "The last row") in answer["hint"] or not told
+    assert bool(told) == ("sums of the rows above it" in answer["hint"])
+
+
+async def test_that_part_takes_the_first_match_of_a_long_line_is_told(client: httpx.AsyncClient) -> None:
+    runs = "".join(f'<run name="r{n}" took="{n}.5"/>' for n in range(900))
+    handle = await keep(client, f"<runs>{runs}</runs>\n")
+    answer = await selected(client, handle, "SELECT part(text, 'took=.([0-9.]+)') FROM lines")
+    assert "part() takes the first match of a line, and 1 long line has more" in answer["hint"]
+    short = await keep(client, "took=1 took=2\n" * 2000)
+    answer = await selected(client, short, "SELECT part(text, 'took=([0-9]+)') FROM lines")
+    assert "first match" not in answer["hint"]

@@ -64,7 +64,7 @@ def test_keys_that_are_ids_are_cells_of_a_column() -> None:
 
 def test_json_lines_have_the_keys_of_their_first_records() -> None:
     data = read('{"a": 1}\n{"a": 2, "b": [1]}\n' * 20).tables[0]
-    assert (names(data), data.rows) == (["a", "b"], None)
+    assert (names(data), data.rows) == (["a", "b"], 40)
 
 
 def test_a_log_has_times_and_levels() -> None:
@@ -160,3 +160,16 @@ def test_tables_that_share_a_key_have_the_key_above_it_in_their_name() -> None:
         json.dumps({"components": rows, "tools": {"components": rows[:1]}, "extra": {"tools": rows[:2]}})
     )
     assert [table.name for table in layout.tables][:3] == ["data", "tools_components", "tools"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('{"a": 1}\n{"a": 2}\n{"a": 3}\n{"a"', 3),
+        ('[{"a": 1}, {"a": 2}][{"a": 3}]', 3),
+        ('{\n "a": 1\n}\n{\n "a": 2\n}\n', 2),
+        ('{"a": 1}\nno record\n{"a": 2}\n{"a": 3}\n{"a": 4}\n', None),
+    ],
+)
+def test_records_are_counted_as_they_are_loaded(text: str, rows: int | None) -> None:
+    assert layout_of(Source(text.encode())).tables[0].rows == rows

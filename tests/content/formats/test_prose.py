@@ -142,3 +142,23 @@ def test_items_of_a_list_are_not_cut(mark: str) -> None:
     item = f"{mark}An item of the list that says what there is to be done\n  and goes on below it.\n"
     for piece, _ in pieces("# List\n\nSome words before it.\n\n" + item * 40):
         assert piece.count(mark + "An item") == piece.count("goes on below it.\n")
+
+
+METRICS = "".join(f"# HELP hits_{n} How many.\n# TYPE hits_{n} counter\nhits_{n} {n}\n" for n in range(9))
+LICENCE = "## This is a part of it.\n##\n## Use it as you like,\n## but keep this text.\n#\n" * 3
+HOSTS = "".join(f"# rack {n}\n10.0.0.{n} host{n} host{n}.example\n" for n in range(9))
+
+
+@pytest.mark.parametrize("text", [METRICS, f"# A schema\n{LICENCE}\nname ( 1.2.3 SUP top )\n", HOSTS])
+def test_comments_are_no_headings(text: str) -> None:
+    assert kind_of(text) is Kind.TEXT
+
+
+def test_headings_right_above_their_text_are_headings() -> None:
+    text = "# Guide\n" + "".join(f"## Step {n}\nTurn the wheel, and wait.\n" for n in range(9))
+    assert kind_of(text) is Kind.MARKDOWN
+
+
+def test_lines_that_begin_with_a_word_of_a_language_are_no_source() -> None:
+    table = "import time: self | cumulative | package\n" + "import time: 12 | 30 | io\n" * 9
+    assert kind_of(table) is not Kind.CODE
