@@ -27,6 +27,7 @@ from content.text import clip, count_of
 
 _TITLE = 80
 _LIST_BYTES = 4096
+_RECORD_BYTES = 500
 _LIST_HEADING_BYTES = 200
 _HEADING = re.compile(rb"^(#{1,6}) +(\S[^\n]{0,300})|^(```|~~~)", re.MULTILINE)
 _MARKDOWN = re.compile(
@@ -77,6 +78,7 @@ def _are_comments(head: bytes, levels: set[int]) -> bool:
 class _Prose(Format):
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
+        start, end = within(passage, start, _record_end(data, start, end))
         start, end = within(passage, *_cells(data, start, end))
         if has_sentences:
             start, end = within(passage, *sentences(data, start, end, _LINES_BETWEEN))
@@ -139,6 +141,23 @@ class Text(_Prose):
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return paragraphs(source.data)
+
+
+def _record_end(data: bytes, start: int, end: int) -> int:
+    """Where the last of the least indented lines ends with all that is deeper; `end` if that is far."""
+    lines = [line for line in data[start:end].split(b"\n") if line.strip()]
+    least = min(map(_indent, lines), default=0)
+    at = end
+    while at < min(len(data), end + _RECORD_BYTES):
+        after = line_end(data, at)
+        if not data[at:after].strip() or _indent(data[at:after]) <= least:
+            return at
+        at = after
+    return end if at < len(data) else at
+
+
+def _indent(line: bytes) -> int:
+    return len(line) - len(line.lstrip(b" \t"))
 
 
 def list_heading(data: bytes, start: int) -> tuple[int, int] | None:

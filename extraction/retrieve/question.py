@@ -47,12 +47,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`words` are without stop words. `exact` are identifiers, numbers
-    and what stands in quotes. `parts` are the questions that are joined in one, none if it is one."""
+    """`words` are without stop words. `exact` are identifiers, numbers and what stands in quotes, `quoted`
+    these alone. `parts` are the questions that are joined in one, none if it is one."""
 
     text: str
     words: tuple[Word, ...]
     exact: tuple[str, ...]
+    quoted: tuple[str, ...]
     parts: tuple[str, ...]
 
     @property
@@ -64,13 +65,14 @@ class Question:
 def parse(instruction: str) -> Question:
     """Reads the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
-    quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(text)]
+    quoted = [" ".join(next(filter(None, match.groups())).split()) for match in _QUOTED.finditer(text)]
     tokens = _tokens(text)
     identifiers = [token for token in tokens if _IDENTIFIER.search(token) or _NUMBER.match(token)]
     return Question(
         text=text,
         words=_distinct(tokens),
-        exact=_few([*(" ".join(one.split()) for one in quoted), *identifiers]),
+        exact=_few([*quoted, *identifiers]),
+        quoted=_few(quoted),
         parts=_parts(text),
     )
 

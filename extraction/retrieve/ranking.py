@@ -13,11 +13,12 @@ from content.formats.markup import TAG
 from content.kind import Kind
 from content.patterns import Pattern
 from extraction.retrieve.index import Likeness, PassageIndex
-from extraction.retrieve.question import Question, Word, stem
+from extraction.retrieve.question import Question, Word, parse, stem
 
 _POOL = 600
 _LOOKED_AT = 200
 _SHORT = 4
+_NEARLY = 0.02
 _WITHIN = 100
 _LEAST_SHARE = 0.15
 _PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
@@ -160,11 +161,21 @@ def as_written(ranking: Ranking) -> None:
     ranking.hits = [hit for hit in ranking.hits if len(hit.exact) == most]
 
 
+def quoted(ranking: Ranking) -> None:
+    """No passage is shown where nothing that the question quotes stands in the data, in any form."""
+    texts = ranking.question.quoted
+    words = {word for text in texts for word in parse(text).words}
+    if texts and not any(text in ranking.exact for text in texts):
+        held = {word.text for word in words} & ranking.weights.keys()
+        ranking.hits = [hit for hit in ranking.hits if hit.words & held]
+
+
 HEURISTICS: dict[str, Callable[[Ranking], None]] = {
     "shared": shared,
     "contents": contents,
     "seen": seen,
     "as_written": as_written,
+    "quoted": quoted,
 }
 """Each is measured by `bench.recall --without NAME`."""
 
@@ -187,7 +198,9 @@ def rank(index: PassageIndex, question: Question, data: bytes, likeness: Likenes
 
 
 def _sorted(hits: Sequence[Hit]) -> list[Hit]:
-    return sorted(hits, key=lambda hit: -hit.score)
+    """Of scores that are nearly equal the first in the data comes first."""
+    near = _NEARLY * max((hit.score for hit in hits), default=0.0) or 1.0
+    return sorted(hits, key=lambda hit: (-round(hit.score / near), hit.passage.start))
 
 
 def _worthwhile(hits: Sequence[Hit]) -> list[Hit]:

@@ -292,6 +292,29 @@ async def test_a_word_that_is_part_of_longer_ones_is_not_told_to_be_nowhere() ->
     assert body.endswith("[To count, sum or compare: query over lines(line, text).]")
 
 
+async def test_where_quoted_texts_are_nowhere_no_other_passage_is_shown() -> None:
+    code = "".join(f"def read_{n}(path):\n    # fits a pattern\n    return {n}\n\n\n" for n in range(300))
+    body = (await asked(code, "Find the pattern 'TODO' or 'FIXME'")).body
+    assert body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: TODO, FIXME.\n")
+    body = (await asked(with_needle("the disk failed to mount"), "Why 'disk failure'?")).body
+    assert "the disk failed to mount" in body
+
+
+async def test_of_passages_that_hold_as_much_the_first_ones_are_shown() -> None:
+    lines = "".join(
+        f"10:00:{n % 60:02} {'ERROR' if n % 40 == 5 else 'INFO '} job {n:03} ended\n" for n in range(900)
+    )
+    body = (await asked(lines, "all errors")).body
+    assert "ERROR job 005 ended" in body
+
+
+async def test_a_record_is_shown_to_its_end() -> None:
+    item = '- listitem:\n  - link "Product {0}":\n    - /url: /p/{0}\n  - button "Add" [ref=e{0}]\n'
+    body = (await asked("".join(map(item.format, range(400))), "the button of Product 277")).body
+    assert 'link "Product 277"' in body
+    assert "[ref=e277]" in body
+
+
 async def test_where_nothing_is_found_the_columns_are_named() -> None:
     rows = "USER  PID  %MEM  RSS\n" + "".join(f"root {n:4} {n % 9:5} {n * 3:4}\n" for n in range(900))
     body = (await asked(rows, "which process uses most memory?")).body
