@@ -198,7 +198,7 @@ def rank(index: PassageIndex, question: Question, data: bytes, likeness: Likenes
 
 
 def _sorted(hits: Sequence[Hit]) -> list[Hit]:
-    """Of scores that are nearly equal the first in the data comes first."""
+    """The best first; among scores that are nearly equal, the first in the data."""
     near = _NEARLY * max((hit.score for hit in hits), default=0.0) or 1.0
     return sorted(hits, key=lambda hit: (-round(hit.score / near), hit.passage.start))
 
