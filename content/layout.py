@@ -348,7 +348,7 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """Records of one field a line; None where the text is something else."""
-    if blocks_in(source.data[:_HEAD].decode("utf-8", "replace")) is None or len(source.data) > PARSED_BYTES:
+    if blocks_in(source.head.decode("utf-8", "replace")) is None or len(source.data) > PARSED_BYTES:
         return None
     found = blocks_in(source.data.decode("utf-8", "replace"))
     if found is None:
@@ -371,6 +371,7 @@ def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | Non
     return Table(name, columns, len(rows), sample, read=lambda: iter(rows))
 
 
+_MOST_TABLES = 24
 _RULE_OF_BARS = re.compile(
     rb"^[ \t]*(?:\|?[ \t]*:?-{2,}[-: \t]*[|+]|[+|][-=+|: ]{3,}|[\xe2][\x94\x95])", re.MULTILINE
 )
@@ -381,7 +382,9 @@ def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None
     if not source.is_whole or len(source.data) > PARSED_BYTES or not _RULE_OF_BARS.search(source.data):
         return None
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-    found = [(printed.names, list(printed.rows(lines))) for printed in barred_tables(lines)]
+    found = [
+        (printed.names, list(printed.rows(lines))) for printed in islice(barred_tables(lines), _MOST_TABLES)
+    ]
     if not found:
         return None
     tables = [_of_cells(f"table{number}", *one) for number, one in enumerate(found, 1)]

@@ -34,7 +34,8 @@ class Blocks(NamedTuple):
 
 def blocks_in(text: str) -> Blocks | None:
     """None where the text is not nearly all blocks of one kind."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    text = text.replace("\r\n", "\n")
+    lines = text.split("\n")
     first = next(filter(str.strip, lines), "")
     if _RULED.fullmatch(first):
         return _of(_ruled(lines))
@@ -42,6 +43,8 @@ def blocks_in(text: str) -> Blocks | None:
         return _of(_between(lines))
     if _ITEM.fullmatch(first) or first.strip() == "---":
         return _alike(_items(lines))
+    if "\n\n" not in text:
+        return None
     return _alike(_stanzas(lines, _EQUALS if _EQUALS.fullmatch(first) else _COLON))
 
 

@@ -150,7 +150,7 @@ def barred_tables(lines: Sequence[str]) -> Iterator[Printed]:
     """The tables between bars that stand in a text, each with a rule below or above its header."""
     at = 0
     while at < len(lines):
-        if not is_rule(lines[at]) or not set(lines[at]) & _CROSSINGS:
+        if _CROSSINGS.isdisjoint(lines[at]) or not is_rule(lines[at]):
             at += 1
             continue
         top = at - 1 if at and "|" in lines[at - 1].translate(_BARS) else at
