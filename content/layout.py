@@ -372,14 +372,20 @@ def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | Non
 
 
 _MOST_TABLES = 24
+_BARS = (b"|", b"+-", b"\xe2\x94", b"\xe2\x95")
 _RULE_OF_BARS = re.compile(
     rb"^[ \t]*(?:\|?[ \t]*:?-{2,}[-: \t]*[|+]|[+|][-=+|: ]{3,}|[\xe2][\x94\x95])", re.MULTILINE
 )
 
 
+def _has_rule(data: bytes) -> bool:
+    """The pattern takes long where no line has a bar."""
+    return any(mark in data for mark in _BARS) and _RULE_OF_BARS.search(data) is not None
+
+
 def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """The tables between bars that stand in a text: `table1`, …; the only one is `data`, too."""
-    if not source.is_whole or len(source.data) > PARSED_BYTES or not _RULE_OF_BARS.search(source.data):
+    if not source.is_whole or len(source.data) > PARSED_BYTES or not _has_rule(source.data):
         return None
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     found = [
