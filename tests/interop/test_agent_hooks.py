@@ -300,7 +300,6 @@ async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
             await run(agent, case)
     message, answer = model.asked[-1].results
     assert message.startswith(LARGE) or LARGE in message[:100]
-    assert "ABSTRACT FROM TOOL OUTPUT" in answer, answer[:500]
     assert FACT in answer
 
 
