@@ -176,10 +176,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
         store, ledger = await _opened_ports(settings, ledger_url, clock, quota_of, stack)
         shared = None if is_given else shared_clock_of(ledger, store)
         file = None if is_given else clock_file_of(settings.store, ledger_url)
-        watch = ClockWatch(steady, shared, file=file)
-        stack.callback(watch.keep)
-        with suppress(StorageError):
-            await watch.look()
+        watch = await _opened_watch(ClockWatch(steady, shared, file=file), stack)
         keys = None if settings.storage_key_file is None else StorageKeys(settings.storage_key_file)
         if keys is not None:
             store, ledger = sealed_store(store, keys), sealed_ledger(ledger, keys)
@@ -223,6 +220,13 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             observer=observer,
             tracing=tracing,
         )
+
+
+async def _opened_watch(watch: ClockWatch, stack: AsyncExitStack) -> ClockWatch:
+    stack.callback(watch.keep)
+    with suppress(StorageError):
+        await watch.look()
+    return watch
 
 
 async def _opened_ports(

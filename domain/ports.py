@@ -22,8 +22,8 @@ Clock = Callable[[], int]
 
 
 class ClockReading(NamedTuple):
-    """`times`: the clock of each server by its name, in Unix ms. `jump_ms`: by how much a clock has jumped,
-    which nobody has confirmed; 0: none has."""
+    """`times`: the clock of each server by its name, in Unix ms. `jump_ms`: the size of a jump of a clock
+    that is not confirmed; 0: there is none."""
 
     times: Mapping[str, int]
     jump_ms: int

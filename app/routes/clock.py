@@ -12,7 +12,7 @@ router = Router(tags=["health"])
 
 class ClockOut(BodyOut):
     """`now`: Unix ms, by which results expire. `offset_ms`: how much the clock of this machine is ahead of
-    the reference. `jump_ms`: by how much the reference has jumped, which nobody has confirmed. `sweeps`:
+    the reference. `jump_ms`: the size of a jump of the reference that is not confirmed. `sweeps`:
     whether this instance deletes what has expired."""
 
     now: int

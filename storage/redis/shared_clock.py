@@ -1,4 +1,4 @@
-"""The clocks of the Redis servers, by which all replicas go, and the note of a jump that nobody has
+"""The clocks of the Redis servers, by which all replicas go, and the note of a jump that is not
 confirmed."""
 
 import asyncio

@@ -319,7 +319,7 @@ DAY_MS = 24 * HOUR * 1000
         (NOW - 30_000, 0, 0),
         (NOW - HOUR * 1000, 0, -HOUR * 1000),
         (NOW + 40 * DAY_MS, 0, 40 * DAY_MS),
-        # It had jumped before, and nobody has confirmed it.
+        # It had jumped before, which is not confirmed.
         (NOW + 5 * DAY_MS, 4 * DAY_MS, 5 * DAY_MS),
     ],
 )

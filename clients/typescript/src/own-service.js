@@ -1,6 +1,6 @@
 /**
  * The user's own service: it listens at a Unix socket that this user has bound, in a directory to which no other user may
- * write. A port is known by its number alone, and whoever has it may be another user.
+ * write. A port is known by its number alone, and its holder may be another user.
  */
 
 import { lstatSync, readFileSync } from "node:fs";
