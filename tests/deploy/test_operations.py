@@ -76,7 +76,7 @@ async def test_the_password_of_redis_is_changed_under_load_and_no_request_fails(
         late = await started("old-secret")
         async with late.client() as client:
             assert (await client.get("/readyz")).status_code == 503
-        (why,) = {line["why"] for line in late.lines() if line["event"] == "Not ready."}
+        (why,) = {line["why"] for line in await late.logged("Not ready.")}
         assert "Cause: WRONGPASS, redis://" in why
 
 

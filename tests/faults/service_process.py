@@ -90,6 +90,15 @@ class Service:
         whole = self.log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.split("\n") if line.startswith("{")]
 
+    async def logged(self, event: str, seconds: float = 30) -> list[dict[str, Any]]:
+        """The log lines whose event holds this text. Waits for the first: a thread writes them."""
+        deadline = time.monotonic() + seconds
+        while not (found := [line for line in self.lines() if event in line["event"]]):
+            assert self.exit_code is None, self.tail()
+            assert time.monotonic() < deadline, self.tail()
+            await asyncio.sleep(0.02)
+        return found
+
     def tail(self) -> str:
         return self.log.read_text()[-2000:]
 

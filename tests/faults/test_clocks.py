@@ -89,7 +89,9 @@ async def test_a_replica_whose_clock_is_wrong_deletes_nothing_and_says_so(
             assert metric(shown, "spillgate_clock_offset_seconds") == pytest.approx(hours * HOUR, abs=5)
             assert metric(shown, "spillgate_ready") == 0
             assert (await elsewhere.get("/clock")).json()["sweeps"] is False
-            assert any("The clock of this machine" in line.get("why", "") for line in other.lines())
+            assert any(
+                "The clock of this machine" in line["why"] for line in await other.logged("Not ready.")
+            )
             # Whoever is right: once they agree it is ready.
             wrong.move(0)
             await until(lambda: _is_ready(elsewhere))

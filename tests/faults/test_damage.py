@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.faults.calls import Call, Kept, statuses, text_of
-from tests.faults.service_process import Service, Services, service_with
+from tests.faults.service_process import Services, service_with
 
 pytestmark = pytest.mark.anyio
 
@@ -35,15 +35,6 @@ def info_of(state: Path, kept: Kept) -> Path:
 
 def body_of(state: Path, kept: Kept) -> Path:
     return state / "tool_output" / "default" / kept.handle
-
-
-async def logged(service: Service, event: str) -> list[dict[str, Any]]:
-    """The log lines whose event holds this text; waits for the first."""
-    async with asyncio.timeout(SECONDS):
-        while not (found := [line for line in service.lines() if event in line["event"]]):
-            assert service.exit_code is None, service.tail()
-            await asyncio.sleep(0.02)
-    return found
 
 
 def with_checksum(info: Any) -> bytes:
@@ -94,14 +85,14 @@ async def test_a_damaged_info_is_not_found_by_any_route_and_named_in_one_warning
             info = info_of(state, kept)
             info.write_bytes(DAMAGES[name](info.read_bytes()))
         for kept in damaged.values():
-            warnings = await logged(service, info_of(state, kept).name)
+            warnings = await service.logged(info_of(state, kept).name)
             assert warnings[0]["path"] == f"tool_output/default/session-damaged/{info_of(state, kept).name}"
             assert await statuses(client, kept.handle) == {404}
-            assert len(await logged(service, info_of(state, kept).name)) == 1
+            assert len(await service.logged(info_of(state, kept).name)) == 1
         cut = await store(client, "damaged", "cut")
         body_of(state, cut).write_bytes(b"cut")
         assert (await client.get(f"/results/{cut.handle}/content")).status_code == 404
-        assert len(await logged(service, f"/{body_of(state, cut).name} is not as long")) == 1
+        assert len(await service.logged(f"/{body_of(state, cut).name} is not as long")) == 1
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
         assert (await client.get("/sessions/damaged")).status_code == 200
@@ -164,9 +155,9 @@ async def test_damaged_rows_of_the_ledger_are_left_out_and_stop_no_other(
             assert (await client.delete(f"/sessions/{name}-end")).status_code == 204
             assert (await client.get(f"/results/{results[f'{name}-end'].handle}")).status_code == 410
         for session_id in ids:
-            assert len(await logged(service, f"session default/{session_id} ")) == 1
+            assert len(await service.logged(f"session default/{session_id} ")) == 1
         # The sweep deletes it.
-        await logged(service, "session default/over ")
+        await service.logged("session default/over ")
     assert await service.stop() == 0
     assert service.failures() == []
     with closing(sqlite3.connect(state / "ledger.db")) as database, database:
@@ -200,7 +191,7 @@ async def test_a_damaged_index_of_the_ledger_is_told_to_callers_and_in_the_log(
         assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
         assert "The ledger's file is damaged" in answer.json()["detail"]
         assert (await client.get(f"/results/{kept.handle}")).status_code == 200
-        (told, *_) = await logged(service, "sweep failed")
+        (told, *_) = await service.logged("sweep failed")
         assert told["why"].startswith(f"{answer.json()['detail']} Cause: SQLITE_CORRUPT, ")
     assert await service.stop() == 0
     assert service.failures() == []
@@ -264,7 +255,7 @@ async def test_a_background_fault_is_logged_and_the_task_starts_again_or_the_pro
         async with asyncio.timeout(SECONDS):
             while 'spillgate_task_faults_total{task="sweep"} 3.0' not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.02)
-        failed, *others = await logged(service, "background task failed")
+        failed, *others = await service.logged("background task failed")
         assert len(others) == 2
         assert (failed["task"], failed["error"]["type"]) == ("sweep", "RuntimeError")
         assert "faulty" in failed["error"]["frames"][-1]

@@ -14,7 +14,7 @@ from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.keys import file_name, shard_of
 from tests.faults.calls import Call, Kept, statuses, text_of
 from tests.faults.service_process import PATIENCE, Services, service_with
-from tests.faults.test_damage import DAMAGES, logged, store
+from tests.faults.test_damage import DAMAGES, store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient_redis")]
 
@@ -59,7 +59,7 @@ async def test_a_damaged_result_is_not_found_by_any_route_and_named_in_one_warni
             await change(redis, kept, field, damage)
         for kept in damaged.values():
             assert await statuses(client, kept.handle) == {404}
-            (warning,) = await logged(service, result_key(kept))
+            (warning,) = await service.logged(result_key(kept))
             assert warning["path"] == result_key(kept)
         assert (await client.get(f"/results/{whole.handle}")).status_code == 200
         assert (await client.get("/readyz")).status_code == 200
@@ -136,7 +136,7 @@ async def test_a_damaged_session_is_unknown_and_can_be_replaced_and_ended_and_st
             await store(client, used, "again")
             assert (await client.get(f"/sessions/{used}")).status_code == 200
             for session_id in (put, end, used):
-                assert len(await logged(service, session_key(session_id))) == 1
+                assert len(await service.logged(session_key(session_id))) == 1
         assert (await client.get("/readyz")).status_code == 200
     assert await service.stop() == 0
     assert service.failures() == []
@@ -163,7 +163,7 @@ async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
                 page = (await client.get("/accounting/entries")).json()
                 assert sorted(one["id"] for one in page["entries"]) == sorted(one.entry_id for one in kept)
             for place in placed:
-                assert len(await logged(service, f"{stream} {place.decode()}")) == 1
+                assert len(await service.logged(f"{stream} {place.decode()}")) == 1
             await swept(redis)
             assert await redis.command("XRANGE", old, "1-1", "1-1") == []
             sums = (await client.get("/accounting/summary", params={"group_by": "type"})).json()
@@ -182,7 +182,7 @@ async def test_damaged_entries_sums_and_receipts_are_left_out_and_stop_no_other(
             asked = {"group_by": "hour,tenant", "since": int(day) * 86_400_000, "format": "csv"}
             text = (await client.get("/accounting/summary", params=asked)).text
             assert {row["complete"] for row in csv.DictReader(io.StringIO(text))} == {"false"}
-            assert len(await logged(service, day_key)) == 1
+            assert len(await service.logged(day_key)) == 1
             (receipt,) = [
                 field for field in await redis.command("HKEYS", session_key("damaged")) if b"call-1" in field
             ]
@@ -235,9 +235,9 @@ async def test_damaged_counters_stop_nothing_and_the_bytes_of_results_are_counte
         kept.append(await store(client, "damaged", "after"))
         assert int(await redis.command("GET", held)) == sum(one.size for one in kept)
         if damage != "missing":
-            assert len(await logged(service, held)) == 1
+            assert len(await service.logged(held)) == 1
             where = state if damage == "another type" else f"{state} bytes"
-            assert len(await logged(service, where)) == 1
+            assert len(await service.logged(where)) == 1
         await damage_counters()
         assert (await client.put("/sessions/damaged", json={"model": "gpt-4o"})).status_code == 200
         await damage_counters()
