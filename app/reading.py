@@ -14,7 +14,9 @@ from app.redacting import ShownResult, shown_result
 from app.runtime import Runtime
 from content import model_text
 from content.greppable import Found, Scan, Scanner
+from content.kind import Kind
 from content.redaction.masks import masks_in
+from content.source import Source
 from content.text import clip, line_count
 from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
@@ -39,8 +41,11 @@ from storage.sealed.keys import refuse_sealed
 log = logging.getLogger(__name__)
 
 UNCAPPED_BYTES = 12_288
+_KIND_BYTES = 64 << 10
 _MOST_SESSIONS = 1000
 _NEAR_CHARS = 60
+DASHBOARD = "dashboard"
+"""The session, and the client, of the entries of what a person asks. No such session is opened."""
 MOST_WORDS = 1000
 """Characters that are kept of a question, and shown of the arguments of a call."""
 
@@ -135,18 +140,20 @@ def entry_about(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A stored result that a model asks about, as `shown` to it, and the session that pays for the answer."""
+    """A stored result that a model asks about, as `shown` to it, and the session that pays for the answer.
+    `by_person`: a person asks, and no session pays."""
 
     stored: StoredResult
     shown: ShownResult
     session: Session
     policy: Policy
     model: SessionModel
+    by_person: bool = False
 
     @property
     def reader(self) -> SessionKey:
-        """The session that pays."""
-        return self.session.key
+        """The session of the entries: the one that pays, if any does."""
+        return SessionKey(self.stored.tenant, DASHBOARD) if self.by_person else self.session.key
 
     @property
     def most_bytes(self) -> int:
@@ -156,7 +163,7 @@ class Subject:
     @property
     def is_exhausted(self) -> bool:
         """True if no answer fits the session's budget."""
-        return self.session.budget(self.model.window, self.model.enforce).exhausted
+        return not self.by_person and self.session.budget(self.model.window, self.model.enforce).exhausted
 
     async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
         """Bytes that should fit what remains of the budget beside `frame` tokens, given that `size` bytes had
@@ -178,23 +185,32 @@ class Subject:
             latency=now - started,
             charactersOut=len(text),
             tokens_out=tokens,
-            tokens_saved=-tokens,
+            tokens_saved=0 if self.by_person else -tokens,
             model=self.session.model,
+            client=DASHBOARD if self.by_person else None,
             details=replace(
                 about.details,
                 bytes=len(text.encode()),
                 lines=line_count(text.encode()),
                 tokens=tokens,
-                costs_more=tokens + spent > self.stored.tokens_saved,
+                costs_more=not self.by_person and tokens + spent > self.stored.tokens_saved,
                 redacted=redacted,
             ),
         )
 
     async def reserve(self, rt: Runtime, entry: AccountingEntry, text: str) -> Receipt | None:
+        if self.by_person:
+            return await self._appended(rt, entry)
         return await rt.ledger.reserve(self.charge(entry, text))
 
     async def settle(self, rt: Runtime, entry: AccountingEntry, text: str | None = None) -> Receipt:
+        if self.by_person:
+            return await self._appended(rt, entry)
         return await rt.ledger.settle(self.charge(entry, text))
+
+    async def _appended(self, rt: Runtime, entry: AccountingEntry) -> Receipt:
+        await rt.ledger.append(entry)
+        return Receipt(entry, self.session.budget(self.model.window, self.model.enforce))
 
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
         """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
@@ -221,13 +237,16 @@ async def paying_session(rt: Runtime, key: SessionKey) -> Session:
     return session
 
 
-async def open_subject(rt: Runtime, tenant: str, handle: Handle, reader: SessionKey | None = None) -> Subject:
+async def open_subject(
+    rt: Runtime, tenant: str, handle: Handle, reader: SessionKey | None = None, *, by_person: bool = False
+) -> Subject:
     """Finds a result as `look_up` does, and the session that pays: `reader`, else that of the result."""
     stored = await look_up(rt, tenant, str(handle))
     session = await paying_session(rt, reader or stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy)
     shown = await shown_result(rt, stored, policy, session)
-    return Subject(stored, shown, session, policy, await rt.known_models.of_session(session.model))
+    model = await rt.known_models.of_session(session.model)
+    return Subject(stored, shown, session, policy, model, by_person)
 
 
 async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) -> str | None:
@@ -243,6 +262,13 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
             return None
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
+
+
+async def kind_of(rt: Runtime, shown: ShownResult) -> Kind:
+    """What the data is read as, by its beginning."""
+    result, total = shown.result, shown.result.measure.bytes
+    head = b"".join([chunk async for chunk in shown.store.read(result, 0, min(_KIND_BYTES, total))])
+    return Source(head, result.tool_name, path_of(result), total_bytes=total).format.kind
 
 
 async def begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

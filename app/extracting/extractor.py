@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 
 from app.operations.logs import described
-from app.reading import Subject, entry_about, keep_words, open_subject, path_of
+from app.reading import DASHBOARD, Subject, entry_about, keep_words, open_subject, path_of
 from app.runtime import Runtime
 from content.text import cut_head
 from domain.accounting import AccountingEntry, EntryStatus, EntryType
@@ -65,14 +65,15 @@ class Extracted:
 class Requirements:
     """What the caller requires of the answer. `ends` is the deadline, on the event loop's clock.
     `needs_model`: past the tenant's quota of model spend the question is refused. `reader`: the session that
-    asks and pays, if it is not that of the result. `most_bytes`: of the answer, if they are fewer than the
-    size cap."""
+    asks and pays, if it is not that of the result. `by_person`: a person asks, and no session pays.
+    `most_bytes`: of the answer, if they are fewer than the size cap."""
 
     ends: float
     require_complete: bool = False
     needs_model: bool = False
     watch: Watch = lambda step: None
     reader: SessionKey | None = None
+    by_person: bool = False
     most_bytes: int | None = None
 
 
@@ -101,7 +102,11 @@ class _Extraction:
         try:
             with anyio.CancelScope(deadline=self._latest):
                 self._subject = subject = await open_subject(
-                    self._rt, self._tenant, self._question.handle, self._requires.reader
+                    self._rt,
+                    self._tenant,
+                    self._question.handle,
+                    self._requires.reader,
+                    by_person=self._requires.by_person,
                 )
                 return self._done(await self._answered(subject))
             return self._done(await self._late())
@@ -151,7 +156,8 @@ class _Extraction:
         if not rt.model_pool and rt.model_pool.embedding_model is None:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
-        async with rt.spend_caps.open(subject.reader, subject.policy) as cap:
+        # A person asks within what the session of the result has left: all persons together are no session.
+        async with rt.spend_caps.open(subject.session.key, subject.policy) as cap:
             if self._requires.needs_model and rt.model_pool and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
 
@@ -188,7 +194,7 @@ class _Extraction:
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),
             asking=None,
-            findings=_SessionFindings(self._rt.ledger, subject.reader, subject.session.epoch),
+            findings=_SessionFindings(self._rt.ledger, subject.session.key, subject.session.epoch),
             progress=self._requires.watch,
             indexes=self._rt.indexes,
             ends=self._requires.ends,
@@ -251,7 +257,7 @@ class _Extraction:
         return Extracted(text, answer, handle, "unknown", entry)
 
     def _done(self, extracted: Extracted) -> Extracted:
-        if self._subject is not None:
+        if self._subject is not None and not self._subject.by_person:
             keep_words(self._rt, self._subject, extracted.entry.id, self._question.extract)
         self._rt.observer.extracted(self._question, extracted.answer, extracted.entry)
         return extracted
@@ -275,12 +281,13 @@ class _Extraction:
                 type=EntryType.EXTRACT,
                 timestamp=self._rt.clock(),
                 tenant=self._tenant,
-                session_id=handle.session_id,
+                session_id=DASHBOARD if self._requires.by_person else handle.session_id,
                 tool_name="unknown",
                 latency=self._rt.clock() - self._started,
                 mode=self._question.mode,
                 strategy=answer.strategy,
                 coverage=0.0,
+                client=DASHBOARD if self._requires.by_person else None,
                 key=described("key"),
             )
         return replace(entry, status=EntryStatus.FAILED, error=code)
@@ -313,7 +320,7 @@ def _framed(stored: StoredResult, strategy: Mode, body: str) -> str:
 
 async def _account_call(rt: Runtime, subject: Subject, extract_id: str, call: LlmCall) -> None:
     """Writes the entry of one call of the extraction `extract_id`. Its tokens are subtracted from what was
-    saved, whichever model they were spent on."""
+    saved, whichever model they were spent on, unless a person asked."""
     tokens = call.tokens.input + call.tokens.output
     rt.observer.called(call, embeds=call.model == rt.model_pool.embedding_model)
     await rt.ledger.append(
@@ -323,7 +330,8 @@ async def _account_call(rt: Runtime, subject: Subject, extract_id: str, call: Ll
             latency=call.latency,
             tokens_in=call.tokens.input,
             tokens_out=call.tokens.output,
-            tokens_saved=-tokens,
+            tokens_saved=0 if subject.by_person else -tokens,
+            client=DASHBOARD if subject.by_person else None,
             model=call.model,
             provider=call.provider,
             stop_reason=call.stop_reason,

@@ -17,7 +17,9 @@ from starlette.responses import StreamingResponse
 
 from app.api.answers import JSON, cut_on_error, prefers
 from app.api.bodies import BodyOut
+from app.api.csv_text import CSV, safe_cell
 from app.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
+from app.api.times import Time, milliseconds
 from app.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.accounting import (
@@ -46,18 +48,7 @@ router = Router(prefix="/accounting", tags=["accounting"])
 EXPORT_PAGE = 1000
 MOST_PERIODS = 1440
 """The most hours or minutes that a summary answers with: 60 days, 24 hours."""
-CSV = "text/csv"
 NDJSON = "application/x-ndjson"
-
-_TIME: dict[str, Any] = {
-    "anyOf": [
-        {"type": "string", "pattern": "^[0-9]{1,15}$"},
-        {"type": "string", "format": "date-time"},
-        {"type": "string", "format": "date"},
-    ]
-}
-Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
-
 
 Entries = Callable[[EntryFilter, int, str | None], Awaitable[EntryPage]]
 """A page of entries: at most so many, from the cursor on."""
@@ -121,8 +112,8 @@ def _filter(
         trigger,
         outcome,
         status,
-        _milliseconds(since, "since"),
-        _milliseconds(until, "until"),
+        milliseconds(since, "since"),
+        milliseconds(until, "until"),
         handle,
     )
 
@@ -135,19 +126,6 @@ def _session_of(handle: str) -> str:
         return parse_handle(handle).session_id
     except ResultNotFound:
         raise InvalidField("`handle` must be a handle: `session-…/file-…`.") from None
-
-
-def _milliseconds(text: str | None, field: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        if text.isascii() and text.isdigit() and len(text) < 16:
-            return int(text)
-        moment = datetime.fromisoformat(text)
-        # No entry is from before 1970, and Redis takes no negative time.
-        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise InvalidField(f"`{field}` must be Unix milliseconds or an ISO 8601 time.") from None
 
 
 _KEYS = "|".join(GroupBy)
@@ -273,21 +251,11 @@ _FIELDS = [name for name in AccountingEntry.__dataclass_fields__ if name not in 
 _COLUMNS = [*_FIELDS, *(f"{parent}.{name}" for parent, names in _NESTED.items() for name in names)]
 
 
-_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-
-
 def _row(entry: AccountingEntry) -> list[Any]:
     values = asdict(entry)
     parents = {parent: values.pop(parent) or {} for parent in _NESTED}
     nested = [parents[parent].get(name) for parent, names in _NESTED.items() for name in names]
-    return [_cell(value) for value in (*values.values(), *nested)]
-
-
-def _cell(value: Any) -> Any:
-    # A spreadsheet runs a cell that begins like a formula, some also with full-width signs.
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    return [safe_cell(value) for value in (*values.values(), *nested)]
 
 
 def _keys(
@@ -377,5 +345,5 @@ def _summary_csv(summary: Summary, keys: tuple[GroupBy, ...]) -> str:
     if summary.rest is not None:
         rows.append(([_REST] * len(keys), summary.rest))
     for groups, row in rows:
-        write([*map(_cell, groups), *(getattr(row, name) for name in _SUMMED), *complete])
+        write([*map(safe_cell, groups), *(getattr(row, name) for name in _SUMMED), *complete])
     return out.getvalue()

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
@@ -60,6 +61,11 @@ class SpanIn(BodyIn):
     end: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
 
 
+class Asker(StrEnum):
+    MODEL = "model"
+    PERSON = "person"
+
+
 class ExtractIn(BodyIn):
     """A question about a stored result."""
 
@@ -75,6 +81,11 @@ class ExtractIn(BodyIn):
         bool, Field(strict=True, description="502 `incomplete` rather than an answer that rests on a part.")
     ] = False
     ranges: list[SpanIn] = Field([], max_length=1000, description="The bytes to look at; none: all.")
+    asked_by: Asker = Field(
+        Asker.MODEL,
+        description="person: charged to no session, and not against the savings. Its entries, and those of "
+        "its model calls, have the session and the client `dashboard`.",
+    )
     max_answer_bytes: Annotated[int, Field(ge=300, le=1_000_000, strict=True), INTEGRAL] | None = Field(
         None, description="What an answer of passages does not exceed. Default: the policy's."
     )
@@ -117,7 +128,8 @@ async def post_extract(request: Request, rt: InRuntime, tenant: Tenant, body: Ex
     stopping: asyncio.Event = request.app.state.stopping
     deadline = body.deadline_ms or rt.settings.extract_deadline_ms
     ends = asyncio.get_running_loop().time() + deadline / 1000
-    required = Requirements(ends, body.require_complete, needs_model=True)
+    by_person = body.asked_by is Asker.PERSON
+    required = Requirements(ends, body.require_complete, needs_model=True, by_person=by_person)
     try:
         question = await _question(body, tenant, rt, ends)
 

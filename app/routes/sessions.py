@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import body_of, struct_of
 from app.api.result_request import UsageIn, policy_text, read_usage
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, check_json, session_key
+from app.api.times import Time, milliseconds
 from app.edge.api_keys import KeyRole
 from app.reading import asked_words, command_of
 from app.runtime import Runtime
@@ -31,6 +32,9 @@ from domain.errors import (
 from domain.handles import DEFAULT_SESSION, SessionKey, parse_handle
 
 router = Router(tags=["sessions"])
+
+_MOST_PAGES = 20
+"""The most pages of sessions that one page of a list looks at."""
 
 
 async def _key(
@@ -130,6 +134,8 @@ _HELD = (
 
 
 class SessionsOut(BodyOut):
+    """A page may hold fewer than `limit`, or none, where `next_cursor` leads on."""
+
     sessions: list[SessionOut]
     next_cursor: str | None
 
@@ -212,25 +218,94 @@ async def _end(rt: Runtime, key: SessionKey) -> Session | None:
         return await rt.ledger.end(key)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Selects sessions; None matches any value."""
+
+    text: str
+    tool_name: str | None
+    client: str | None
+    project: str | None
+    min_stored: int
+    since: int | None
+    until: int | None
+
+    @property
+    def needs_call(self) -> bool:
+        return bool(self.text or self.client or self.project)
+
+    def takes(self, session: Session, stored: int) -> bool:
+        at = session.last_used_at
+        is_then = (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+        return is_then and stored >= self.min_stored
+
+    def takes_call(self, session: Session, call: LastCall | None) -> bool:
+        client, project = (None, None) if call is None else (call.client, call.project)
+        if self.client not in (None, client) or self.project not in (None, project):
+            return False
+        named = (session.key.session_id, "" if call is None else call.command)
+        return any(self.text in name.casefold() for name in named)
+
+    def is_past(self, newest: Sequence[Session]) -> bool:
+        """True if those after these were used before `since`."""
+        return self.since is not None and bool(newest) and newest[-1].last_used_at < self.since
+
+
+def _wanted(
+    text: Annotated[
+        str | None, Query(max_length=256, description="In the id or the last command, in any case.")
+    ] = None,
+    tool_name: Annotated[str | None, Query(description="Only those that called this tool.")] = None,
+    client: Annotated[str | None, Query(description="Only those that this client used last.")] = None,
+    project: Annotated[str | None, Query(description="Only those that work in this project.")] = None,
+    min_stored: Annotated[int, Query(ge=0, description="Only those with so many stored results.")] = 0,
+    since: Time = None,
+    until: Time = None,
+) -> _Wanted:
+    """`since` and `until` are about the last use."""
+    first, last = milliseconds(since, "since"), milliseconds(until, "until")
+    return _Wanted((text or "").casefold(), tool_name, client, project, min_stored, first, last)
+
+
+async def _called(rt: Runtime, session: Session, tool_name: str | None) -> bool:
+    """Whether the session called the tool; True for None."""
+    if tool_name is None:
+        return True
+    calls = EntryFilter(
+        session.key.tenant, session.key.session_id, EntryType.TOOL, tool_name, since=session.created_at
+    )
+    return bool((await rt.ledger.entries(calls, 1, None, newest_first=True)).entries)
+
+
 @router.get("/sessions", summary="List the sessions that are alive")
 @Traits(roles=(KeyRole.ADMIN,))
 async def list_sessions(
     rt: InRuntime,
     tenant: Tenant,
     request: Request,
+    wanted: Annotated[_Wanted, Depends(_wanted)],
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     order: Annotated[SessionOrder, Query(description="By id, or those used last first.")] = SessionOrder.ID,
     last_call: Annotated[bool, Query(description="Answer with the last call of each.")] = False,
 ) -> SessionsOut:
-    page = await rt.ledger.sessions(tenant, limit, cursor, newest_first=order is SessionOrder.NEWEST)
-    counts = await rt.store.count_results([session.key for session in page.sessions])
+    """Filters by text, client and project go by the last call."""
     reads_text = request.scope.get("role") is not KeyRole.ADMIN
-    shown = []
-    for session, count in zip(page.sessions, counts, strict=True):
-        call = await _last_call(rt, session, reads_text and count > 0) if last_call else None
-        shown.append(await _out(rt, session, count, last_call=call))
-    return SessionsOut(sessions=shown, next_cursor=page.next_cursor)
+    is_newest, shown = order is SessionOrder.NEWEST, list[SessionOut]()
+    for _ in range(_MOST_PAGES):
+        page = await rt.ledger.sessions(tenant, limit - len(shown), cursor, newest_first=is_newest)
+        counts = await rt.store.count_results([session.key for session in page.sessions])
+        for session, count in zip(page.sessions, counts, strict=True):
+            if not wanted.takes(session, count):
+                continue
+            calls = last_call or wanted.needs_call
+            call = await _last_call(rt, session, reads_text and count > 0) if calls else None
+            if wanted.takes_call(session, call) and await _called(rt, session, wanted.tool_name):
+                shown.append(await _out(rt, session, count, last_call=call if last_call else None))
+        cursor = None if is_newest and wanted.is_past(page.sessions) else page.next_cursor
+        if cursor is None or 2 * len(shown) >= limit:
+            break
+    return SessionsOut(sessions=shown, next_cursor=cursor)
 
 
 @router.get("/sessions/{session_id}/questions", summary="List what was asked about its results")

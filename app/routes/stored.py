@@ -10,9 +10,11 @@ import msgspec
 from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
-from app.api.answers import JSON, PLAIN, cut_on_error, wants_text
+from app.api.answers import JSON, PLAIN, cut_on_error, prefers, wants_text
 from app.api.bodies import BodyOut
+from app.api.csv_text import CSV, rows_csv, safe_cell
 from app.api.routing import InRuntime, Router, Tenant, Traits
+from app.api.times import Time, milliseconds
 from app.edge.api_keys import KeyRole
 from app.edge.request_body import cancel_on_disconnect
 from app.operations.tracing import READ
@@ -24,6 +26,7 @@ from app.reading import (
     begun,
     command_of,
     given_text,
+    kind_of,
     look_up,
     path_of,
     query_text,
@@ -38,12 +41,14 @@ from content.grep import Grep, Match
 from content.greppable import needs_view
 from content.kind import Kind
 from content.lines import LinePage, LinePager
+from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind
 from domain.errors import (
     BadPattern,
     BadQuery,
     Forbidden,
+    InvalidField,
     NotQueryable,
     QueryTooCostly,
     RangeNotSatisfiable,
@@ -53,6 +58,7 @@ from domain.errors import (
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
 from extraction.queries import Query as DataQuery
+from extraction.queries import QueryAnswer
 
 router = Router(tags=["results"])
 
@@ -61,6 +67,8 @@ ANSWER_BYTES = 1 << 18
 
 _MOST_PAGES = 20
 """The most pages of entries that one page of a list reads, of which nothing may be stored."""
+
+_ALL_ROWS = 1 << 30
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -77,7 +85,7 @@ class BodyView(StrEnum):
     GREPPABLE = "greppable"
 
 
-class StoredOut(BodyOut):
+class _Known(BodyOut):
     """What is known of a stored result. Times are Unix milliseconds. `command` is what a person knows the
     call by: the command, file, page or pattern in its arguments, else all of them. `path` is the file with
     its bytes, null if the caller is not expected to be able to read it. Where something is masked, `sha256`
@@ -98,10 +106,24 @@ class StoredOut(BodyOut):
     path: str | None
 
 
-class ListOut(BodyOut):
-    """Those that were stored last come first."""
+class StoredOut(_Known):
+    """`kind`: what the data is read as."""
 
-    results: list[StoredOut]
+    kind: Kind
+
+
+class ListedOut(_Known):
+    """`client` sent the result, and `project` is what it works in; null where it did not say."""
+
+    client: str | None
+    project: str | None
+
+
+class ListOut(BodyOut):
+    """Those that were stored last come first. A page may hold fewer than `limit`, or none, where
+    `next_cursor` leads on."""
+
+    results: list[ListedOut]
     next_cursor: str | None
 
 
@@ -118,24 +140,49 @@ async def list_stored(
     rt: InRuntime,
     tenant: Tenant,
     session_id: Annotated[str | None, Query(description="Only those of this session.")] = None,
+    tool_name: Annotated[str | None, Query(description="Only those of this tool.")] = None,
+    client: Annotated[str | None, Query(description="Only those that this client sent.")] = None,
+    project: Annotated[str | None, Query(description="Only those of this project.")] = None,
+    text: Annotated[
+        str | None,
+        Query(max_length=256, description="In the tool's name or the command, in any letter case."),
+    ] = None,
+    min_bytes: Annotated[int, Query(ge=0, description="Only those that are not smaller.")] = 0,
+    max_bytes: Annotated[int | None, Query(ge=0, description="Only those that are not larger.")] = None,
+    since: Time = None,
+    until: Time = None,
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
     """A list does not restart the retention of its results."""
-    wanted = EntryFilter(tenant, session_id, EntryType.TOOL)
-    results: list[StoredOut] = []
+    first, last = milliseconds(since, "since"), milliseconds(until, "until")
+    wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last)
+    words = (text or "").casefold()
+    results: list[ListedOut] = []
     for _ in range(_MOST_PAGES):
-        page = await rt.ledger.entries(wanted, limit, cursor, newest_first=True)
-        handles = [entry.details.tool_output_handle for entry in page.entries]
-        lookups = [await rt.store.find(tenant, parse_handle(handle)) for handle in handles if handle]
-        for stored in lookups:
-            # A result may expire between the two lookups: the list then leaves it out.
-            with suppress(ResultExpired):
-                results += [] if stored is None else [await _stored_out(rt, stored)]
+        page = await rt.ledger.entries(wanted, limit - len(results), cursor, newest_first=True)
+        for entry in page.entries:
+            size = entry.details.bytes
+            is_fitting = min_bytes <= size and (max_bytes is None or size <= max_bytes)
+            if not is_fitting or client not in (None, entry.client) or project not in (None, entry.project):
+                continue
+            if (stored := await _stored_by(rt, entry)) is None:
+                continue
+            if words in entry.tool_name.casefold() or words in command_of(stored).casefold():
+                # A result may expire between the two lookups: the list then leaves it out.
+                with suppress(ResultExpired):
+                    known = await _known(rt, stored)
+                    results.append(ListedOut(**known, client=entry.client, project=entry.project))
         cursor = page.next_cursor
-        if results or cursor is None:
+        if 2 * len(results) >= limit or cursor is None:
             break
     return ListOut(results=results, next_cursor=cursor)
+
+
+async def _stored_by(rt: Runtime, entry: AccountingEntry) -> StoredResult | None:
+    """What the call of this entry stored, if it is there."""
+    handle = entry.details.tool_output_handle
+    return await rt.store.find(entry.tenant, parse_handle(handle)) if handle else None
 
 
 @router.get("/results/{handle:path}/lines", summary="Read lines", response_model=LinePage)
@@ -286,7 +333,8 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
     stored = await look_up(rt, tenant, handle)
-    return await _stored_out(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
+    known = await _known(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
+    return StoredOut(**known, kind=await kind_of(rt, await shown_to_people(rt, stored)))
 
 
 @router.delete(
@@ -302,17 +350,17 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
         raise ResultNotFound("No stored result has this handle.")
 
 
-async def _stored_out(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> StoredOut:
-    """`reveals`: the answer describes the stored bytes, without masks."""
+async def _known(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> dict[str, Any]:
+    """The fields of _Known. `reveals`: they describe the stored bytes, without masks."""
     shown = ShownResult(stored, rt.store) if reveals else await shown_to_people(rt, stored)
-    shared = StoredOut.model_fields.keys() - {"handle", "session_id", "command", "path"}
-    return StoredOut(
-        handle=str(stored.handle),
-        session_id=stored.handle.session_id,
-        command=command_of(stored),
-        path=None if shown.has_masks else rt.body_path(stored.tenant, stored.handle),
+    shared = _Known.model_fields.keys() - {"handle", "session_id", "command", "path"}
+    return {
+        "handle": str(stored.handle),
+        "session_id": stored.handle.session_id,
+        "command": command_of(stored),
+        "path": None if shown.has_masks else rt.body_path(stored.tenant, stored.handle),
         **{name: getattr(shown.result, name) for name in shared},
-    )
+    }
 
 
 class QueryOut(BodyOut):
@@ -330,7 +378,16 @@ class QueryOut(BodyOut):
     columns: list[str] | None
 
 
-@router.get("/results/{handle:path}/query", summary="Query JSON, tables or lines", response_model=QueryOut)
+_CSV_BYTES = 16 << 20
+"""The most JSON that the rows of a CSV take."""
+
+
+@router.get(
+    "/results/{handle:path}/query",
+    summary="Query JSON, tables or lines; Accept: text/csv answers with all rows",
+    response_model=QueryOut,
+    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
+)
 @Traits(span=READ, raises=(BadQuery, NotQueryable, QueryTooCostly))
 async def get_query(
     request: Request,
@@ -350,18 +407,33 @@ async def get_query(
     accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)
-    is_text = wants_text(request)
-    cap = await _cap(rt, stored)
+    is_text, is_csv = wants_text(request), prefers(request.headers.get("accept", ""), CSV)
+    cap = _CSV_BYTES if is_csv else await _cap(rt, stored)
     shown = await shown_to_people(rt, stored)
-    query = DataQuery(expression, cap, stored.tool_name, limit, offset, path_of(stored), is_text)
+    rows = _ALL_ROWS if is_csv else limit
+    query = DataQuery(expression, cap, stored.tool_name, rows, offset, path_of(stored), is_text)
     answer = await cancel_on_disconnect(request, selected(rt, [shown], query))
+    csv = await in_thread_if_long(len(answer.slice.result), _rows_csv, answer) if is_csv else None
     if accounted:
         text = bytes(answer.slice.result).decode()
         await account_texts(rt, stored, [text], found_nothing=text in NO_VALUE)
+    if csv is not None:
+        return Response(csv, media_type=f"{CSV}; charset=utf-8")
     if is_text:
         return Response(query_text(query, answer, cap), media_type=PLAIN)
     told = {**msgspec.structs.asdict(answer.slice), "kind": answer.kind, "hint": answer.hint}
     return Response(msgspec.json.encode(told), media_type=JSON)
+
+
+def _rows_csv(answer: QueryAnswer) -> str:
+    """Safe to open in a spreadsheet. Raises InvalidField where there are no rows, or too many."""
+    part = answer.slice
+    if part.type != "array":
+        raise InvalidField("Only rows can be CSV: the query selects one value.")
+    if part.truncated or part.next_offset is not None:
+        raise InvalidField(f"The rows have more than {_CSV_BYTES:,} bytes: select fewer.")
+    columns = part.columns if part.columns else None
+    return rows_csv(msgspec.json.decode(part.result), safe_cell, columns=columns, line_end="\r\n")
 
 
 async def _cap(rt: Runtime, stored: StoredResult) -> int:

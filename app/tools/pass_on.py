@@ -1,8 +1,6 @@
 """Hands stored results on: the references in a tool's arguments are replaced by what they refer to."""
 
 import codecs
-import csv
-import io
 import logging
 import re
 import secrets
@@ -13,6 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from app.api.csv_text import rows_csv
 from app.edge.json_body import as_json
 from app.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.redacting import ShownResult, handed_on
@@ -234,31 +233,15 @@ async def _rows(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> byte
     if data.decode() in NO_VALUE:
         raise InvalidField(f"The query selects nothing. {answer.hint}".rstrip())
     if part.form == "csv":
-        return _csv(msgspec.json.decode(data)).encode()
+        rows = msgspec.json.decode(data)
+        if not isinstance(rows, list):
+            raise InvalidField("Only rows can be CSV: the query selects one value. Take &as=json.")
+        return rows_csv(rows).encode()
     is_text = answer.slice.type == "string" and not part.form
     return str(msgspec.json.decode(data)).encode() if is_text else data
 
 
 _CUTS = {"lines": _lines, "pattern": _matching, "query": _rows}
-
-
-def _csv(value: Any) -> str:
-    """Objects have a header of all their keys, in the order in which they come. Raises InvalidField."""
-    if not isinstance(value, list):
-        raise InvalidField("Only rows can be CSV: the query selects one value. Take &as=json.")
-    rows = [row if isinstance(row, dict) else {"value": row} for row in value]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
-    return out.getvalue()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, size: int) -> None:

@@ -67,6 +67,31 @@ async def test_all_or_nothing_is_502(client: httpx.AsyncClient) -> None:
     assert answer.json()["code"] == "incomplete"
 
 
+async def test_a_persons_question_is_no_cost_of_the_session(client: httpx.AsyncClient) -> None:
+    handle = await keep(client)
+    before = (await client.get("/sessions/s")).json()
+    sums = (await client.get("/accounting/summary?group_by=session_id")).json()["rows"]
+    told = (await ask(client, handle, asked_by="person")).json()
+    assert "STRATEGY:retrieve" in told["text"]
+    after = (await client.get("/sessions/s")).json()
+    assert after["budget"] == before["budget"]
+    (entry,) = (await client.get("/accounting/entries?type=extract")).json()["entries"]
+    assert (entry["id"], entry["session_id"], entry["client"]) == (told["entry_id"], "dashboard", "dashboard")
+    assert (entry["details"]["tool_output_handle"], entry["tokens_saved"]) == (handle, 0)
+    assert entry["tokens_out"] > 0
+    rows = (await client.get("/accounting/summary?group_by=session_id")).json()["rows"]
+    assert [row for row in rows if row["group"] == "s"] == sums
+    given = (await client.get(f"/results/{handle}/given")).json()["given"]
+    assert [one["type"] for one in given] == ["tool"]
+    sessions = (await client.get("/sessions")).json()["sessions"]
+    assert [one["session_id"] for one in sessions] == ["s"]
+    # It is answered where the session has no budget left.
+    await client.post("/sessions/s/usage", json={"used_tokens": 10_000_000, "turn": 2})
+    exhausted = (await ask(client, handle)).json()
+    assert exhausted["status"] == "failed"
+    assert (await ask(client, handle, asked_by="person")).json()["status"] != "failed"
+
+
 async def test_the_answer_is_reserved_and_booked_as_a_cost(client: httpx.AsyncClient) -> None:
     handle = await keep(client)
     before = (await client.get("/sessions/s")).json()["budget"]["reserved_tokens"]

@@ -87,6 +87,17 @@ def saying(text: str) -> Callable[[dict[str, Any]], str]:
     return lambda body: report(body, text)
 
 
+async def test_the_model_calls_of_a_persons_question_are_the_pages(serve: Serve, tmp_path: Path) -> None:
+    async with Backend(answer=saying("It is tulip.")) as backend, served(serve, tmp_path, backend) as client:
+        handle = await keep(client)
+        told = (await ask(client, handle, mode="full-chunked", asked_by="person")).json()
+        booked = await entries(client, "llm")
+        assert len(booked) == told["usage"]["llm_calls"] > 0
+        for one in (*booked, *await entries(client, "extract")):
+            assert (one["session_id"], one["client"], one["tokens_saved"]) == ("dashboard", "dashboard", 0)
+        assert sum(one["cost_usd"] for one in booked) == pytest.approx(told["usage"]["cost_usd"]) != 0
+
+
 @pytest.mark.parametrize("mode", ["full-chunked", "read-grep"])
 async def test_where_a_model_finds_nothing_the_answer_says_what_the_data_holds(
     serve: Serve, tmp_path: Path, mode: str

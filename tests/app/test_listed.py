@@ -1,5 +1,6 @@
 """Lists for a person: sessions by their last use, what is stored, and who asked what."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ async def test_what_is_stored_is_listed_newest_first_and_not_kept_longer(serve: 
         page = (await client.get("/results", params={"session_id": "s"})).json()
         assert [one["handle"] for one in page["results"]] == [one["handle"] for one in reversed(stored)]
         assert [one["command"] for one in page["results"]] == ["", "text", '{"n":1}', "/a/b.py", "make"]
-        assert page["results"][-1] == before
+        of_list = {"client": None, "project": None}
+        assert {**page["results"][-1], "kind": "text"} == {**before, **of_list}
         await client.delete(f"/results/{stored[1]['handle']}")
         seen, cursor = [], None
         while True:
@@ -85,6 +87,105 @@ async def test_what_is_stored_is_listed_newest_first_and_not_kept_longer(serve: 
             if (cursor := page["next_cursor"]) is None:
                 break
         assert seen == ["other", "s", "s", "s", "s"]
+
+
+async def listed(http: httpx.AsyncClient, path: str, **params: Any) -> list[str]:
+    """The command or the id of each on all pages."""
+    seen, more = list[str](), dict[str, Any]()
+    while True:
+        page = (await http.get(path, params={**params, **more})).raise_for_status().json()
+        seen += [one.get("command", one["session_id"]) for one in page.get("results", page.get("sessions"))]
+        if page["next_cursor"] is None:
+            return seen
+        more = {"cursor": page["next_cursor"]}
+
+
+async def test_what_is_stored_is_filtered_page_by_page(serve: Serve, clock: StillClock) -> None:
+    async with serve() as client:
+        for number in range(60):
+            shared = {"tool_arguments": {"command": f"make {number}"}, "project": f"p{number % 3}"}
+            doors = {"door": "codex" if number % 2 else "claude-code"}
+            named = {"tool_name": "Bash" if number % 5 else "mcp__git__Log"}
+            await send(client, f"s{number % 4}", BIG * (1 + number % 2), **shared, **doors, **named)
+            clock.pass_seconds(1)
+        await send(client, "s0", "small", project="p0")
+        size, now = len(BIG), clock()
+
+        def expected(*numbers: int) -> list[str]:
+            return [f"make {number}" for number in reversed(numbers)]
+
+        for limit in (1, 7, 200):
+            for params, numbers in (
+                ({}, range(60)),
+                ({"session_id": "s3"}, range(3, 60, 4)),
+                ({"tool_name": "mcp__git__Log"}, range(0, 60, 5)),
+                ({"client": "codex", "project": "p1"}, range(1, 60, 6)),
+                ({"min_bytes": size + 1}, range(1, 60, 2)),
+                ({"max_bytes": size}, range(0, 60, 2)),
+                ({"text": "MAKE 5"}, (5, *range(50, 60))),
+                ({"text": "git__log", "since": now - 10_500}, (50, 55)),
+                ({"since": now - 20_000, "until": now - 17_000}, (40, 41, 42)),
+                ({"text": "nowhere"}, ()),
+            ):
+                assert await listed(client, "/results", limit=limit, **params) == expected(*numbers), params
+        few = (await client.get("/results", params={"client": "codex", "limit": 10})).json()
+        assert 5 <= len(few["results"]) <= 10
+        assert {(one["client"], one["project"]) for one in few["results"]} <= {
+            ("codex", f"p{number}") for number in range(3)
+        }
+        bad = await client.get("/results", params={"since": "yesterday"})
+        assert (bad.status_code, bad.json()["code"]) == (422, "invalid_field")
+
+
+async def test_sessions_are_filtered_page_by_page(serve: Serve, clock: StillClock) -> None:
+    async with serve() as client:
+        for number in range(30):
+            fields = {"tool_arguments": {"command": f"make {number}"}, "project": f"p{number % 3}"}
+            for _ in range(1 + number % 2):
+                await send(client, f"s{number:02}", tool_name="Bash" if number % 5 else "Log", **fields)
+            if number % 10 == 0:
+                await send(client, f"s{number:02}", "small", tool_name="Small", door="codex")
+            clock.pass_seconds(1)
+        now = clock()
+
+        def expected(*numbers: int) -> list[str]:
+            return [f"s{number:02}" for number in numbers]
+
+        for limit in (1, 7, 200):
+            for order in ("id", "newest"):
+                for params, numbers in (
+                    ({}, range(30)),
+                    ({"tool_name": "Log"}, range(0, 30, 5)),
+                    ({"client": "codex"}, range(0, 30, 10)),
+                    ({"project": "p1"}, [n for n in range(1, 30, 3) if n % 10]),
+                    ({"min_stored": 2}, range(1, 30, 2)),
+                    ({"text": "S1"}, range(10, 20)),
+                    ({"text": "Make 2"}, (2, *range(20, 30))),
+                    ({"since": now - 5000, "until": now - 2000}, (25, 26, 27)),
+                    ({"text": "nowhere"}, ()),
+                ):
+                    found = await listed(client, "/sessions", limit=limit, order=order, **params)
+                    names = expected(*numbers)
+                    assert found == (names if order == "id" else names[::-1]), (params, order)
+
+
+async def test_a_stored_result_tells_what_it_is_read_as(serve: Serve) -> None:
+    rows = [{"id": number, "name": "x" * 40} for number in range(900)]
+    async with serve() as client:
+        for content, kind in (
+            (json.dumps(rows), "json"),
+            ("\n".join(map(json.dumps, rows)), "ndjson"),
+            ("id,name\n" + "".join(f"{one['id']},{one['name']}\n" for one in rows), "csv"),
+            (
+                "".join(
+                    f"{n:6}\t{line}\n" for n, line in enumerate(json.dumps(rows, indent=1).split("\n"), 1)
+                ),
+                "json",
+            ),
+            (BIG, "text"),
+        ):
+            handle = (await send(client, "s", content))["handle"]
+            assert (await client.get(f"/results/{handle}")).json()["kind"] == kind, content[:40]
 
 
 async def test_the_words_of_questions_are_kept_with_the_session(serve: Serve) -> None:

@@ -1,5 +1,7 @@
 """Queries over stored data, over HTTP."""
 
+import csv
+import io
 import json
 import os
 import sys
@@ -52,6 +54,36 @@ ATTACKS = [HOSTILE[name] for name in (HOSTILE if FULL else OF_EACH_KIND)]
 async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
     answer = await client.post("/results", json={"tool_name": "t", "content": text, **fields})
     return str(answer.json()["handle"])
+
+
+async def as_csv(client: httpx.AsyncClient, handle: str, expression: str) -> httpx.Response:
+    params = {"expression": expression, "limit": 3}
+    return await client.get(f"/results/{handle}/query", params=params, headers={"Accept": "text/csv"})
+
+
+async def test_all_rows_of_a_query_are_csv_that_a_spreadsheet_may_open(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON, session_id="s")
+    answer = await as_csv(client, handle, 'SELECT id, level, host AS "the, host" FROM data ORDER BY id')
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    read = list(csv.reader(io.StringIO(answer.text)))
+    assert read[0] == ["id", "level", "the, host"]
+    assert read[1:] == [[str(row["id"]), row["level"], row["host"]] for row in ROWS]
+    none = await as_csv(client, handle, "SELECT id, ms FROM data WHERE id < 0")
+    assert none.text == "id,ms\r\n"
+    made = await as_csv(client, handle, "[:2].{formula: '=1+1', nested: @, nothing: none, less: `-5`}")
+    names, first, _ = csv.reader(io.StringIO(made.text))
+    assert names == ["formula", "nested", "nothing", "less"]
+    assert [first[0], json.loads(first[1]), *first[2:]] == ["'=1+1", ROWS[0], "", "-5"]
+    one = await as_csv(client, handle, "length(@)")
+    assert (one.status_code, one.json()["detail"]) == (
+        422,
+        "Only rows can be CSV: the query selects one value.",
+    )
+    large = await as_csv(client, handle, "SELECT repeat('x', 2000) FROM data a, data b LIMIT 10000")
+    assert large.status_code == 422
+    assert "select fewer" in large.json()["detail"]
+    reads = (await client.get("/accounting/entries?type=read")).json()["entries"]
+    assert len(reads) == 3
 
 
 async def asked(client: httpx.AsyncClient, handle: str, expression: str, **more: Any) -> dict[str, Any]:
