@@ -1,52 +1,41 @@
 """Sessions and accounting in Redis: what becomes of a session is decided by storage/base/session_rules.py."""
 
-import asyncio
 import heapq
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Unpack
+from typing import Literal, Unpack
 
 from domain.accounting import AccountingEntry, EntryType
-from domain.budget import Reported, ReportWarning, Session, SessionChange
-from domain.errors import StoreFull, TenantFull, TooManySessions
+from domain.budget import Session
+from domain.errors import StoreFull
 from domain.handles import Handle, SessionKey
-from domain.ports import Call, Charge, Entered, Load, LostWrite, Receipt, SessionPage
-from domain.quotas import LedgerUsage, Purged, TenantQuota
-from domain.results import UsageReport
+from domain.ports import Charge, Load, LostWrite, SessionPage
+from domain.quotas import LedgerUsage, Purged
 from storage.base import cursors, session_rules
 from storage.base.newest_sessions import newest_page
-from storage.base.session_rules import LedgerBase, LedgerOptions
+from storage.base.session_rules import LedgerOptions
+from storage.base.stepped_ledger import SteppedLedger
 from storage.redis.connection import RedisConnection
 from storage.redis.history import RedisHistory
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import check_count, encoded, pack_call
-from storage.redis.sessions import Sessions, SessionState, Step
+from storage.redis.sessions import Sessions
 from storage.redis.shared_clock import RedisClock
 
 _BATCH = 200
-_PAUSE_MS = 1000
-"""The time until the next attempt to make room, after an attempt that deleted nothing."""
 _ROLLS = 10
 """The most batches of entries that one request deletes."""
 _LISTED_AT_ONCE = 1000
-_FRESH_SECONDS = 1.0
-_STEP_BYTES = 4096
-"""An upper bound of the bytes that a step writes to Redis, without its texts."""
 
 
-class RedisLedger(RedisHistory, LedgerBase):
-    """Replicas together may exceed the quota of a tenant by what they write in a second."""
+class RedisLedger(RedisHistory, SteppedLedger):
+    _sessions: Sessions
 
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
         self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
-        self._usages: dict[str, _TenantUsage] = {}
-        self._total = _TotalUsage()
         self.shared_clock = RedisClock(connection)
 
     @property
@@ -57,122 +46,20 @@ class RedisLedger(RedisHistory, LedgerBase):
     def load(self) -> Load:
         return self._redis.load
 
-    async def enter(self, call: Call) -> Entered:
-        state, warning = await self._report(call.key, call.report, call.call_id, is_call=True)
-        session = state.session or session_rules.fresh(call.key, self._clock())
-        if state.receipt is not None:
-            first = state.receipt
-            return session_rules.enter_retry(session, call, first.entry, first.fingerprint, first.text)
-        return Entered(session, warning=warning)
+    def _packed_call(self, charge: Charge) -> bytes:
+        return pack_call(charge.entry, charge.fingerprint, charge.text)
 
-    async def report(self, key: SessionKey, report: UsageReport) -> Reported:
-        state, warning = await self._report(key, report, None, is_call=False)
-        assert state.session is not None
-        return Reported(state.session, warning)
+    def _packed_text(self, text: str) -> bytes:
+        return encoded(text)
 
-    async def _report(
-        self, key: SessionKey, report: UsageReport | None, call_id: str | None, *, is_call: bool
-    ) -> tuple[SessionState, ReportWarning | None]:
-        """Applies a report, unless the call has a receipt."""
-        warning: ReportWarning | None = None
-        check_room = await self._room(key.tenant)
-
-        def decide(state: SessionState) -> Step | None:
-            nonlocal warning
-            session = session_rules.alive(state.session or session_rules.fresh(key, self._clock()))
-            if state.receipt is not None:
-                return None
-            if is_call or state.session is None:
-                check_room(opens=state.session is None)
-            if report is None:
-                return None
-            after = session_rules.reported(session, report, self._clock())
-            warning = after.warning
-            return None if after.session is session else Step(after.session)
-
-        state, _ = await self._sessions.change(key, decide, call_id)
-        return state, warning
-
-    async def _charge(self, charge: Charge, *, forced: bool) -> Receipt | None:
-        check_count(charge.tokens)
-        entry, text, finding = charge.entry, b"", None
-        if charge.call_id is not None:
-            text = pack_call(entry, charge.fingerprint, charge.text)
-        elif charge.text is not None and charge.kept_as is not None:
-            text, finding = encoded(charge.text), f"{charge.epoch}:{charge.kept_as}"
-        admitted = session_rules.is_admitted(entry)
-        check_room = await self._room(charge.key.tenant, len(text))
-
-        def decide(state: SessionState) -> Step | None:
-            if state.receipt is not None:
-                return None
-            session = session_rules.admitted(state.session, charge)
-            check_room(opens=state.session is None, admitted=admitted)
-            budget = session.budget(charge.default_window, charge.enforce)
-            if not forced and not budget.fits(charge.tokens):
-                return None
-            used = Step(session_rules.charged(session, charge, self._clock()), entry)
-            if finding is not None:
-                try:
-                    check_room(opens=False)
-                except TenantFull:
-                    return used
-            return used._replace(text=text, finding=finding)
-
-        state, step = await self._sessions.change(charge.key, decide, charge.call_id, charge.epoch)
-        if state.session is not None and state.receipt is not None:
-            first = state.receipt
-            return session_rules.retry_receipt(
-                state.session, charge, first.entry, first.fingerprint, first.text
-            )
-        if step is None:
-            return None
-        assert state.session is not None
-        budget = state.session.budget(charge.default_window, charge.enforce)
-        return Receipt(entry, budget, charge.fingerprint, charge.text)
+    def _check_count(self, number: int) -> None:
+        check_count(number)
 
     async def append(self, entry: AccountingEntry) -> None:
-        admitted = session_rules.is_admitted(entry)
-        check_room = await self._room(entry.tenant)
-
-        def decide(state: SessionState) -> Step:
-            check_room(opens=False, admitted=admitted)
-            after = state.session and session_rules.used(state.session, self._clock())
-            return Step(after, entry)
-
-        key = SessionKey(entry.tenant, entry.session_id)
-        await self._sessions.change(key, decide)
+        await super().append(entry)
         if entry.type is EntryType.LOST:
+            key = SessionKey(entry.tenant, entry.session_id)
             self._sessions.acknowledged.told(LostWrite(key, entry.timestamp))
-
-    async def session(self, key: SessionKey) -> Session | None:
-        return (await self._sessions.read(key)).session
-
-    async def put_session(self, key: SessionKey, change: SessionChange) -> Session:
-        check_room = await self._room(key.tenant)
-
-        def decide(state: SessionState) -> Step:
-            before = state.session
-            if before is None or before.ended_at is not None:
-                check_room(opens=True)
-            return Step(session_rules.opened(before, key, change, self._clock()))
-
-        state, _ = await self._sessions.change(key, decide)
-        assert state.session is not None
-        return state.session
-
-    async def end(self, key: SessionKey) -> Session | None:
-        def decide(state: SessionState) -> Step | None:
-            now = self._clock()
-            before = session_rules.fresh(key, now) if state.is_damaged else state.session
-            if before is None:
-                return None
-            after = session_rules.ended(before, now)
-            # The session `default` is emptied, and used by that.
-            return None if after is before else Step(after, uses=after.ended_at is None, ends=True)
-
-        state, _ = await self._sessions.change(key, decide)
-        return state.session
 
     async def release(self, key: SessionKey) -> Session | None:
         session = (await self._sessions.read(key)).session
@@ -223,21 +110,6 @@ class RedisLedger(RedisHistory, LedgerBase):
         where = shard_of(key).key("findings", key.session_id)
         text = await self._redis.command("HGET", where, encoded(f"{epoch}:{name}"))
         return None if text is None else str(text, "utf-8")
-
-    async def keep_finding(
-        self, key: SessionKey, epoch: int, name: str, text: str, *, once: bool = False
-    ) -> None:
-        packed = encoded(text)
-        check_room = await self._room(key.tenant, len(packed))
-
-        def decide(state: SessionState) -> Step | None:
-            if state.session is None or not session_rules.keeps(state.session, epoch):
-                return None
-            check_room(opens=False)
-            return Step(state.session, uses=False, text=packed, finding=f"{epoch}:{name}", once=once)
-
-        with suppress(TenantFull):
-            await self._sessions.change(key, decide)
 
     async def sweep(self) -> list[SessionKey]:
         ended, closed = list[SessionKey](), dict[str, set[int]]()
@@ -293,6 +165,10 @@ class RedisLedger(RedisHistory, LedgerBase):
                 usages[shard.tenant] = LedgerUsage(before.sessions + used.sessions, before.bytes + used.bytes)
         return usages
 
+    async def _usage_of(self, tenant: str) -> LedgerUsage:
+        counts = await self._used(shards_of(tenant))
+        return LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
+
     async def _used(self, shards: Sequence[Shard]) -> list[LedgerUsage]:
         counts = [("ZCARD", shard.key("live")) for shard in shards]
         states = [shard.key("state") for shard in shards]
@@ -315,96 +191,8 @@ class RedisLedger(RedisHistory, LedgerBase):
     async def close(self) -> None:
         await self._redis.close()
 
-    async def _room(self, tenant: str, size: int = 0) -> Callable[..., None]:
-        """Returns `check_room` for a tenant who is about to write `size` bytes. Reads the usage of a tenant
-        with quotas once a second, and whenever the writes of this replica may have reached one since."""
-        await self._total_room(size)
-        most = self._quota_of(tenant)
-        if not (most.max_sessions or most.ledger_max_bytes):
-            return partial(self._check_room, _TenantUsage(), most)
-        tally, now = self._usages.setdefault(tenant, _TenantUsage()), time.monotonic()
-        used = tally.usage
-        if (
-            now > tally.counted_at + _FRESH_SECONDS
-            or (most.max_sessions and used.sessions + tally.steps >= most.max_sessions)
-            or (most.ledger_max_bytes and used.bytes + tally.size >= most.ledger_max_bytes)
-        ):
-            used = await self._counted(tenant, tally)
-        if session_rules.surplus_bytes(used, most) or session_rules.idle_to_delete(used, most):
-            used = await self._make_room(tenant, tally, most)
-        tally.steps, tally.size = tally.steps + 1, tally.size + 2 * size + _STEP_BYTES
-        return partial(self._check_room, tally, most)
-
-    def _check_room(
-        self, tally: "_TenantUsage", most: TenantQuota, *, opens: bool, admitted: bool = False
-    ) -> None:
-        session_rules.check_total(self._total.used, self._max_bytes, admitted=admitted)
-        try:
-            session_rules.check_room(tally.usage, most, opens=opens, admitted=admitted)
-        except (TenantFull, TooManySessions) as error:
-            idle_at = tally.first_use and tally.first_use + self._idle_ms
-            raise session_rules.with_retry_time(error, idle_at or None, self._clock()) from None
-
-    async def _total_room(self, size: int) -> None:
-        """Makes room at the bound of all tenants together. Counts them where the writes of this replica may
-        have reached it, and where they are a hundredth of it."""
-        total, most = self._total, self._max_bytes
-        total.written += size + _STEP_BYTES // 4
-        is_near = total.used + total.written >= most or total.written >= most // 100
-        if not most or not is_near or self._clock() < total.try_at:
-            return
-        async with total.making:
-            usages = await self.usage()
-            total.used, total.written = sum(used.bytes for used in usages.values()), 0
-            surplus = session_rules.surplus(total.used, most)
-            for tenant in session_rules.largest_first(usages) if surplus else ():
-                if freed := await self._free(tenant, surplus):
-                    total.used -= freed
-                    break
-            else:
-                # Nothing is to be freed: asked again in a while.
-                total.try_at = self._clock() + (_PAUSE_MS if surplus else 0)
-
-    async def _free(self, tenant: str, surplus: int) -> int:
-        """Deletes the oldest entries, or else ended sessions and idle ones. Returns how many bytes."""
-        if freed := await self._roll_up(tenant, surplus):
-            return freed
-        before = await self._counted(tenant, _TenantUsage())
-        await self._leave_all(tenant, "ended", 0, _BATCH)
-        await self._leave_all(tenant, "live", self._idle_ms, _BATCH)
-        return before.bytes - (await self._counted(tenant, _TenantUsage())).bytes
-
-    async def _make_room(self, tenant: str, tally: "_TenantUsage", most: TenantQuota) -> LedgerUsage:
-        """Deletes the oldest entries, then ended sessions, then idle ones, and returns the usage afterwards.
-        Concurrent callers wait for the first one. If nothing can be deleted, it tries once a second."""
-        async with tally.making:
-            used = await self._counted(tenant, tally)
-            if self._clock() < tally.try_at:
-                return used
-            if surplus := session_rules.surplus_bytes(used, most):
-                await self._roll_up(tenant, surplus)
-                used = await self._counted(tenant, tally)
-            if session_rules.surplus_bytes(used, most):
-                await self._leave_all(tenant, "ended", 0, _BATCH)
-                used = await self._counted(tenant, tally)
-            is_full = session_rules.surplus_bytes(used, most) > 0
-            if count := _BATCH if is_full else session_rules.idle_to_delete(used, most):
-                gone, _ = await self._leave_all(tenant, "live", self._idle_ms, count, only_empty=True)
-                left, tally.first_use = await self._leave_all(tenant, "live", self._idle_ms, count - gone)
-                used = await self._counted(tenant, tally)
-                if not gone + left:
-                    tally.try_at = self._clock() + _PAUSE_MS
-            return used
-
-    async def _counted(self, tenant: str, tally: "_TenantUsage") -> LedgerUsage:
-        counts = await self._used(shards_of(tenant))
-        used = LedgerUsage(sum(one.sessions for one in counts), sum(one.bytes for one in counts))
-        tally.usage, tally.counted_at, tally.steps, tally.size = used, time.monotonic(), 0, 0
-        return used
-
     async def _roll_up(self, tenant: str, surplus: int) -> int:
-        """Deletes the oldest entries of the tenant, a batch of one shard at a time. The sums of their days
-        were written with them. Returns how many bytes."""
+        """A batch of one shard at a time. The sums of their days were written with them."""
         shards, freed = shards_of(tenant), 0
         for _ in range(_ROLLS):
             heads = await self._redis.commands(
@@ -424,10 +212,14 @@ class RedisLedger(RedisHistory, LedgerBase):
         return freed
 
     async def _leave_all(
-        self, tenant: str, names: str, idle_ms: int, count: int, *, only_empty: bool = False
+        self,
+        tenant: str,
+        names: Literal["live", "ended"],
+        idle_ms: int,
+        count: int,
+        *,
+        only_empty: bool = False,
     ) -> tuple[int, int]:
-        """Forgets up to `count` sessions of all shards that were not used for `idle_ms`. Returns how many it
-        forgot, and the earliest last use of the others, 0 if there are none."""
         gone, first = 0, 0
         for shard in shards_of(tenant):
             left, use = await self._leave(shard, names, idle_ms, count - gone, only_empty=only_empty)
@@ -448,27 +240,3 @@ class RedisLedger(RedisHistory, LedgerBase):
         args = (shard.key(""), idle_ms, max(0, count), "empty" if only_empty else "", name)
         gone, first = await self._redis.script("leave", keys, args)
         return gone, first
-
-
-@dataclass(slots=True)
-class _TenantUsage:
-    """The usage of a tenant at `counted_at`, and upper bounds of what this replica wrote since. `first_use`:
-    the earliest last use of its sessions, as of the last time that room was made, 0 if it has none."""
-
-    usage: LedgerUsage = session_rules.NOTHING
-    counted_at: float = float("-inf")
-    steps: int = 0
-    size: int = 0
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    try_at: int = 0
-    first_use: int = 0
-
-
-@dataclass(slots=True)
-class _TotalUsage:
-    """The bytes of all tenants when they were last counted, and about those that this replica wrote since."""
-
-    used: int = 0
-    written: int = 1 << 62
-    making: asyncio.Lock = field(default_factory=asyncio.Lock)
-    try_at: int = 0

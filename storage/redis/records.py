@@ -13,6 +13,7 @@ from domain.accounting import AccountingEntry, EntryDetails
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
+from storage.base.steps import CallRecord
 from storage.base.summaries import GROUPED, Group, Sums
 
 if sys.version_info >= (3, 14):
@@ -32,14 +33,6 @@ _encoder = msgspec.msgpack.Encoder()
 
 class DamagedRecord(StorageError):
     """A record in Redis is damaged, or was not written by Spillgate."""
-
-
-class CallRecord(msgspec.Struct, array_like=True):
-    """The receipt of a named call. `text` is the text for the model."""
-
-    entry: AccountingEntry
-    fingerprint: str
-    text: str | None
 
 
 class DayRecord(msgspec.Struct, array_like=True):
