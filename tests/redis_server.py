@@ -15,8 +15,8 @@ from typing import Literal, Self
 
 import pytest
 
+from storage.base import bounded
 from storage.redis import connection, url
-from storage.redis import server as one_server
 from tests.moved_clock import MovedClock
 from tests.redis_time import tell_scripts_the_time
 
@@ -268,7 +268,7 @@ def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine does not make Redis seem slow."""
     monkeypatch.setattr(url, "CONNECT_SECONDS", 60.0)
     for name in ("REQUEST_SECONDS", "BUSY_SECONDS"):
-        monkeypatch.setattr(one_server, name, 60.0)
+        monkeypatch.setattr(bounded, name, 60.0)
     monkeypatch.setattr(connection, "AOF_SECONDS", 60.0)
 
 

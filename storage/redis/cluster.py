@@ -15,7 +15,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
 from domain.errors import StorageError, StoreBusy, StoreUnavailable
-from storage.redis import server
+from storage.base import bounded
 from storage.redis.facts import translated
 from storage.redis.keys import probe_tag
 from storage.redis.server import Arg, Server
@@ -106,7 +106,7 @@ class Cluster:
         if self._is_stale:
             self._start_learning()
         if not self._owners and self._learning is not None:
-            await asyncio.wait([self._learning], timeout=self._url.timeout or server.REQUEST_SECONDS)
+            await asyncio.wait([self._learning], timeout=self._url.timeout or bounded.REQUEST_SECONDS)
         if not self._owners:
             raise StoreUnavailable(self._why_unknown.detail, cause=self._why_unknown.cause)
         return self._owners

@@ -15,11 +15,12 @@ from app.edge.deadlines import Protocol
 from app.operations import clock, line_writer, logs, readiness, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
+from storage.base import bounded
 from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.store import DiskStore
-from storage.redis import connection, sentinel, server, url
+from storage.redis import connection, sentinel, url
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.connection import named, script_source
@@ -165,7 +166,7 @@ if __name__ == "__main__":
                 readiness,
                 connection,
                 sentinel,
-                server,
+                bounded,
                 url,
             )
             (bound,) = [one for one in owners if hasattr(one, name)]

@@ -12,11 +12,11 @@ import pytest
 from redis_proxy import Proxy
 
 from domain.errors import ConfigError, StorageError, StoreUnavailable
+from storage.base import bounded
+from storage.base.bounded import BUSY_SECONDS, REQUEST_SECONDS
 from storage.redis import connection
-from storage.redis import server as one_server
 from storage.redis.connection import RedisConnection, open_redis
 from storage.redis.facts import ServerFacts, worst_of
-from storage.redis.server import BUSY_SECONDS, REQUEST_SECONDS
 from storage.redis.url import parse_redis_url
 from tests.redis_server import RedisServer, free_port, has_waitaof
 from tests.stopwatch import Stopwatch
@@ -123,7 +123,7 @@ async def test_a_lost_reply_is_asked_for_once_more(
 async def test_a_server_that_did_not_answer_is_left_alone_for_a_moment(
     client: Client, own: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_server, "AWAY_SECONDS", 60.0)
+    monkeypatch.setattr(bounded, "AWAY_SECONDS", 60.0)
     redis = client(own.url)
     own.kill()
     why = (await refused(redis.command("GET", "k")))[0]

@@ -23,10 +23,9 @@ from domain.handles import DEFAULT_SESSION, DEFAULT_TENANT, Handle, SessionKey
 from domain.ports import Call, Charge, Ledger, ResultStore
 from domain.quotas import Purged
 from domain.results import StoredResult, UsageReport
-from storage.base import session_rules
+from storage.base import bounded, session_rules
 from storage.memory import MemoryStore
 from storage.redis import connection, draft, keys, store
-from storage.redis import server as one_server
 from storage.redis.connection import RedisConnection
 from storage.redis.facts import ServerFacts
 from storage.redis.keys import Shard, body_key, file_name, shard_of
@@ -72,7 +71,7 @@ class Act:
 def one_shard(monkeypatch: pytest.MonkeyPatch, patient_redis: None) -> Iterator[None]:
     """Small segments and one shard: no more steps than there are things that may come in between."""
     monkeypatch.setattr(keys, "SHARDS", 1)
-    monkeypatch.setattr(one_server, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(bounded, "AWAY_SECONDS", 0.0)
     monkeypatch.setattr(connection, "SHARDS_SECONDS", 0.0)
     for module in (draft, store):
         monkeypatch.setattr(module, "SEGMENT", 4)

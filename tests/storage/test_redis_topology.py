@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from domain.errors import StoreUnavailable
+from storage.base.bounded import REQUEST_SECONDS
 from storage.redis.connection import RedisConnection, open_redis
-from storage.redis.server import REQUEST_SECONDS
 from tests.redis_server import HOST, RedisCluster, RedisServer, text_of_reply
 from tests.stopwatch import Stopwatch
 

@@ -16,9 +16,9 @@ from domain.accounting import EntryFilter, Gap, GroupBy
 from domain.errors import ConfigError, StoreUnavailable
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
+from storage.base import bounded
 from storage.base.summaries import GROUPED, Sums
 from storage.redis import keys
-from storage.redis import server as one_server
 from storage.redis.facts import SCHEMA
 from storage.redis.records import CallRecord, DayRecord
 from storage.sqlite.database import VERSION
@@ -243,7 +243,7 @@ async def test_a_redis_that_was_away_at_the_start_is_refused_before_the_first_wr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Asked again at once, not a second later.
-    monkeypatch.setattr(one_server, "AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(bounded, "AWAY_SECONDS", 0.0)
     with RedisServer(tmp_path, aof="always") as server:
         server.ask("HSET", REDIS_KEY, "number", "1000", "written_by", "9.0.0")
         async with opened_while_away(server) as ledger:
