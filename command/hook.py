@@ -36,7 +36,7 @@ from command.commands import SETTING_UP
 from command.descriptors import write_all
 from domain.errors import ConfigError
 from domain.hooks import CLIENTS
-from domain.hooks.call import HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
+from domain.hooks.call import Client, HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
 from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED
 
@@ -57,7 +57,15 @@ RESOLVE_SECONDS = 8.0
 
 MAX_LOG_BYTES = 1 << 20
 
+STATUS_SECONDS = 0.5
+"""The longest wait for an exit status in a transcript."""
+
+STATUS_BYTES = 4 << 20
+"""The end of a transcript in which an exit status is looked for."""
+
+_POLL_SECONDS = 0.02
 _PIECE_BYTES = 1 << 18
+_NO_STATUS = "the transcript does not have the exit status of the command, which a replacement would hide"
 
 
 class Passed(Exception):
@@ -164,6 +172,8 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
         return {}, ""
     if not call.may_pay:
         return _masked(client, sent), ""
+    if call.status_in is not None:
+        call = _with_status(CLIENTS[client], call, call.status_in)
     call = call._replace(project=project_in(payload))
     shown, redacts = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):
@@ -188,6 +198,24 @@ def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:
     if refusal is not None:
         return call.refused(refusal), f"refused a call of {call.tool!a}"
     return call.changed(arguments), f"handed stored results to {call.tool!a}"
+
+
+def _with_status(client: Client, call: HookCall, path: str) -> HookCall:
+    """The call with the exit status of its command. The agent may write its transcript a moment later than it
+    runs the hook. Raises OSError, and Passed if the status is not there."""
+    where = os.path.realpath(path)
+    if client.transcripts is None or not client.transcripts.fullmatch(where):
+        raise Passed(_NO_STATUS)
+    with closing(OwnFile(where)) as file:
+        until = time.monotonic() + STATUS_SECONDS
+        while True:
+            lines = file.last(STATUS_BYTES).split(b"\n")
+            found = next((one for line in reversed(lines) if (one := client.with_status(call, line))), None)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                raise Passed(_NO_STATUS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _in_shell_of_agent(text: str) -> str:
@@ -253,9 +281,9 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> tuple[str 
     text = _text(call)
     with ExitStack() as opened:
         service = opened.enter_context(closing(_service()))
-        content: TextBody | Spilled = TextBody(lambda: [text])
+        content: TextBody | OwnFile = TextBody(lambda: [text])
         if call.spilled is not None:
-            content = opened.enter_context(closing(Spilled(client, call.spilled, transcript)))
+            content = opened.enter_context(closing(_spilled(client, call.spilled, transcript)))
         named = json.dumps([call.tool, call.arguments, content.size]).encode()
         call_id = call.call_id or sha256(named + encoded(text)).hexdigest()
         fields = _fields(client, call, call_id)
@@ -263,7 +291,7 @@ def _governed(client: str, call: HookCall, transcript: str | None) -> tuple[str 
             try:
                 answer = govern(service.request, fields, content, _timeout())
             except Refused as error:
-                if error.code != "invalid_utf8" or not isinstance(content, Spilled):
+                if error.code != "invalid_utf8" or not isinstance(content, OwnFile):
                     raise
                 content = TextBody(partial(iter, [b"".join(content).decode("utf-8", "replace")]))
                 answer = govern(service.request, fields, content, _timeout())
@@ -311,35 +339,46 @@ def _timeout() -> float:
     return int(milliseconds) / 1000
 
 
-class Spilled:
-    """A file in which an agent left the whole output, open. Its pieces can be read more than once."""
+class OwnFile:
+    """A regular file of this user, of at most MAX_PAYLOAD_BYTES, open."""
 
-    def __init__(self, client: str, path: str, transcript: str | None) -> None:
-        """Raises OSError, and Passed for a file that is not such an output: it must lie where the agent
-        leaves them, and be a regular file of this user."""
-        where, outputs = os.path.realpath(path), CLIENTS[client].outputs
-        if outputs is not None:
-            is_known = outputs.fullmatch(where) is not None
-        else:
-            folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
-            is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
-        if not is_known:
-            raise Passed("the whole output lies in a folder where this agent keeps none")
-        self._file = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self, path: str) -> None:
+        """Raises OSError, Passed."""
+        self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         info = os.fstat(self._file)
         self.size = info.st_size
         if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_PAYLOAD_BYTES:
             self.close()
             raise Passed(
-                f"the whole output is no regular file of this user, of at most {MAX_PAYLOAD_BYTES} bytes"
+                f"the agent's file is no regular file of this user, of at most {MAX_PAYLOAD_BYTES} bytes"
             )
 
     def __iter__(self) -> Iterator[bytes]:
-        """`size` bytes: a file that has become shorter fails the request, what was added is left out."""
+        """`size` bytes, as often as wanted: a file that has become shorter fails the request, what was added
+        is left out."""
         at = 0
         while at < self.size and (piece := os.pread(self._file, min(_PIECE_BYTES, self.size - at), at)):
             at += len(piece)
             yield piece
 
+    def last(self, size: int) -> bytes:
+        """The last bytes as the file is now."""
+        at = max(0, os.fstat(self._file).st_size - size)
+        return os.pread(self._file, size, at)
+
     def close(self) -> None:
         os.close(self._file)
+
+
+def _spilled(client: str, path: str, transcript: str | None) -> OwnFile:
+    """The file in which the agent left the whole output. It must lie where the agent leaves them. Raises
+    OSError, Passed."""
+    where, outputs = os.path.realpath(path), CLIENTS[client].outputs
+    if outputs is not None:
+        is_known = outputs.fullmatch(where) is not None
+    else:
+        folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
+        is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
+    if not is_known:
+        raise Passed("the whole output lies in a folder where this agent keeps none")
+    return OwnFile(where)

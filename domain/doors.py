@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from domain.file_reads import reads_one_file
+
 
 class Door(NamedTuple):
     """`tool_prefix` stands before the names of Spillgate's tools as the client's model sees them;
@@ -12,7 +14,9 @@ class Door(NamedTuple):
     result is from; "" for none. `most_bytes` of a replacement are shown whole,
     0 for any number. `own_limit_bytes`: what the client itself shows of a larger result, 0 if that is not
     known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
-    client's own tools that read a file to edit it: their results pass. `tool_name`: what the client calls
+    client's own tools that read a file to edit it: their results pass. `passes` are others whose results
+    pass: the report of a sub-agent, which was written for the model that reads it. `shells` are the tools
+    with whose commands the client's model reads files to edit them. `tool_name`: what the client calls
     `tool_output`. Without `knows_tools` nothing is known of what the model has: texts name the handle and the
     file, and a tool only if the policy's `tool_names` does. Without `keeps_budget` the results are held to
     size caps alone, unless their session declares a window."""
@@ -25,10 +29,17 @@ class Door(NamedTuple):
     passes_on: str = ""
     most_bytes: int = 0
     reads: frozenset[str] = frozenset()
+    passes: frozenset[str] = frozenset()
+    shells: frozenset[str] = frozenset()
     own_limit_bytes: int = 0
     tool_name: str = ""
     knows_tools: bool = True
     keeps_budget: bool = True
+
+    def of_call(self, tool: str, arguments: str | None) -> "Door":
+        """The door for the result of this call: one of a command that only reads a file passes."""
+        is_read = tool in self.shells and reads_one_file(arguments)
+        return self._replace(passes=self.passes | {tool}) if is_read else self
 
 
 CLAUDE_CODE_CHARS = 30_000

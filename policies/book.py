@@ -103,8 +103,9 @@ class PolicyBook:
         door: Door | None = None,
     ) -> Policy:
         """Request over session over the operator's layers; each layer's tools over its defaults. The size cap
-        is one that the door's client shows whole. What the client's own tools read to edit it passes, unless
-        an operator's table for the tool, or an override, sets `bypass`; nothing of it is redacted.
+        is one that the door's client shows whole. What the client's own tools read to edit it passes, and is
+        not redacted; so do the results of the door's `passes`, which are. An operator's table for the tool
+        that sets `bypass` decides instead.
 
         Raises InvalidPolicy for an override that is wrong or not allowed.
         """
@@ -233,7 +234,7 @@ class PolicyBook:
         for layer in self._layers:
             keys |= layer.for_tool(tool_name)
         always_passes = keys.get("bypass", False)
-        if door is not None and tool_name in door.reads:
+        if door is not None and tool_name in door.reads | door.passes:
             named = (table for layer in self._layers for _, table in layer.tables(tool_name)[1:])
             if not any("bypass" in table for table in named):
                 keys["bypass"] = True

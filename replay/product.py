@@ -20,6 +20,7 @@ from content import MAX_PATTERN_CHARS
 from content.grep import Grep
 from domain.budget import SessionChange
 from domain.decisions import Outcome
+from domain.doors import Door
 from domain.handles import Handle, SessionKey
 from domain.hooks import DOORS
 from domain.hooks.call import OWN_TOOL
@@ -158,7 +159,7 @@ class Product:
     def bypasses(self, subject: Subject, plan: Plan) -> bool:
         """True if the result passes whatever its size: the client reads such files to edit them, the policy
         says so, or it is an answer of the product's own tool."""
-        tool, door = subject.result.tool, DOORS.get(subject.client)
+        tool, door = subject.result.tool, _door(subject)
         if OWN_TOOL.fullmatch(tool):
             return True
         name = tool[:_MAX_NAME] or "tool"
@@ -222,7 +223,7 @@ class Product:
             call_id=self._next_call_id() if plan.names_repeats else None,
             tool_arguments=arguments_text(result),
             is_error=result.is_error,
-            door=DOORS.get(subject.client),
+            door=_door(subject),
         )
         outcome = (await govern(tool_result, result.text, self._rt)).outcome
         if outcome.handle is not None:
@@ -256,6 +257,11 @@ class Product:
             change = SessionChange(frozenset({"policy"}), policy=plan.policy)
             await self._rt.ledger.put_session(key, change)
         return key
+
+
+def _door(subject: Subject) -> Door | None:
+    door = DOORS.get(subject.client)
+    return None if door is None else door.of_call(subject.result.tool, arguments_text(subject.result))
 
 
 def arguments_text(result: Result) -> str | None:

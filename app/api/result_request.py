@@ -336,7 +336,7 @@ def _tool_result(sent: ResultIn, headers: Headers, scope: Scope) -> ToolResult:
         if arguments[0] == '"':
             arguments = msgspec.json.decode(arguments, type=str)
     policy = _json_text(sent.policy, MAX_POLICY_BYTES, "policy")
-    door = _door(sent)
+    door = _door(sent, arguments)
     call_id = sent.tool_call_id
     if call_id is None and (key := headers.get(b"idempotency-key")) is not None:
         if not 0 < len(key) <= MAX_CALL_ID:
@@ -366,8 +366,8 @@ def _tool_result(sent: ResultIn, headers: Headers, scope: Scope) -> ToolResult:
     )
 
 
-def _door(sent: ResultIn) -> Door | None:
-    door = None if sent.door is None else DOORS[sent.door]
+def _door(sent: ResultIn, arguments: str | None) -> Door | None:
+    door = None if sent.door is None else DOORS[sent.door].of_call(sent.tool_name, arguments)
     if sent.tool_prefix is not None:
         door = (door or Door())._replace(tool_prefix=sent.tool_prefix)
     return (door or Door())._replace(passes_on=sent.passes_on) if sent.passes_on else door

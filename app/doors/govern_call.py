@@ -25,7 +25,7 @@ async def govern_call(
         call_id=call.call_id,
         tool_arguments=arguments,
         is_error=call.is_error,
-        door=door,
+        door=None if door is None else door.of_call(call.tool, arguments),
         client=call.client,
         project=call.project,
     )

@@ -47,6 +47,9 @@ _ANSWER = (
 
 PASS: dict[str, Any] = {}
 
+_IN_FILE = "the agent keeps the whole output in a file, and shows a part of it"
+_STATUS_IN_FILE = "the exit status stands only in a file of the agent: `spillgate hook` reads it"
+
 
 @router.post(
     "/hooks/{client}",
@@ -105,9 +108,9 @@ async def hook_answer(
         return PASS
     if not call.may_pay:
         return await _masked(call, None, tenant, reader.door, rt)
-    if call.spilled is not None:
-        # The service opens no file that a request names. `spillgate hook` does.
-        log_hook_passed(client, "the agent keeps the whole output in a file, and shows a part of it")
+    # The service opens no file that a request names. `spillgate hook` does.
+    if call.spilled is not None or call.status_in is not None:
+        log_hook_passed(client, _IN_FILE if call.status_in is None else _STATUS_IN_FILE)
         return await _masked(call, None, tenant, reader.door, rt)
     call = call._replace(client=client, project=project_in(payload))
     outcome = await govern_call(call, arguments_of(call), tenant, reader.door, rt)

@@ -40,7 +40,9 @@ class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
     `shown` is all that the agent shows its model, with the texts in it. `spilled` is the file in which the
     agent left the whole output, if `texts` are only a part of it. `is_cut` is True if they are only a part,
-    whether there is such a file or not. `structured` is what an agent shows its model instead of the texts:
+    whether there is such a file or not. `status_in`: the transcript that alone has the exit status of the
+    command, "" if the agent names none. A replacement would hide a failure that it does not tell, so that the
+    result then passes. `structured` is what an agent shows its model instead of the texts:
     it is the result if its JSON is more than twice as large as they are. `client` and `project` are for the
     accounting."""
 
@@ -55,6 +57,7 @@ class HookCall(NamedTuple):
     spilled: str | None = None
     structured: dict[str, Any] | None = None
     is_cut: bool = False
+    status_in: str | None = None
     client: str | None = None
     project: str | None = None
 
@@ -127,13 +130,16 @@ class Client(NamedTuple):
     """A coding agent. `read` reads the JSON of its hook: None for a shape that is not replaced. `inner_json`
     names a member of it that is JSON in a string. `before` reads the JSON of its hook before a call: None for
     any other. `outputs` are the files in which the agent leaves whole outputs, None if each session has a
-    folder for them, beside its transcript."""
+    folder for them, beside its transcript. `with_status` returns a call whose exit status stands in a line of
+    one of the `transcripts` with that status; None if the line does not have it."""
 
     read: Callable[[Any], HookCall | None]
     door: Door
     inner_json: str = ""
     before: Callable[[Any], PendingCall | None] = lambda payload: None
     outputs: re.Pattern[str] | None = None
+    transcripts: re.Pattern[str] | None = None
+    with_status: Callable[[HookCall, bytes], HookCall | None] = lambda call, line: None
 
 
 def session_id_of(session: str) -> str:

@@ -157,6 +157,9 @@ def client(tool_prefix: str) -> Client:
         has_shell=True,
         passes_on="any",
         reads=frozenset({"Read", "NotebookRead"}),
+        passes=frozenset({"Agent", "Task"}),
+        # Not every set-up offers Read, and no hook is told. Edit takes what `cat` showed, too.
+        shells=frozenset({"Bash"}),
         own_limit_bytes=CLAUDE_CODE_CHARS,
     )
     return Client(read, door, before=before)

@@ -1,5 +1,7 @@
 """Codex: hooks after a command or an MCP tool, and before a call of an MCP tool."""
 
+import json
+import re
 from typing import Any
 
 from domain.doors import CODEX_BYTES, Door
@@ -7,12 +9,14 @@ from domain.hooks.call import Client, HookCall, PendingCall, session_of
 from domain.hooks.claude_code import pre_tool_use
 from domain.hooks.texts import only_texts, text_in
 
+_TRANSCRIPTS = re.compile(r"/.*/sessions/.*/?rollout-[^/]+\.jsonl")
 _CUT = "Warning: truncated output (original token count: "
 
 
 def read(payload: Any) -> HookCall | None:
     """PostToolUse. The reason of a "block" becomes the tool's output; the tool itself has run. Of the result
-    of an MCP tool, the model is shown the structured content alone, if there is any."""
+    of an MCP tool, the model is shown the structured content alone, if there is any. The
+    exit status of a command stands in the transcript alone."""
     match payload:
         case {
             "hook_event_name": "PostToolUse",
@@ -38,6 +42,27 @@ def read(payload: Any) -> HookCall | None:
                 shown=response,
                 structured=structured,
                 is_cut=isinstance(response, str) and response.startswith(_CUT),
+                status_in=text_in(payload, "transcript_path") or "" if isinstance(response, str) else None,
+            )
+    return None
+
+
+def with_status(call: HookCall, line: bytes) -> HookCall | None:
+    """The call of a command with its exit status, as Codex says it, if this line of the transcript has it."""
+    if call.call_id is None or call.call_id.encode() not in line or b'"exit_code"' not in line:
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    match record:
+        case {
+            "payload": {"item": {"type": "CommandExecution", "id": call.call_id, "exit_code": int(status)}}
+        }:
+            return call._replace(
+                is_error=status != 0,
+                status_in=None,
+                answer=lambda text: call.answer(f"Process exited with code {status}\n{text}"),
             )
     return None
 
@@ -58,7 +83,11 @@ CLIENT = Client(
         needs_search="tool_search",
         passes_on="any",
         reads=frozenset({"read_file"}),
+        passes=frozenset({"wait", "wait_agent"}),
+        shells=frozenset({"Bash"}),
         own_limit_bytes=CODEX_BYTES,
     ),
     before=before,
+    transcripts=_TRANSCRIPTS,
+    with_status=with_status,
 )

@@ -35,6 +35,11 @@ def read(payload: Any) -> HookCall | None:
 
 CLIENT = Client(
     read,
-    Door("spillgate-", has_shell=True, reads=frozenset({"view", "str_replace_editor"})),
+    Door(
+        "spillgate-",
+        has_shell=True,
+        reads=frozenset({"view", "str_replace_editor"}),
+        passes=frozenset({"task", "read_agent"}),
+    ),
     outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
 )

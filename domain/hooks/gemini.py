@@ -68,6 +68,12 @@ def before(payload: Any) -> PendingCall | None:
 # `read_many_files` is governed: it has no limit of its own.
 CLIENT = Client(
     read,
-    Door("mcp_spillgate_", has_shell=True, passes_on="any", reads=frozenset({"read_file"})),
+    Door(
+        "mcp_spillgate_",
+        has_shell=True,
+        passes_on="any",
+        reads=frozenset({"read_file"}),
+        passes=frozenset({"invoke_agent"}),
+    ),
     before=before,
 )

@@ -40,6 +40,7 @@ CLIENT = Client(
         has_shell=True,
         passes_on="any",
         reads=frozenset({"read"}),
+        passes=frozenset({"task"}),
         own_limit_bytes=OPENCODE_BYTES,
     ),
     outputs=re.compile(r"/.*/tool-output/[^/]+"),

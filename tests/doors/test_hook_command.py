@@ -28,6 +28,10 @@ pytestmark = pytest.mark.anyio
 SPILLED = "".join(f"{number}: the whole output\n" for number in range(40_000))
 
 
+def codex_sent(text: str) -> Any:
+    return changed(payload("codex", "mcp"), ("tool_response", "content", 0, "text"), text)
+
+
 class Answered(NamedTuple):
     status: int
     answer: Any
@@ -79,7 +83,7 @@ def shell(client: httpx.AsyncClient, tmp_path: Path) -> Shell:
 
 async def test_the_exit_status_is_0_for_an_agent_that_does_not_read_the_answer(shell: Shell) -> None:
     sent = shell.home / "sent.json"
-    sent.write_text(json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)))
+    sent.write_text(json.dumps(codex_sent(LARGE)))
     command = shlex.join([sys.executable, "-m", "command.main", "hook", "codex"])
     for ignored in (">&-", ">/dev/full", "| true"):
         line = f"{command} <{shlex.quote(str(sent))} {ignored}; exit ${{PIPESTATUS[0]}}"
@@ -157,6 +161,63 @@ async def test_it_answers_as_the_route_does(
         assert direct == answer
     assert "replaced a result" in shell.log()
     assert shell.sent(agent, payload("codex", "Bash")) == {}
+
+
+def codex_command(shell: Shell, name: str, text: str, *records: Any) -> Any:
+    """The payload of a command, with these records at the end of its transcript."""
+    path = shell.home / ".codex" / "sessions" / "2026" / "rollout-1.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    begun = {"type": "session_meta", "payload": {"id": "1"}}
+    path.write_text("".join(json.dumps(one) + "\n" for one in (begun, *records)))
+    sent = changed(payload("codex", name), ("transcript_path",), str(path))
+    return changed(sent, ("tool_response",), text)
+
+
+def ended(call_id: str, status: int) -> Any:
+    """As Codex writes it before it runs the hook."""
+    item = {"type": "CommandExecution", "id": call_id, "exit_code": status, "aggregated_output": "1\n"}
+    return {"type": "event_msg", "payload": {"type": "item_completed", "item": item}}
+
+
+@pytest.mark.parametrize("status", [0, 3])
+async def test_a_replaced_command_of_codex_keeps_its_exit_status(
+    shell: Shell, client: httpx.AsyncClient, status: int
+) -> None:
+    """It stands in no payload, and beside other calls in the transcript."""
+    sent = codex_command(shell, "Bash failed", LARGE, ended("call_2", status), ended("call_9", 1 - status))
+    sent["session_id"] = f"exits-{status}"
+    reason = shell.sent("codex", sent)["reason"]
+    assert reason.startswith(f"Process exited with code {status}\nTool output is too large (")
+    known = (await client.get(f"/results/{handle_of(reason.partition(chr(10))[2])}")).json()
+    assert known["is_error"] == (status != 0)
+
+
+async def test_what_codex_has_cut_is_replaced_only_where_that_pays(shell: Shell) -> None:
+    cut = "Warning: truncated output (original token count: 87224)\nTotal output lines: 60000\n\n" + LARGE
+    for size, is_replaced in ((8500, False), (9500, False), (12_000, True), (40_000, True)):
+        sent = codex_command(shell, "Bash cut", cut[:size], ended("call_1", 0))
+        assert (shell.sent("codex", sent) != {}) is is_replaced, size
+    # A whole output of a size at which a part passes.
+    assert shell.sent("codex", codex_command(shell, "Bash", LARGE[:9000], ended("call_0", 0))) != {}
+
+
+async def test_a_command_of_codex_whose_exit_status_is_not_known_passes(
+    shell: Shell, client: httpx.AsyncClient
+) -> None:
+    others = codex_command(shell, "Bash failed", LARGE, ended("call_9", 0), {"payload": {"id": "call_2"}})
+    elsewhere = shell.home / "rollout-1.jsonl"
+    elsewhere.write_text(json.dumps(ended("call_2", 0)) + "\n")
+    for sent in (
+        others,
+        changed(others, ("transcript_path",), None),
+        changed(others, ("transcript_path",), str(elsewhere)),
+        changed(others, ("transcript_path",), str(shell.home / ".codex/sessions/2026/rollout-2.jsonl")),
+    ):
+        assert shell.sent("codex", sent) == {}
+    assert shell.log().count("exit status") == 3
+    # The service opens no file that a request names.
+    told = codex_command(shell, "Bash failed", LARGE, ended("call_2", 0))
+    assert (await client.post("/hooks/codex", json=told)).json() == {}
 
 
 async def test_what_gemini_shows_in_tags_is_kept_without_them(
@@ -238,14 +299,14 @@ async def test_a_part_of_another_size_than_the_agents_is_not_shown_instead_of_it
 
 @pytest.mark.parametrize("name", OF_THE_SERVICE)
 async def test_a_service_that_answers_with_something_else_is_passed_over(name: str, shell: Shell) -> None:
-    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:5000])
+    sent = codex_sent(LARGE[:5000])
     with answering(OF_THE_SERVICE[name]) as shell.url:
         assert shell.sent("codex", sent) == {}
     assert "'codex' passed: " in shell.log()
 
 
 async def test_a_service_that_does_not_answer_is_not_waited_for(shell: Shell) -> None:
-    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    sent = codex_sent(LARGE)
     with answering(None) as shell.url:
         assert shell.sent("codex", sent, hook_timeout_ms="300") == {}
     assert "timed out" in shell.log()
@@ -279,7 +340,7 @@ async def test_nothing_makes_it_fail(
     arguments: tuple[str, ...], stdin: bytes | None, settings: dict[str, str], shell: Shell
 ) -> None:
     if stdin is None:
-        stdin = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
+        stdin = json.dumps(codex_sent(LARGE)).encode()
     assert shell.hook(*arguments, stdin=stdin, **settings) == Answered(0, {}, "")
     assert " passed: " in shell.log()
     assert "the tulip" not in shell.log()
@@ -294,7 +355,7 @@ async def test_a_lone_surrogate_fails_nowhere(shell: Shell) -> None:
 
 async def test_a_hook_that_cannot_write_its_log_answers_all_the_same(shell: Shell) -> None:
     (shell.home / ".local").write_text("in the way")
-    sent = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+    sent = codex_sent(LARGE)
     assert (shell.sent("codex", sent))["decision"] == "block"
     # As where no home directory is known: `~` is no folder of the project.
     shell.home = Path("no-home")
@@ -330,7 +391,7 @@ async def test_the_command_in_a_message_runs_in_a_login_shell_of_the_agent(
 ) -> None:
     """Its profile sets PATH without the folder of the command, and the settings give the hook an address."""
     folder = Path(sys.executable).parent
-    sent = json.dumps(changed(payload("codex", "Bash"), ("tool_response",), LARGE)).encode()
+    sent = json.dumps(codex_sent(LARGE)).encode()
     environ = {"PATH": f"{folder}:/usr/bin:/bin" if is_on_path else "/usr/bin:/bin", "HOME": str(shell.home)}
     hook = [folder / "spillgate", "hook", "codex"]
     hooked = subprocess.run(
@@ -349,8 +410,8 @@ async def test_the_command_in_a_message_runs_in_a_login_shell_of_the_agent(
     asked = subprocess.run(["bash", "-l", "-c", line], env=environ, capture_output=True, text=True)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert "the tulip with number 777" in asked.stdout
-    own = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
-    assert shell.sent("codex", changed(own, ("tool_input", "command"), line)) == {}
+    own = changed(payload("claude-code", "Bash"), ("tool_response", "stdout"), LARGE)
+    assert shell.sent("claude-code", changed(own, ("tool_input", "command"), line)) == {}
 
 
 def test_a_command_is_named_without_its_path_where_each_shell_finds_it(
@@ -375,7 +436,7 @@ def test_a_command_is_named_without_its_path_where_each_shell_finds_it(
 async def test_a_large_result_that_cannot_be_stored_is_cut_and_says_so(shell: Shell) -> None:
     for url, size in ((shell.url, 65 << 20), ("http://127.0.0.1:1", 2 << 20)):
         shell.url = url
-        sent = changed(payload("codex", "Bash"), ("tool_response",), "0123456789abcde\n" * (size // 16))
+        sent = codex_sent("0123456789abcde\n" * (size // 16))
         reason = shell.sent("codex", sent)["reason"]
         assert " characters not shown: the result was too large, and is not stored]\n" in reason
         assert len(reason) < 13_000

@@ -93,20 +93,11 @@ CASES: list[tuple[str, str, Path_, Expected]] = [
     ),
     (
         TYPES,
-        "Agent",
-        ("tool_response", "content", 0, "text"),
-        updated(lambda was, text: {**was, "content": [{"type": "text", "text": text}]}),
-    ),
-    (
-        TYPES,
         "mcp picture",
         ("tool_response", 0, "text"),
         updated(lambda was, text: [{"type": "text", "text": text}, was[1]]),
     ),
     (TYPES, "subagent", ("tool_response", "stdout"), updated(lambda was, text: {**was, "stdout": text})),
-    ("codex", "Bash", ("tool_response",), REASON),
-    ("codex", "Bash cut", ("tool_response",), REASON),
-    ("codex", "Bash failed", ("tool_response",), REASON),
     ("codex", "mcp", ("tool_response", "content", 0, "text"), REASON),
     ("codex", "mcp structured", ("tool_response", "content", 0, "text"), REASON),
     (
@@ -149,10 +140,17 @@ READS: list[tuple[str, str, Path_, Expected]] = [
             }
         ),
     ),
+    (
+        TYPES,
+        "Agent",
+        ("tool_response", "content", 0, "text"),
+        updated(lambda was, text: {**was, "content": [{"type": "text", "text": text}]}),
+    ),
     ("gemini", "part", ("tool_response", "llmContent", "text"), DENIED),
     ("opencode", "read", ("output", "output"), lambda sent, text: {"output": text}),
 ]
-"""Files that are read to be edited. They pass unless the operator has them governed."""
+"""Files that are read to be edited, and the report of a sub-agent. They pass unless the operator has them
+governed."""
 
 TEXT = {"Content-Type": "text/plain"}
 PASSING = [
@@ -160,6 +158,9 @@ PASSING = [
     ("claude-code", "batch"),
     ("claude-code", "Bash spilled"),
     ("claude-code", "mcp spilled"),
+    ("codex", "Bash"),
+    ("codex", "Bash cut"),
+    ("codex", "Bash failed"),
     (TYPES, "picture"),
     ("copilot", "bash spilled"),
     ("cursor", "shell"),
@@ -242,7 +243,7 @@ async def test_a_file_that_is_read_to_be_edited_passes_unless_the_operator_has_i
         closed = {"policy": json.dumps({"bypass": False}), "tool_name": "Read", "door": "claude-code"}
         assert (await http.post("/results", params=closed, content=LARGE, headers=TEXT)).status_code == 201
     policy = tmp_path / "policy.toml"
-    policy.write_text('[tools."[Rr]ead*"]\nbypass = false\n')
+    policy.write_text('[tools."[Rr]ead*"]\nbypass = false\n[tools.Agent]\nbypass = false\n')
     async with serve(policy_file=policy, storage_url="memory:") as http:
         for agent, name, path, expected in READS:
             sent = large(agent, payload(agent, name), path, LARGE)
@@ -250,14 +251,27 @@ async def test_a_file_that_is_read_to_be_edited_passes_unless_the_operator_has_i
             assert answer == expected(sent, message_in(answer))
 
 
-async def test_what_an_agent_has_cut_is_replaced_only_where_that_pays(client: httpx.AsyncClient) -> None:
-    cut = "Warning: truncated output (original token count: 87224)\nTotal output lines: 60000\n\n" + LARGE
-    for size, is_replaced in ((8500, False), (9500, False), (12_000, True), (40_000, True)):
-        sent = changed(payload("codex", "Bash cut"), ("tool_response",), cut[:size])
-        assert (await asked(client, "codex", sent) != {}) is is_replaced, size
-    # A whole output of a size at which a part passes.
-    whole = changed(payload("codex", "Bash"), ("tool_response",), LARGE[:9000])
-    assert await asked(client, "codex", whole) != {}
+async def test_a_command_that_only_reads_a_file_passes_where_files_are_read_so(serve: Serve) -> None:
+    """Codex has no tool for it, and Claude Code not in every set-up."""
+    cases = [
+        ("claude-code", "sed -n '1,400p' src/main.py", True),
+        ("claude-code", "cd src && nl -ba main.py | head -n 400", True),
+        ("claude-code", "cat main.py other.py", False),
+        ("claude-code", "cat main.py; make", False),
+        ("codex", "cat main.py", True),
+        ("codex", "cat main.py | grep tulip", False),
+        ("opencode", "cat main.py", False),
+    ]
+    async with serve() as http:
+        for door, command, passes in cases:
+            fields = {"tool_name": "Bash", "door": door, "tool_arguments": {"command": command}}
+            answer = await http.post("/results", json=fields | {"content": LARGE, "session_id": door})
+            assert (answer.json()["outcome"] == "pass") is passes, command
+        path: Path_ = ("tool_response", "stdout")
+        bash = large("claude-code", payload("claude-code", "Bash"), path)
+        assert await asked(http, "claude-code", changed(bash, ("tool_input", "command"), "cat main.py")) == {}
+        all_of_them = changed(bash, ("tool_input", "command"), "cat *.py") | {"tool_use_id": "toolu_2"}
+        assert await asked(http, "claude-code", all_of_them) != {}
 
 
 @pytest.mark.parametrize("words", [1, 200], ids=["small body", "large body"])
@@ -294,14 +308,14 @@ async def test_what_is_not_ours_to_replace_passes(client: httpx.AsyncClient) -> 
         ("claude-code", codex),
         ("claude-code", [bash]),
         *(("codex", {**codex, "tool_name": name}) for name in OWN_TOOLS),
-        ("codex", changed(codex, ("tool_input", "command"), "spillgate ask session-a/file-b 'all'")),
+        ("claude-code", changed(bash, ("tool_input", "command"), "spillgate ask session-a/file-b 'all'")),
         ("codex", changed(codex, ("tool_name",), "t" * 300)),
     ]:
         assert await asked(client, agent, sent) == {}, sent
     entries = (await client.get("/accounting/entries")).json()["entries"]
     assert entries == []
     command = "spillgate ask session-a/file-b all; seq 1 9999"
-    assert await asked(client, "codex", changed(codex, ("tool_input", "command"), command)) != {}
+    assert await asked(client, "claude-code", changed(bash, ("tool_input", "command"), command)) != {}
 
 
 OWN_TOOLS = [

@@ -250,14 +250,19 @@ async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
         agent.config = [f"tool_output_token_limit = {tokens}"] if tokens else []
         async with service.client() as client:
             await set_up(CODEX, agent, str(client.base_url).rstrip("/"))
-            model.script(*[Call("exec_command", {"cmd": cmd}) for cmd in (COMMAND, "seq 1 500")], "All done.")
+            lines = (f"{COMMAND}; exit 3", "seq 1 500", "cat large.txt")
+            model.script(*[Call("exec_command", {"cmd": line}) for line in lines], "All done.")
             await run(agent, CODEX)
             entries = (await client.get("/accounting/entries")).json()["entries"]
-    cut, small = model.asked[-1].results
+    cut, small, file = model.asked[-1].results
     assert "499\n500\n" in small
+    # Codex has no tool that reads a file.
+    assert FACT in file
+    assert LARGE not in file
     outcomes = [entry["outcome"] for entry in entries]
     if tokens:
-        assert (cut.startswith(LARGE), outcomes) == (True, ["store", "pass"])
+        assert cut.startswith(f"Process exited with code 3\n{LARGE}")
+        assert outcomes == ["store", "pass", "pass"]
     else:
         assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
 
