@@ -242,7 +242,8 @@ def _kind(schema: Schema) -> str:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_kind(one) for one in schema["anyOf"] if one.get("type") != "null"))
-    return str(schema.get("type", "any"))
+    kinds = schema.get("type", "any")
+    return str(kinds if isinstance(kinds, str) else kinds[0])
 
 
 def _meaning(schema: Schema) -> str:

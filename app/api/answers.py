@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.api.schemas import named
 from content.redaction.masks import NOT_SEARCHED
 from domain.budget import Budget, ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger
@@ -31,6 +32,27 @@ class BudgetOut:
     remaining_tokens: int
     exhausted: bool
     enforced: bool
+
+
+MAX_BLOCKS = 10_000
+"""The most blocks of one content."""
+_BLOCK = named(
+    "ContentBlock",
+    {
+        "type": "object",
+        "description": "A content block of MCP. A block of another type than `text` is governed by its JSON.",
+        "required": ["type"],
+        "properties": {"type": {"type": "string"}, "text": {"type": "string"}},
+        "additionalProperties": True,
+    },
+)
+CONTENT = named(
+    "Content",
+    {
+        "description": "A text, or a list of content blocks of MCP.",
+        "anyOf": [{"type": "string"}, {"type": "array", "items": _BLOCK, "maxItems": MAX_BLOCKS}],
+    },
+)
 
 
 class ResultOut(Struct, frozen=True):

@@ -16,18 +16,19 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from app.api.answers import JSON, ResultOut, prefers
+from app.api.answers import CONTENT, JSON, ResultOut, prefers
 from app.api.problems import page, problem_of
-from app.api.result_request import ResultIn
-from app.api.routing import SESSION_ID, Router, RouteTable, errors_of, traits_of
+from app.api.result_request import USAGE_SHAPE, ResultIn, UsageIn
+from app.api.routing import Router, RouteTable, errors_of, traits_of
+from app.api.schemas import NAMED, REF, in_query, named, parameters_of, settle
 from app.tools.definitions import TOOLS, ToolFormat, definitions, instructions
 from domain.errors import RangeNotSatisfiable, SpillgateError, every_error
 from domain.extraction import Mode
 
-_REF = "#/components/schemas/{name}"
 _STRUCTS = (ResultIn, ResultOut)
-_SHAPES: dict[str, Mapping[str, Any]] = {}
+_SHAPES: dict[str, Mapping[str, Any]] = {"UsageIn": USAGE_SHAPE, "ResultOut": {"content": CONTENT}}
 _DESCRIBED: dict[str, Mapping[str, str]] = {}
+_FIELD = "/properties/"
 
 _LINKS = """
 <p>The dashboard: <a href="/ui">/ui</a>. The API for programs: <a href="/openapi.json">/openapi.json</a>.
@@ -37,36 +38,45 @@ DESCRIPTION = """Governs what AI agents' tools return. POST a raw result to `/re
 does not is stored whole and replaced by a short text that tells the model how to get at it."""
 
 PROBLEM = "application/problem+json"
-_PROBLEM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "instance", "code", "retryable"],
-    "properties": {
-        "type": {"type": "string", "format": "uri-reference"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "Says what to do."},
-        "instance": {"type": "string", "description": "The path's template, where it is known; else empty."},
-        "code": {
-            "type": "string",
-            "enum": sorted({kind.code for kind in every_error()}),
-            "description": "For programs; never changes.",
-        },
-        "retryable": {"type": "boolean", "description": "true: the same request may work later."},
-        "stored": {
-            "type": "boolean",
-            "description": "Of POST /results. false: the caller still holds the only copy.",
-        },
-        "errors": {
-            "type": "array",
-            "description": "Of invalid fields: each with the rule that it breaks.",
-            "items": {
-                "type": "object",
-                "required": ["field", "rule"],
-                "properties": {"field": {"type": "string"}, "rule": {"type": "string"}},
+_PROBLEM = named(
+    "Problem",
+    {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "instance", "code", "retryable"],
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string", "description": "Says what to do."},
+            "instance": {
+                "type": "string",
+                "description": "The path's template, where it is known; else empty.",
+            },
+            "code": {
+                "type": "string",
+                "enum": sorted({kind.code for kind in every_error()}),
+                "description": "For programs; never changes.",
+            },
+            "retryable": {"type": "boolean", "description": "true: the same request may work later."},
+            "stored": {
+                "type": "boolean",
+                "description": "Of POST /results. false: the caller still holds the only copy.",
+            },
+            "errors": {
+                "type": "array",
+                "description": "Of invalid fields: each with the rule that it breaks.",
+                "items": named(
+                    "FieldError",
+                    {
+                        "type": "object",
+                        "required": ["field", "rule"],
+                        "properties": {"field": {"type": "string"}, "rule": {"type": "string"}},
+                    },
+                ),
             },
         },
     },
-}
+)
 _PROBLEM_HEADERS = {
     401: ("WWW-Authenticate", "Bearer"),
     405: ("Allow", "The methods that this path takes."),
@@ -102,7 +112,7 @@ def json_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def struct_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The schema of a struct, which the document holds once."""
-    return {"$ref": _REF.format(name=kind.__name__)}
+    return {"$ref": REF + kind.__name__}
 
 
 def body_of(schema: Mapping[str, Any], description: str = "", *, required: bool = True) -> dict[str, Any]:
@@ -124,16 +134,18 @@ def result_body(
     _DESCRIBED[struct.__name__] = described
     body = body_of(struct_of(struct))
     body["requestBody"]["content"]["text/plain"] = {"schema": {"type": "string"}}
-    names = [name for name in struct.__struct_fields__ if name != "content"]
+    owners = {name: struct for name in struct.__struct_fields__ if name != "content"}
+    owners |= dict.fromkeys(UsageIn.__struct_fields__, UsageIn)
     body["parameters"] = [
         {
             "name": name,
             "in": "query",
             "required": False,
-            "schema": {"type": "string", **(SESSION_ID if name == "session_id" else {})},
+            # Of the field, which `_document` replaces by its schema.
+            "schema": {"$ref": f"{REF}{owner.__name__}{_FIELD}{name}"},
             "description": f"With a text body: {described[name]}",
         }
-        for name in [*names, "used_tokens", "turn"]
+        for name, owner in owners.items()
     ]
     body["parameters"] += [
         {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": text}
@@ -155,7 +167,7 @@ def _problems_of(route: Route, shared: dict[str, Any]) -> dict[str, Any]:
 
 def _problem_answer(status: int, kinds: list[type[SpillgateError]]) -> dict[str, Any]:
     examples = {kind.code: {"$ref": f"#/components/examples/{kind.code}"} for kind in kinds}
-    content = {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}, "examples": examples}}
+    content = {PROBLEM: {"schema": _PROBLEM, "examples": examples}}
     titles = dict.fromkeys(kind.title for kind in kinds)
     answer: dict[str, Any] = {"description": " · ".join(titles), "content": content}
     if status in _PROBLEM_HEADERS:
@@ -262,28 +274,34 @@ def _declared(route: Route) -> list[str]:
     return [*(traits_of(route).operation or {})["responses"]]
 
 
-def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
-    served = routes.documented
-    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=served)
-    for path, operations in _operations(served).items():
-        document["paths"] = {path: operations | document["paths"].pop(path, {})} | document["paths"]
-    _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+def _structs() -> dict[str, Any]:
+    """The schemas of structs, which FastAPI does not describe."""
+    _, components = msgspec.json.schema_components(_STRUCTS, ref_template=REF + "{name}")
     for component in components.values():
         if "description" in component:
             # A docstring, which Python 3.13 indents otherwise than 3.11.
             component["description"] = " ".join(component["description"].split())
     for name, shape in _SHAPES.items():
-        components[name]["properties"].update(shape)
-        for field, schema in components[name]["properties"].items():
-            schema["description"] = _DESCRIBED[name][field]
+        components[name]["properties"].update(deepcopy(shape))
+        for field, text in _DESCRIBED.get(name, {}).items():
+            if field in components[name]["properties"]:
+                components[name]["properties"][field]["description"] = text
+    return components
+
+
+def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: bool) -> dict[str, Any]:
+    served = routes.documented
+    document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=served)
+    for path, operations in _operations(served).items():
+        document["paths"] = {path: operations | document["paths"].pop(path, {})} | document["paths"]
     _add_examples(document["paths"])
     schemas = document["components"]["schemas"]
     # A shape that other routes have too is described by FastAPI already.
-    schemas |= {name: schema for name, schema in components.items() if name not in schemas}
+    schemas |= {name: schema for name, schema in _structs().items() if name not in schemas}
     for name, fields in described_fields().items():
         for field, text in fields.items():
             schemas[name]["properties"][field]["description"] = text
-    schemas["Problem"] = _PROBLEM_SCHEMA
+    schemas |= deepcopy(NAMED)
     # Generators of clients write the default of a member that is an object as no language has it.
     schemas["AccountingEntry"]["properties"]["details"].pop("default")
     for unused in ("HTTPValidationError", "ValidationError"):
@@ -305,18 +323,10 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: 
             operation["responses"] = dict(sorted((answered | problems | own).items()))
             operation |= _security_of(route, key_for_pages)
     document["components"]["responses"] = dict(sorted(answers.items()))
-    _mark_wide_integers(document)
+    settle(document)
+    # A body that is a text has its fields in the query.
+    for parameter in parameters_of(document):
+        name, _, field = parameter["schema"].get("$ref", "").removeprefix(REF).partition(_FIELD)
+        if field:
+            parameter["schema"] = in_query(schemas[name]["properties"][field])
     return document
-
-
-def _mark_wide_integers(node: Any) -> None:
-    """Times and sizes exceed 32 bits, which generators of clients give an integer without a format."""
-    if isinstance(node, dict):
-        if node.get("type") == "integer":
-            node.setdefault("format", "int64")
-        for name, below in node.items():
-            if name not in ("example", "examples"):
-                _mark_wide_integers(below)
-    elif isinstance(node, list):
-        for below in node:
-            _mark_wide_integers(below)

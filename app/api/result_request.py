@@ -12,7 +12,7 @@ from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.types import Scope
 
-from app.api.answers import prefers
+from app.api.answers import MAX_BLOCKS, prefers
 from app.edge.json_body import (
     check_utf8,
     checked,
@@ -39,7 +39,6 @@ MAX_ARGUMENT_BYTES = 1 << 20
 MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 
-MAX_BLOCKS = 10_000
 MAX_BLOCK_VALUES = 250_000
 """The most values in a list of content blocks."""
 
@@ -58,15 +57,15 @@ DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
 ]
 """The client through which the result comes: the texts name our tools as that client shows them."""
-Whole = Annotated[float, Meta(ge=0, le=1_000_000_000, extra_json_schema={"type": "integer"})]
+Whole = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
     """The usage report: what is committed in the model's context."""
 
-    used_tokens: Annotated[Whole, Meta(description="Tokens in the context.")]
-    turn: Annotated[Whole | None, Meta(description="Counted up each time the context has grown.")] = None
+    used_tokens: Whole
+    turn: Whole | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -77,6 +76,18 @@ class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
     @property
     def report(self) -> UsageReport:
         return UsageReport(int(self.used_tokens), None if self.turn is None else int(self.turn))
+
+
+_WHOLE = {"minimum": 0, "maximum": 1_000_000_000}
+USAGE_SHAPE = {
+    "used_tokens": {"type": "integer", **_WHOLE, "description": "Tokens in the context."},
+    "turn": {
+        "type": ["integer", "null"],
+        **_WHOLE,
+        "description": "Counted up each time the context has grown.",
+    },
+}
+"""The fields of a usage report in the OpenAPI document."""
 
 
 class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

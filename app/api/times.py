@@ -9,11 +9,8 @@ from pydantic import WithJsonSchema
 from domain.errors import InvalidField
 
 _TIME: dict[str, Any] = {
-    "anyOf": [
-        {"type": "string", "pattern": "^[0-9]{1,15}$"},
-        {"type": "string", "format": "date-time"},
-        {"type": "string", "format": "date"},
-    ]
+    "type": "string",
+    "pattern": r"^(\d{1,15}|\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([Tt ]\d\d:\d\d.*)?)$",
 }
 Time = Annotated[str | None, WithJsonSchema(_TIME), Query(max_length=64, description="Unix ms, or ISO 8601.")]
 

@@ -8,6 +8,7 @@ from app.api.answers import JSON
 from app.api.bodies import BodyOut
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_rate
+from app.api.schemas import named
 from app.doors import headroom, litellm
 from app.edge.json_body import as_json
 from app.edge.request_body import cancel_on_end, read_body
@@ -47,7 +48,23 @@ async def post_litellm(request: Request, rt: InRuntime, tenant: Tenant) -> Respo
     return Response(answer, media_type=JSON)
 
 
-_MESSAGES = {"type": "array", "items": {"type": "object"}}
+_CONFIG = named("CompressConfig", {"type": "object", "properties": {"tool_name": {"type": "string"}}})
+_CONVERSATION = named(
+    "CompressIn",
+    {
+        "type": "object",
+        "required": ["messages"],
+        "properties": {
+            "messages": {
+                "type": "array",
+                "items": {"type": "object", "additionalProperties": True},
+                "description": "In the form of the model's API.",
+            },
+            "tools": {"description": "Those that the model is offered, in the same form."},
+            "config": {"description": "`tool_name`: what the texts name.", **_CONFIG},
+        },
+    },
+)
 
 
 @router.post(
@@ -56,15 +73,7 @@ _MESSAGES = {"type": "array", "items": {"type": "object"}}
     summary="Replace the large tool results of a conversation, in Headroom's protocol",
     responses={200: {"description": "As many messages as came.", "content": json_of({"type": "object"})}},
     openapi_extra=body_of(
-        {
-            "type": "object",
-            "properties": {
-                "messages": _MESSAGES,
-                "tools": {},
-                "config": {"type": "object", "properties": {"tool_name": {"type": "string"}}},
-            },
-            "required": ["messages"],
-        },
+        _CONVERSATION,
         "`messages` in the form of OpenAI chat or Responses, Anthropic, Gemini or Bedrock Converse.",
     ),
 )

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from app.api.answers import JSON
 from app.api.openapi import body_of, json_of
 from app.api.routing import InRuntime, Router, Tenant, Traits, check_json
+from app.api.schemas import named
 from app.doors.mcp.messages import (
     MOST_ID,
     RpcError,
@@ -24,32 +25,42 @@ from app.operations.tracing import carrier_of
 
 router = Router(tags=["tools"])
 
-_ID = {"oneOf": [{"type": "string"}, {"type": "integer", "minimum": -MOST_ID, "maximum": MOST_ID}]}
-_REQUEST = {
-    "type": "object",
-    "required": ["jsonrpc", "method"],
-    "properties": {
-        "jsonrpc": {"const": "2.0"},
-        "id": _ID,
-        "method": {"type": "string"},
-        # Of another type it is a JSON-RPC error, whose status depends on the version.
-        "params": {"description": "An object, by the method."},
-    },
-}
-_RESPONSE = {
-    "type": "object",
-    "required": ["jsonrpc", "id"],
-    "properties": {
-        "jsonrpc": {"const": "2.0"},
-        "id": {"oneOf": [*_ID["oneOf"], {"type": "null"}]},
-        "result": {"type": "object"},
-        "error": {
-            "type": "object",
-            "required": ["code", "message"],
-            "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": {}},
+_ID = named(
+    "RpcId", {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": -MOST_ID, "maximum": MOST_ID}]}
+)
+_VERSION = {"type": "string", "enum": ["2.0"]}
+_REQUEST = named(
+    "RpcRequest",
+    {
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": _VERSION,
+            "id": _ID,
+            "method": {"type": "string"},
+            # Of another type it is a JSON-RPC error, whose status depends on the version.
+            "params": {"description": "An object, by the method."},
         },
     },
+)
+_ERROR = {
+    "type": "object",
+    "required": ["code", "message"],
+    "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": {}},
 }
+_RESPONSE = named(
+    "RpcResponse",
+    {
+        "type": "object",
+        "required": ["jsonrpc", "id"],
+        "properties": {
+            "jsonrpc": _VERSION,
+            "id": {"anyOf": [_ID, {"type": "null"}]},
+            "result": {"type": "object", "additionalProperties": True},
+            "error": named("RpcFailure", _ERROR),
+        },
+    },
+)
 
 
 @router.post(

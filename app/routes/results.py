@@ -8,11 +8,21 @@ from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
 from starlette.routing import Route
 
-from app.api.answers import JSON, PLAIN, ResultOut, WholeAnswer, encode, result_out, spillgate_headers
+from app.api.answers import (
+    CONTENT,
+    JSON,
+    PLAIN,
+    ResultOut,
+    WholeAnswer,
+    encode,
+    result_out,
+    spillgate_headers,
+)
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
-from app.api.result_request import MAX_BLOCKS, ResultIn, ResultRequest, read_request
+from app.api.result_request import ResultIn, ResultRequest, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
+from app.api.schemas import named
 from app.governing.governor import GovernedResult, govern
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
@@ -40,20 +50,18 @@ from policies.tool_calls import pages, reads_files
 
 router = Router(tags=["results"])
 
+_ARGUMENTS = named(
+    "ToolArguments",
+    {
+        "description": "An object, or a text that is kept verbatim.",
+        "anyOf": [{"type": "object", "additionalProperties": True}, {"type": "string"}],
+    },
+)
 _SHAPE = {
     "session_id": {"type": "string", "default": DEFAULT_SESSION, **SESSION_ID},
-    "content": {
-        "anyOf": [
-            {"type": "string"},
-            {
-                "type": "array",
-                "items": {"type": "object", "properties": {"type": {"type": "string"}}},
-                "maxItems": MAX_BLOCKS,
-            },
-        ],
-    },
-    "tool_arguments": {"anyOf": [{"type": "object"}, {"type": "string"}]},
-    "policy": {"type": "object"},
+    "content": CONTENT,
+    "tool_arguments": _ARGUMENTS,
+    "policy": {"type": "object", "additionalProperties": True},
 }
 _DESCRIBED = {
     "tool_name": "The tool that returned the result. The policy for it is chosen by this name.",

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from app.api.answers import JSON
 from app.api.bodies import BodyOut
 from app.api.routing import ForOperators, InRuntime, Router, Traits, is_known
 from app.edge.api_keys import KeyRole
@@ -71,7 +70,7 @@ async def get_tenants(rt: InRuntime) -> TenantsOut:
     "/tenants/{tenant_id}",
     dependencies=[ForOperators],
     summary="Delete the results, sessions and accounting of a tenant",
-    responses={202: {"content": {JSON: {}}}},
+    responses={202: {"model": DeletedOut}},
 )
 @Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(TenantNotFound,))
 async def delete_tenant(

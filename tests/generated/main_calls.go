@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"spillgate/spillgate"
+	spillgate "github.com/GIT_USER_ID/GIT_REPO_ID"
 )
 
 func check(err error) {
@@ -18,8 +18,8 @@ func check(err error) {
 	}
 }
 
-func text(content string) spillgate.ResultInContent {
-	return spillgate.ResultInContent{String: &content}
+func text(content string) spillgate.Content {
+	return spillgate.Content{String: &content}
 }
 
 func main() {
@@ -36,6 +36,7 @@ func main() {
 	check(err)
 	sent := spillgate.NewResultIn("sh", text("fits"))
 	sent.SetSessionId(run)
+	sent.SetToolArguments(spillgate.ToolArguments{MapmapOfStringAny: &map[string]interface{}{"command": "ls"}})
 	passed, _, err := client.ResultsAPI.PostResult(all).ResultIn(*sent).Execute()
 	check(err)
 	sent.SetContent(text(rows))
@@ -56,6 +57,12 @@ func main() {
 	check(err)
 	queried, _, err := client.ResultsAPI.GetQuery(all, handle).Expression("SELECT count(*) AS n FROM data").Execute()
 	check(err)
+	usage := spillgate.NewUsageIn(52000)
+	usage.SetTurn(8)
+	_, _, err = client.SessionsAPI.ReportUsage(all, run).UsageIn(*usage).Execute()
+	check(err)
+	offered, _, err := client.ToolsAPI.GetTools(all).SessionId(run).Format(spillgate.TOOL_FORMAT_MCP).Execute()
+	check(err)
 	call := spillgate.NewToolCallIn("tool_output")
 	call.SetSessionId(run)
 	call.SetArguments(map[string]string{"handle": handle, "lines": "2"})
@@ -71,7 +78,7 @@ func main() {
 		panic("an unknown handle was found")
 	}
 	said, err := json.Marshal(map[string]interface{}{
-		"passed":   passed.GetContent(),
+		"passed":   *passed.Content.String,
 		"outcome":  stored.GetOutcome(),
 		"bytes":    stored.Measure.GetBytes(),
 		"allowed":  checked.GetAllowed(),
@@ -79,6 +86,8 @@ func main() {
 		"line":     lines.GetLines()[0].GetText(),
 		"matches":  found.GetTotalMatches(),
 		"result":   queried.GetResult(),
+		"used":     session.Budget.GetUsedTokens(),
+		"offered":  offered.GetTools()[0]["name"],
 		"tool":     strings.Split(called.GetText(), "\n")[0],
 		"stored":   session.GetStoredResults(),
 		"entries":  summary.Total.GetEntries(),

@@ -13,8 +13,8 @@ from spillgate_generated.api.results import (
     post_check,
     post_result,
 )
-from spillgate_generated.api.sessions import get_session, put_session
-from spillgate_generated.api.tools import post_tool_call
+from spillgate_generated.api.sessions import get_session, put_session, report_usage
+from spillgate_generated.api.tools import get_tools, post_tool_call
 from spillgate_generated.client import Client
 from spillgate_generated.models.check_in import CheckIn
 from spillgate_generated.models.check_out import CheckOut
@@ -31,6 +31,8 @@ from spillgate_generated.models.session_out import SessionOut
 from spillgate_generated.models.summary_out import SummaryOut
 from spillgate_generated.models.tool_call_in import ToolCallIn
 from spillgate_generated.models.tool_call_out import ToolCallOut
+from spillgate_generated.models.tools_out import ToolsOut
+from spillgate_generated.models.usage_in import UsageIn
 
 client = Client(base_url=os.environ["SPILLGATE_URL"])
 run = os.environ["SPILLGATE_SESSION"]
@@ -54,6 +56,9 @@ found = get_grep.sync(handle, client=client, pattern="^Rome,29..$")
 assert isinstance(found, GrepOut)
 queried = get_query.sync(handle, client=client, expression="SELECT count(*) AS n FROM data")
 assert isinstance(queried, QueryOut)
+report_usage.sync(run, client=client, body=UsageIn(used_tokens=52_000, turn=8))
+offered = get_tools.sync(client=client, session_id=run)
+assert isinstance(offered, ToolsOut)
 asked = {"handle": handle, "lines": "2"}
 called = post_tool_call.sync(
     client=client, body=ToolCallIn(name="tool_output", arguments=asked, session_id=run)
@@ -74,6 +79,8 @@ said = {
     "line": lines.lines[0].text,
     "matches": found.total_matches,
     "result": queried.result,
+    "used": session.budget.used_tokens,
+    "offered": offered.tools[0]["function"]["name"],
     "tool": called.text.split("\n")[0],
     "stored": session.stored_results,
     "entries": summary.total.entries,

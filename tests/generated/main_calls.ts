@@ -28,6 +28,8 @@ const lines = await some(client.GET("/results/{handle}/lines", { params: { path,
 const found = await some(client.GET("/results/{handle}/grep", { params: { path, query: { pattern: "^Rome,29..$" } } }));
 const expression = "SELECT count(*) AS n FROM data";
 const queried = await some(client.GET("/results/{handle}/query", { params: { path, query: { expression } } }));
+await some(client.POST("/sessions/{session_id}/usage", { params: { path: { session_id: run } }, body: { used_tokens: 52000, turn: 8 } }));
+const offered = await some(client.GET("/tools", { params: { query: { session_id: run, format: "anthropic" } } }));
 const asked = { session_id: run, name: "tool_output", arguments: { handle, lines: "2" } };
 const called = await some(client.POST("/tools/call", { ...json, body: asked }));
 const session = await some(client.GET("/sessions/{session_id}", { params: { path: { session_id: run } } }));
@@ -46,6 +48,8 @@ console.log(
     line: lines.lines[0]?.text,
     matches: found.total_matches,
     result: queried.result,
+    used: session.budget.used_tokens,
+    offered: offered.tools[0]?.["name"],
     tool: called.text.split("\n")[0],
     stored: session.stored_results,
     entries: summary.total.entries,
