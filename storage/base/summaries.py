@@ -112,7 +112,8 @@ class Sums(msgspec.Struct, array_like=True):
         )
 
 
-_ADDED = Sums.__struct_fields__[:-1]
+AMOUNTS = Sums.__struct_fields__
+_ADDED = AMOUNTS[:-1]
 _SHARED = [one.name for one in fields(SummaryRow) if one.name in Sums.__struct_fields__]
 
 

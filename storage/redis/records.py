@@ -3,16 +3,15 @@
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import fields
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 
-from domain.accounting import AccountingEntry, EntryDetails
+from domain.accounting import AccountingEntry
 from domain.budget import Session
 from domain.errors import InvalidField, StorageError
 from domain.handles import SessionKey
+from storage.base.sparse import set_fields, sparse
 from storage.base.steps import CallRecord
 from storage.base.summaries import GROUPED, Group, Sums
 
@@ -103,11 +102,11 @@ def encoded(text: str) -> bytes:
 
 
 def pack_entry(entry: AccountingEntry) -> bytes:
-    return pack(_sparse(entry))
+    return pack(sparse(entry))
 
 
 def pack_call(entry: AccountingEntry, fingerprint: str, text: str | None) -> bytes:
-    return pack((_sparse(entry), fingerprint, text))
+    return pack((sparse(entry), fingerprint, text))
 
 
 def decode_group(packed: bytes) -> Group:
@@ -136,29 +135,8 @@ def check_count(number: int) -> None:
         raise _not_storable()
 
 
-def _set_fields(kind: type[Any]) -> Callable[[Any], dict[str, object]]:
-    """Returns a function that lists the fields of a `kind` which differ from their defaults."""
-    defaults = tuple((field.name, field.default) for field in fields(kind))
-    values = attrgetter(*(name for name, _ in defaults))
-
-    def differing(one: object) -> dict[str, object]:
-        pairs = zip(defaults, values(one), strict=True)
-        return {name: value for (name, default), value in pairs if value != default}
-
-    return differing
-
-
 _BESIDE = {"key", "reserved_tokens", "last_used_at"}
-_set_fields_of_session = _set_fields(Session)
-_set_fields_of_entry = _set_fields(AccountingEntry)
-_set_fields_of_details = _set_fields(EntryDetails)
-
-
-def _sparse(entry: AccountingEntry) -> dict[str, object]:
-    fields = _set_fields_of_entry(entry)
-    if "details" in fields:
-        fields["details"] = _set_fields_of_details(entry.details)
-    return fields
+_set_fields_of_session = set_fields(Session)
 
 
 def _not_storable() -> InvalidField:

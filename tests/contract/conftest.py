@@ -44,6 +44,8 @@ LEDGERS = {
     "sealed-sqlite": SEALED + "sqlite://{path}/ledger/ledger.db",
     "redis": "{redis}",
     "cluster": "{cluster}",
+    "postgres": "{postgres}",
+    "sealed-postgres": SEALED + "{postgres}",
 }
 # A text takes more bytes than it has where it is encrypted.
 BOUNDED = {name: url for name, url in LEDGERS.items() if not url.startswith(SEALED)}
@@ -60,7 +62,7 @@ def clock() -> FakeClock:
 
 
 def _url(request: pytest.FixtureRequest, path: Path) -> str:
-    places = {"redis": "redis_url", "cluster": "redis_cluster_url"}
+    places = {"redis": "redis_url", "cluster": "redis_cluster_url", "postgres": "postgres_url"}
     opened = {
         name: request.getfixturevalue(fixture)
         for name, fixture in places.items()

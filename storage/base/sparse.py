@@ -1,0 +1,33 @@
+"""Fields of an entry that differ from their defaults, for records and rows."""
+
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any
+
+from domain.accounting import AccountingEntry, EntryDetails
+
+
+def set_fields(kind: type[Any], but: Collection[str] = ()) -> Callable[[Any], dict[str, object]]:
+    """Returns a function that lists the fields of a `kind` which differ from their defaults, without those in
+    `but`."""
+    defaults = tuple((field.name, field.default) for field in fields(kind) if field.name not in but)
+    values = attrgetter(*(name for name, _ in defaults))
+
+    def differing(one: object) -> dict[str, object]:
+        pairs = zip(defaults, values(one), strict=True)
+        return {name: value for (name, default), value in pairs if value != default}
+
+    return differing
+
+
+_set_fields_of_entry = set_fields(AccountingEntry)
+_set_fields_of_details = set_fields(EntryDetails)
+
+
+def sparse(entry: AccountingEntry) -> dict[str, object]:
+    """The fields that differ from their defaults."""
+    found = _set_fields_of_entry(entry)
+    if "details" in found:
+        found["details"] = _set_fields_of_details(entry.details)
+    return found

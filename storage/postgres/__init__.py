@@ -1,0 +1,1 @@
+"""PostgreSQL: sessions and accounting that any number of processes share."""

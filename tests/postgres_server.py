@@ -1,0 +1,247 @@
+"""A real PostgreSQL of a test's own, on a free loopback port, and replicas that follow it."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from tests.redis_server import HOST, free_port
+
+_STARTS_WITHIN = 60.0
+# pytest takes away the right of others to its own directories.
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+_LOCATIONS = ("/usr/lib/postgresql", "/opt/homebrew/opt", "/usr/local/opt")
+USER = "spillgate"
+PASSWORD = "p@ss/word?#"
+PASSWORD_IN_URL = "p%40ss%2Fword%3F%23"
+
+
+def postgres_bin() -> Path:
+    """The directory of its programs. Skips the test where PostgreSQL is not installed."""
+    if found := shutil.which("postgres"):
+        return Path(found).resolve().parent
+    places = sorted(one for place in _LOCATIONS for one in Path(place).glob("*/bin/initdb"))
+    if not places:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql, or brew install postgresql.")
+    return places[-1].parent
+
+
+def other_user() -> list[str]:
+    """The command that drops root: initdb and postgres refuse it."""
+    if os.getuid() != 0:
+        return []
+    account = pwd.getpwnam(_account())
+    return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+
+
+def _account() -> str:
+    try:
+        pwd.getpwnam("postgres")
+    except KeyError:
+        return "nobody"
+    return "postgres"
+
+
+def give_away(path: Path) -> None:
+    """To the account that PostgreSQL runs as."""
+    if os.getuid() == 0:
+        shutil.chown(path, _account())
+
+
+class PostgresServer:
+    """Keeps its port and its directory over `kill` and `start`. `options` are lines of postgresql.conf."""
+
+    def __init__(
+        self, *, syncs: bool = True, options: Sequence[str] = (), directory: Path | None = None
+    ) -> None:
+        """`directory`: an empty one, in place of one of its own."""
+        self.port = free_port()
+        self._home = tempfile.TemporaryDirectory(prefix="spillgate-postgres-", dir=_MEMORY)
+        self.directory = directory or Path(self._home.name) / "data"
+        self._log = Path(self._home.name) / "log"
+        self._lines = [
+            f"fsync = {'on' if syncs else 'off'}",
+            f"listen_addresses = '{HOST}'",
+            f"port = {self.port}",
+            "unix_socket_directories = ''",
+            "max_connections = 200",
+            "shared_buffers = 64MB",
+            "autovacuum_naptime = 10s",
+            "password_encryption = 'scram-sha-256'",
+            *options,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
+        return f"postgresql://{USER}:{PASSWORD_IN_URL}@{HOST}:{port}/ledger"
+
+    def __enter__(self) -> Self:
+        self.make()
+        self.start()
+        self.sql(
+            "CREATE DATABASE ledger TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'",
+            "postgres",
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._home.cleanup()
+
+    def make(self) -> None:
+        self._own_directory()
+        secret = Path(self._home.name) / "secret"
+        secret.write_text(PASSWORD)
+        give_away(secret)
+        self._program(
+            "initdb",
+            "-D",
+            str(self.directory),
+            "-U",
+            USER,
+            f"--pwfile={secret}",
+            "--auth=scram-sha-256",
+            "--no-sync",
+        )
+        self.configure()
+
+    def _own_directory(self) -> None:
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        give_away(Path(self._home.name))
+        give_away(self.directory)
+
+    def configure(self, *lines: str) -> None:
+        with (self.directory / "postgresql.auto.conf").open("w") as file:
+            file.write("\n".join([*self._lines, *lines]) + "\n")
+        with (self.directory / "pg_hba.conf").open("a") as file:
+            file.write(f"host replication {USER} {HOST}/32 scram-sha-256\n")
+
+    def start(self) -> None:
+        """Returns when it takes connections. Raises AssertionError with its log if it ends."""
+        program = [*other_user(), str(postgres_bin() / "postgres"), "-D", str(self.directory)]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while not self.answers():
+            if (code := self._process.poll()) is not None:
+                self._process = None
+                raise AssertionError(f"postgres ended with {code}: {self.log()[-2000:]}")
+            assert time.monotonic() < deadline, self.log()[-2000:]
+            time.sleep(0.02)
+
+    def answers(self) -> bool:
+        ready = [str(postgres_bin() / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port)]
+        return subprocess.run(ready, check=False).returncode == 0
+
+    def stop(self) -> None:
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """kill -9 of all of its processes."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGCONT)
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """From now on it accepts connections (the kernel does) and answers nothing."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, how)
+
+    def sql(self, text: str, database: str = "ledger") -> str:
+        """Runs statements, each on its own. Returns the rows as psql prints them, unaligned."""
+        found = subprocess.run(
+            [str(postgres_bin() / "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text],
+            env={**os.environ, **self.environment(database)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found.returncode == 0, found.stderr
+        return found.stdout.strip()
+
+    def environment(self, database: str = "ledger") -> dict[str, str]:
+        """For psql, pg_dump and the like."""
+        return {
+            "PGHOST": HOST,
+            "PGPORT": str(self.port),
+            "PGUSER": USER,
+            "PGPASSWORD": PASSWORD,
+            "PGDATABASE": database,
+        }
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def replica(self) -> "PostgresServer":
+        """One that follows this server; not started. To be stopped, and ended as a context."""
+        made = PostgresServer()
+        made._lines = [
+            line for line in self._lines if not line.startswith(("port", "synchronous_standby_names"))
+        ]
+        made._lines += [f"port = {made.port}", "cluster_name = 'replica'"]
+        made._own_directory()
+        backup = ("pg_basebackup", "-D", str(made.directory), "-R", "-c", "fast", "-X", "stream")
+        self._program(*backup, environment=self.environment())
+        written = (made.directory / "postgresql.auto.conf").read_text()
+        (conninfo,) = [line for line in written.splitlines() if line.startswith("primary_conninfo")]
+        conninfo = conninfo.replace("primary_conninfo = '", "primary_conninfo = 'application_name=replica ")
+        made.configure(conninfo)
+        return made
+
+    def promote(self) -> None:
+        self.sql("SELECT pg_promote(true, 60)", "postgres")
+
+    def _program(self, name: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        done = subprocess.run(
+            [*other_user(), str(postgres_bin() / name), *arguments],
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+        assert done.returncode == 0, done.stderr
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self.resume()
+        self._process.send_signal(how)
+        self._process.wait()
+        self._process = None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    with PostgresServer(syncs=False) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer, patient_redis: None) -> str:
+    """The URL of the server that all tests share, emptied for this one."""
+    postgres_server.sql("SET client_min_messages = warning; DROP SCHEMA IF EXISTS spillgate CASCADE")
+    return postgres_server.url
