@@ -30,6 +30,9 @@ _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
 _SPACES = re.compile(rb"[ \t]{2,}")
 _INDENTS = re.compile(rb"[ \t\r]*\n[ \t]*")
 
+_ENDS = (b"}", b")", b"]", b"</", b"end")
+_MOST_BLOCK_LINES = 2000
+
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
 _WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
 
@@ -60,6 +63,26 @@ def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int,
     if kind in _WITH_HEADERS and source.is_verbatim and data == source.data:
         return dict(_rows(source, lines))
     return {}
+
+
+def block_ends(data: bytes, lines: Iterable[int]) -> dict[int, int]:
+    """The last lines of the blocks that lines open, by their indents, where that is within 2,000 lines."""
+    found = {}
+    for number, start in _starts(data, lines):
+        indent, last, at = _indent(data, start), 0, _end(data, start) + 1
+        for line in range(number + 1, number + _MOST_BLOCK_LINES):
+            end = _end(data, at)
+            if text := data[at:end].strip():
+                if _indent(data, at) > indent:
+                    last = line
+                else:
+                    if last:
+                        found[number] = line if text.startswith(_ENDS) else last
+                    break
+            at = end + 1
+            if at >= len(data):
+                break
+    return found
 
 
 def headings(source: Source) -> list[tuple[int, str]]:

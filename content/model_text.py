@@ -67,7 +67,7 @@ class Matches(NamedTuple):
     the `offset` of the first match of all, as the caller counts: 0 or 1, None if it has no `offset`; then
     `onward` says how to ask for the lines behind one. `spans` finds the matches in a text, `around` is what
     they are shown with. `again` are the lines that read as the match on a line does; `headings` stand above
-    matches, in order."""
+    matches, in order. `ends` are the last lines of the blocks that matching lines open."""
 
     lines: Sequence[Match]
     total: int
@@ -78,6 +78,7 @@ class Matches(NamedTuple):
     onward: Callable[[int], str] = lambda line: "a narrower pattern"
     again: Mapping[int, Sequence[int]] = {}
     headings: Sequence[tuple[int, str]] = ()
+    ends: Mapping[int, int] = {}
 
     @property
     def is_record(self) -> bool:
@@ -204,9 +205,8 @@ def _lines_of(match: Match, last: int, by_line: Mapping[int, Match], matches: Ma
         is_blank = not own and not text.strip()
         if number > last and not (is_blank and was_blank):
             if own:
-                lines.append(
-                    _numbered(number, ":", _excerpt(own, matches.spans) + _repeated(number, matches), matches)
-                )
+                beside = _repeated(number, matches) + _to_end(own, matches)
+                lines.append(_numbered(number, ":", _excerpt(own, matches.spans) + beside, matches))
             else:
                 lines.append(_numbered(number, "-", _head(text), matches))
         was_blank = is_blank
@@ -219,6 +219,12 @@ def _heading(matches: Matches, line: int) -> tuple[int, str] | None:
     """The nearest heading above the line."""
     place = bisect_left(matches.headings, (line, ""))
     return matches.headings[place - 1] if place else None
+
+
+def _to_end(match: Match, matches: Matches) -> str:
+    """Where the block of the line ends, if that is not shown."""
+    end = matches.ends.get(match.line, 0)
+    return f"  [to line {end}]" if end > match.line + len(match.after) else ""
 
 
 def _repeated(number: int, matches: Matches) -> str:

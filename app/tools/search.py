@@ -14,12 +14,13 @@ from content import model_text
 from content.grep import Grep, GrepPage
 from content.greppable import Greppable
 from content.kind import Kind
-from content.match_view import MOST_BYTES, headings, page_text, surroundings
+from content.match_view import MOST_BYTES, block_ends, headings, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
 from content.otherwise import Occurrence, lines_with_all, literals, occurrences, otherwise_text, words_of
 from content.patterns import Pattern
 from content.source import Source as Text
 from content.text import BOM, clip
+from content.widened import AROUND, grown, trimmed
 from extraction.source import Source
 from policies.policy import Offer
 
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 _MOST_MATCHES, _MOST_WINDOWS = 10_000, 1000
 _SCANNED_BYTES = 1 << 20
 
-_USUAL_BYTES, _ALL_BYTES = 1500, 2500
+_USUAL_BYTES, _ALL_BYTES = 1500, 3500
 """The most bytes of matches, and of matches if that shows all of them."""
+
+_GROWN_BYTES = 1000
+"""Fewer bytes of matches get more lines around them."""
 
 _FEW = 10
 """Each of so many matches has lines around it."""
@@ -92,18 +96,26 @@ async def _matches(
     if page.total_matches > _FEW:
         return matches if matches.is_record else model_text.distinct(matches)
     kind = searched.text.format.kind if searched.text else None
-    if matches.is_record or (page.total_matches > 1 and (kind in _ROWS or _are_rows(matches))):
+    rows = _rows(matches) if page.total_matches > 1 else set()
+    if matches.is_record or (page.total_matches > 1 and (kind in _ROWS or len(rows) == page.total_matches)):
         return matches
+    wider = msgspec.structs.replace(arguments, context=AROUND)
+    page = await _page(reading, searched, wider)
+    if len(page.matches) < page.total_matches:
+        return matches
+    shown = await _shown_as(reading, searched, wider, page)
     for context in _CONTEXTS:
-        wider = msgspec.structs.replace(arguments, context=context)
-        shown = await _shown_as(reading, searched, wider, await _page(reading, searched, wider))
-        if model_text.matches_that_fit(shown, _USUAL_BYTES) == page.total_matches:
-            return shown
+        with_lines = shown._replace(lines=trimmed(page.matches, context, rows))
+        if model_text.matches_that_fit(with_lines, _USUAL_BYTES) == page.total_matches:
+            if kind is Kind.LOG or kind in _ROWS:
+                return with_lines
+            return shown._replace(lines=grown(page.matches, context, _GROWN_BYTES, rows))
     return matches
 
 
-def _are_rows(matches: model_text.Matches) -> bool:
-    return any(one.columns or len(one.header) > 1 for one in matches.around.values())
+def _rows(matches: model_text.Matches) -> set[int]:
+    """The lines that are rows of a table."""
+    return {line for line, one in matches.around.items() if one.columns or len(one.header) > 1}
 
 
 async def _searched(reading: "Reading") -> _Searched:
@@ -217,6 +229,9 @@ async def _shown_as(
     around = await run_sync(surroundings, view, text, lines, limiter=reading.rt.scanning)
     if arguments.context:
         around = {line: replace(one, text="") for line, one in around.items()}
+        if text.format.kind is not Kind.LOG:
+            ends = await run_sync(block_ends, view, lines, limiter=reading.rt.scanning)
+            matches = matches._replace(ends=ends)
     # Around a line of source stands the line of its function.
     is_source = text.format.kind is Kind.CODE and around
     if text.is_verbatim and not reading.shown.needs_view and not is_source:
