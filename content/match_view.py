@@ -27,6 +27,11 @@ _BLOCK = 64 << 10
 
 _TAG = re.compile(rb"<[/!?A-Za-z][^<>]{0,2000}>")
 _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
+_LINK = re.compile(
+    rb"<(?:(a)\b[^<>]{0,1000}?\bhref\s*=\s*(?:\"(?!#|javascript:)([^\"\s<>]{1,300})\"|'(?!#|javascript:)([^'\s<>]{1,300})')"
+    rb"|/a\s*>)",
+    re.IGNORECASE,
+)
 _SPACES = re.compile(rb"[ \t]{2,}")
 _INDENTS = re.compile(rb"[ \t\r]*\n[ \t]*")
 
@@ -39,16 +44,30 @@ _WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
 Span = tuple[int, int]
 
 
-def page_text(page: bytes) -> bytes:
-    """The page on the same lines without scripts, style sheets and tags; ` | ` between cells of a table."""
+def page_text(page: bytes, *, has_addresses: bool = False) -> bytes:
+    """The page on the same lines without scripts, style sheets and tags; ` | ` between cells of a table.
+    `has_addresses`: behind the text of each link stands its address."""
     parts, last = [], 0
     for start, end in hidden_spans(page):
         parts += [page[last:start], b"\n" * page.count(b"\n", start, end)]
         last = end
     text = END_OF_CELL.sub(b" | ", b"".join((*parts, page[last:])))
     text = TAGS_BETWEEN.sub(lambda tags: b"\n" * tags[0].count(b"\n") or b" ", text)
+    if has_addresses:
+        text = _with_addresses(text)
     text = _ENTITY.sub(_character, _TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
     return _INDENTS.sub(b"\n", _SPACES.sub(b" ", text)).lstrip(b" \t")
+
+
+def _with_addresses(text: bytes) -> bytes:
+    parts, last, address = [], 0, b""
+    for tag in _LINK.finditer(text):
+        if tag[1]:
+            address = (tag[2] or tag[3] or b"").strip()
+        elif address:
+            parts += [text[last : tag.start()], b" &lt;", address, b"&gt;"]
+            last, address = tag.start(), b""
+    return b"".join((*parts, text[last:]))
 
 
 def _character(entity: re.Match[bytes]) -> bytes:

@@ -27,7 +27,7 @@ _PLACE_BYTES = 200
 _SIDE = 120
 _MOST_SPANS = 3
 _NO_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
-_CELL_CHARS = 200
+_CELL_CHARS, _NAME_CHARS = 200, 60
 _MOST_COLUMNS = 40
 _INSIDE_WORD = 0.5
 _SHORT_WORD = re.compile(r"[A-Za-z0-9]{1,5}")  # RE2 knows no boundary of other letters.
@@ -330,7 +330,8 @@ def selection_text(selection: Selection, max_bytes: int) -> str:
     else:
         most = max(_CELL_CHARS, max_bytes // max(1, len(rows) * len(selection.columns)))
         lines = [" | ".join(_cell(cell, most) for cell in row) for row in rows]
-        text = "\n".join((" | ".join(map(_line, selection.columns)), *lines))
+        names = (_line(name, _NAME_CHARS) for name in selection.columns)
+        text = "\n".join((" | ".join(names), *lines))
         notes.append(_place_of_rows(selection, len(rows)))
     if selection.is_cut and selection.total == len(rows):
         notes.append("Texts are cut: substr(column, 1, 1000) selects a part.")

@@ -20,11 +20,13 @@ _TOKEN = re.compile(
 
 
 class Otherwise(NamedTuple):
-    """How many lines hold the texts; the number and the text of the last."""
+    """How many lines hold the texts; the number and the text of the last. `is_all`: all lines were looked
+    at."""
 
     lines: int
     line: int = 0
     text: str = ""
+    is_all: bool = True
 
 
 def literals(pattern: str) -> list[str]:
@@ -39,7 +41,7 @@ def literals(pattern: str) -> list[str]:
 
 def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
     """The lines that hold all texts in any order and letter case, of those of at most 2,000 bytes."""
-    lowered, count, last = data.lower(), 0, (0, 0)
+    lowered, count, last, is_all = data.lower(), 0, (0, 0), True
     needles = sorted((text.lower().encode("utf-8", "replace") for text in texts), key=len, reverse=True)
     end = len(lowered)
     for _ in range(_MOST_CANDIDATES):
@@ -49,21 +51,32 @@ def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
         begin = lowered.rfind(b"\n", 0, at) + 1
         stop = lowered.find(b"\n", at, end)
         stop, end = end if stop < 0 else stop, begin
+        is_all = is_all and stop - begin <= _MOST_LINE_BYTES
         if stop - begin <= _MOST_LINE_BYTES and all(one in lowered[begin:stop] for one in needles[1:]):
             count, last = count + 1, last if count else (begin, stop)
+    else:
+        is_all = False
     if not count:
-        return Otherwise(0)
+        return Otherwise(0, is_all=is_all)
     text = clip(data[slice(*last)].decode("utf-8", "replace"), _LINE_CHARS)
     return Otherwise(count, data.count(b"\n", 0, last[0]) + 1, text)
 
 
 def otherwise_text(texts: list[str], otherwise: Otherwise) -> str:
-    quoted = ", ".join(f"“{clip(text, _TEXT_CHARS)}”" for text in texts)
     hold, which = ("holds", "") if otherwise.lines == 1 else ("hold", " The last:")
     return (
-        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {quoted} in another order or form."
+        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {_quoted(texts)} in another order or form."
         f"{which}\n{otherwise.line}: {otherwise.text}"
     )
+
+
+def nowhere_text(texts: list[str]) -> str:
+    """Says that no line holds all of the texts."""
+    return f"No line matches, and none holds all of {_quoted(texts)}."
+
+
+def _quoted(texts: list[str]) -> str:
+    return ", ".join(f"“{clip(text, _TEXT_CHARS)}”" for text in texts)
 
 
 _WORD = re.compile(r"[^\W_]{2,}(?:[_.-][^\W_]+)*|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{2,}")

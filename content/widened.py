@@ -53,6 +53,7 @@ class _Window:
         self.match = match
         self.before, self.after = min(context, len(match.before)), min(context, len(match.after))
         self._end = _block_end(match)
+        self._most = (_to_outermost(match, match.before[::-1]), _to_outermost(match, match.after))
 
     @property
     def is_opening(self) -> bool:
@@ -69,8 +70,9 @@ class _Window:
     @property
     def _wider(self) -> tuple[int, int]:
         if self._end:
-            return self.before, min(self.after + 1, self._end)
-        return min(self.before + 1, len(self.match.before)), min(self.after + 1, len(self.match.after))
+            return self.before, max(self.after, min(self.after + 1, self._end))
+        above, below = self._most
+        return max(self.before, min(self.before + 1, above)), max(self.after, min(self.after + 1, below))
 
     @property
     def can_grow(self) -> bool:
@@ -105,6 +107,16 @@ def _size(text: str) -> int:
 def indent_of(line: str) -> int:
     line = line.expandtabs(_TAB)
     return len(line) - len(line.lstrip())
+
+
+def _to_outermost(match: Match, lines: Sequence[str]) -> int:
+    """How many lines, from the match on, belong to the outermost block around it; all if it is in none."""
+    if indent_of(match.text) == 0:
+        return len(lines)
+    for place, line in enumerate(lines):
+        if line.strip() and indent_of(line) == 0:
+            return place + (lines is not match.after or line.startswith(_CLOSERS))
+    return len(lines)
 
 
 def _block_end(match: Match) -> int:

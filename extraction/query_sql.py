@@ -4,7 +4,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -28,7 +28,10 @@ _BATCH = 2048
 _NAMES_CHARS = 4000
 _HINT_COLUMNS = 4
 _FEW_VALUES = 8
+_OFTEN = 4
+"""The rows of each value of a column of which the most frequent values are told."""
 _VALUE_CHARS = 60
+_LINE_CHARS = 120
 _DIGITS_SHARE = 0.6
 _BEGINS_WITH_DIGIT = r"\s*[-+<>~≈$€£¥(]?\s*\.?\d.*|[A-Z][a-z]{2} [ \d]\d\b.*"
 _ISO = r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d.*)?)?"
@@ -39,6 +42,7 @@ _SUMMED = frozenset(("sum", "avg", "mean", "total", "stddev", "median"))
 
 
 _AGGREGATE = re.compile(r"(?i)\b(?:sum|avg|mean|median|count|min|max|stddev\w*|var\w*|quantile\w*)\s*\(")
+_AGGREGATES = _ORDERED | _SUMMED | {"count", "count_star", "any_value", "list", "string_agg", "mode"}
 _TOTAL = re.compile(
     r"(?i)(?:(?:grand|sub)[ -]?)?total|(?:sum|all|overall|summe|gesamt\w*|somme|suma)\b|合计|总计|итого"
 )
@@ -83,17 +87,24 @@ class Statement:
         if not is_select or not self._called.isdisjoint(_DENIED):
             raise BadQuery(ONLY_READS)
 
+    def _serialized(self, sql: str) -> dict[str, Any]:
+        ((text,),) = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        tree: dict[str, Any] = json.loads(text)
+        return tree
+
     @cached_property
-    def _nodes(self) -> list[dict[str, Any]]:
-        """All nodes of its tree, outer ones first. Raises BadQuery for a statement that has no tree."""
-        ((text,),) = self._connection.execute(
-            "SELECT json_serialize_sql(?)", [self.sql.rstrip("; \n")]
-        ).fetchall()
-        found: list[dict[str, Any]] = []
-        tree = json.loads(text)
+    def _tree(self) -> dict[str, Any]:
+        """Raises BadQuery for a statement that has no tree."""
+        tree = self._serialized(self.sql.rstrip("; \n"))
         if tree["error"]:
             raise BadQuery(ONLY_READS)
-        todo: list[Any] = [tree]
+        return tree
+
+    @cached_property
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes of its tree, outer ones first. Raises BadQuery for a statement that has no tree."""
+        found: list[dict[str, Any]] = []
+        todo: list[Any] = [self._tree]
         while todo:
             one = todo.pop(0)
             if isinstance(one, dict):
@@ -106,18 +117,18 @@ class Statement:
     @property
     def _called(self) -> set[str]:
         """The names of the functions that it calls, in lower case."""
-        return {str(node["function_name"]).lower() for node in self._nodes if "function_name" in node}
+        return {str(node["function_name"]).lower() for node in self.nodes if "function_name" in node}
 
     @cached_property
     def tables(self) -> list[str]:
-        names = (node["table_name"] for node in self._nodes if node.get("type") == "BASE_TABLE")
+        names = (node["table_name"] for node in self.nodes if node.get("type") == "BASE_TABLE")
         return list(dict.fromkeys(names))
 
     @cached_property
     def compared(self) -> list[tuple[str, str, str]]:
         """Column, operator and text of each comparison with a constant; "" for a number."""
         found: list[tuple[str, str, str]] = []
-        for node in self._nodes:
+        for node in self.nodes:
             kind = node.get("class")
             if kind == "COMPARISON":
                 sides = [node["left"], node["right"]]
@@ -140,7 +151,7 @@ class Statement:
         """Columns by which rows are ordered, or of which the extreme is taken, or that are compared by <, >
         or BETWEEN; and what was done."""
         found: list[tuple[str, str]] = []
-        for node in self._nodes:
+        for node in self.nodes:
             kind, name = node.get("class"), node.get("function_name")
             if node.get("type") == "ORDER_MODIFIER":
                 found += [
@@ -156,8 +167,27 @@ class Statement:
         return list(dict.fromkeys(found))
 
     @cached_property
+    def computed_from(self) -> str:
+        """The statement that selects the rows over which this one computes a single row; "" where it computes
+        none, or from all rows."""
+        root = self._tree["statements"][0]["node"]
+        if (
+            root.get("type") != "SELECT_NODE"
+            or root["group_expressions"]
+            or root["modifiers"]
+            or root["from_table"]["type"] == "EMPTY"
+            or not all(map(_is_aggregate, root["select_list"]))
+            or not any(node.get("where_clause") for node in self.nodes)
+        ):
+            return ""
+        rows = {**root, "select_list": self._serialized(_ALL)["statements"][0]["node"]["select_list"]}
+        tree = {**self._tree, "statements": [{**self._tree["statements"][0], "node": rows}]}
+        ((text,),) = self._connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+        return str(text)
+
+    @cached_property
     def offset(self) -> int:
-        for node in self._nodes:
+        for node in self.nodes:
             if node.get("type") == "LIMIT_MODIFIER" and isinstance(node.get("offset"), dict):
                 literal = node["offset"].get("literal") or {}
                 return int(literal["text"]) if str(literal.get("text", "")).isdecimal() else 0
@@ -168,7 +198,7 @@ class Statement:
         """The constants that are patterns of RE2."""
         return [
             pattern
-            for node in self._nodes
+            for node in self.nodes
             if node.get("class") == "FUNCTION" and node.get("function_name") in _WITH_PATTERN
             for one in _arguments(node)[1:2]
             if (pattern := _constant(one))
@@ -178,7 +208,7 @@ class Statement:
     def summed(self) -> list[str]:
         return [
             column
-            for node in self._nodes
+            for node in self.nodes
             if node.get("class") == "FUNCTION" and node.get("function_name") in _SUMMED
             for side in _arguments(node)[:1]
             for column in _column(side)
@@ -217,6 +247,17 @@ _WITH_PATTERN = frozenset(
         "regexp_replace",
     )
 )
+
+
+_ALL = "SELECT * FROM data"
+
+
+def _is_aggregate(node: dict[str, Any]) -> bool:
+    """Whether an expression holds an aggregate, and so gives one value for many rows."""
+    if node.get("class") == "FUNCTION" and node.get("function_name") in _AGGREGATES:
+        return True
+    sides = [*_arguments(node), node.get("child"), node.get("left"), node.get("right")]
+    return any(_is_aggregate(side) for side in sides if isinstance(side, dict))
 
 
 def _arguments(node: dict[str, Any]) -> list[Any]:
@@ -450,6 +491,31 @@ class Queried:
             )
         )
 
+    def evidence(self, statement: Statement) -> str:
+        """How many rows a single row was computed from, and what the first of them is."""
+        if not (rows := statement.computed_from):
+            return ""
+        try:
+            ((count,),) = self._rows(f"SELECT count(*) FROM ({rows})")
+            first = self._rows(f"{rows} LIMIT 1")
+        except duckdb.Error:
+            return ""
+        described = [str(one[0]) for one in self._connection.description or []]
+        if not first:
+            return ""
+        cells = [(name, cell) for name, cell in zip(described, first[0], strict=True) if cell is not None]
+        if described[:2] == ["line", "text"]:
+            such = f"{first[0][0]}: {clip(str(first[0][1]), _LINE_CHARS)}"
+        else:
+            wanted = {name.rpartition(".")[2].lower() for name in self._named_in(statement)}
+            shown = [one for one in cells if one[0].lower() in wanted][:_HINT_COLUMNS]
+            such = ", ".join(f"{spelled(name)}: {_shown(cell)}" for name, cell in shown)
+        return f"From {count_of(count, 'row')}{such and ', the first: '}{such}."
+
+    def _named_in(self, statement: Statement) -> Iterator[str]:
+        for node in statement.nodes:
+            yield from _column(node)
+
     def _forms(self, statement: Statement) -> list[str]:
         sql = statement.sql.lower()
         return [
@@ -585,7 +651,12 @@ class Queried:
                 f"SELECT {cell}, count(*) FROM {source} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_FEW_VALUES + 1}"
             )
             if len(values) <= _FEW_VALUES:
-                return f"{name} has {', '.join(f'{_shown(value)} ({count:,})' for value, count in values)}."
+                return f"{name} has {_with_counts(values)}."
+        if column.type == _TEXT_TYPE and _OFTEN * kinds <= filled:
+            values = self._rows(
+                f"SELECT {cell}, count(*) FROM {source} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_FEW_VALUES}"
+            )
+            return f"{name} has most often {_with_counts(values)}."
         return f"{name} is from {_shown(low)} to {_shown(high)}."
 
     def _where_is(self, table: str, column: Column, operator: str, text: str) -> str:
@@ -603,6 +674,8 @@ class Queried:
             ((example,),) = self._rows(f"SELECT {cell} FROM {source} WHERE {other_case} LIMIT 1")
             such = clip(str(example), 80)
             return f"{shown} is in {count_of(count, 'row')} of {column.spelled}, such as “{such}”."
+        if spaced := self._with_other_spaces(table, column, pieces):
+            return f"{shown} is in {column.spelled} with other spaces, such as “{spaced}”."
         everywhere = " AND ".join(f"contains(lower(text), {_literal(piece.lower())})" for piece in pieces)
         if "lines" in self._tables.columns:
             ((count,),) = self._rows(f"SELECT count(*) FROM lines WHERE {everywhere}")
@@ -611,13 +684,31 @@ class Queried:
         return f"{shown} is nowhere in the data."
 
 
+    def _with_other_spaces(self, table: str, column: Column, pieces: Sequence[str]) -> str:
+        """A cell that holds the pieces, were each run of spaces one; "" without one."""
+        if not any(" " in piece.strip() for piece in pieces):
+            return ""
+        bare = rf"regexp_replace(lower({column.expression}), '\s+', ' ', 'g')"
+        holds = " AND ".join(f"contains({bare}, {_literal(' '.join(piece.lower().split()))})" for piece in pieces)
+        found = self._rows(f"SELECT {column.expression} FROM {quoted(table)} WHERE {holds} LIMIT 1")
+        return str(found[0][0])[:_VALUE_CHARS] if found else ""
+
+
 def _told(column: Column) -> str:
     kind = "" if column.type == _TEXT_TYPE else f" {clip(column.type, 80)}"
     return f"{column.spelled}{kind}"
 
 
 def _shown(value: object) -> str:
-    return "NULL" if value is None else clip(str(plain(value)), _VALUE_CHARS) or "(blank)"
+    if value is None:
+        return "NULL"
+    text = str(plain(value))
+    # Its spaces stay, so that it is found as it is shown.
+    return (text if len(text) <= _VALUE_CHARS and text.isprintable() else clip(text, _VALUE_CHARS)) or "(blank)"
+
+
+def _with_counts(values: Iterable[Sequence[Any]]) -> str:
+    return ", ".join(f"{_shown(value)} ({count:,})" for value, count in values)
 
 
 def _literal(text: str) -> str:

@@ -11,12 +11,12 @@ from anyio.to_thread import run_sync
 from app.reading import path_of, scan
 from app.tools.definitions import GrepArguments
 from content import model_text
-from content.grep import Grep, GrepPage
+from content.grep import Grep, GrepPage, Match
 from content.greppable import Greppable
 from content.kind import Kind
 from content.match_view import MOST_BYTES, block_ends, headings, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
-from content.otherwise import Occurrence, lines_with_all, literals, occurrences, otherwise_text, words_of
+from content.otherwise import Occurrence, Otherwise, lines_with_all, literals, nowhere_text, occurrences, otherwise_text, words_of
 from content.patterns import Pattern
 from content.source import Source as Text
 from content.text import BOM, clip
@@ -38,6 +38,12 @@ _GROWN_BYTES = 1000
 
 _FEW = 10
 """Each of so many matches has lines around it."""
+
+_FEW_OTHERS, _OTHERS_BYTES = 24, 1000
+"""Where nothing matches, so many lines with the rarest word of the pattern are shown, if they fit."""
+
+_MOST_ADDRESSED = 2000
+"""Characters of a line of a page that is shown with the addresses of its links."""
 
 _CONTEXTS = (2, 1)
 _ROWS = (Kind.CSV, Kind.NDJSON, Kind.GREP, Kind.LISTING)
@@ -63,11 +69,12 @@ _BETWEEN_SLASHES = "The pattern is what stands between the slashes."
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result."""
+    """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result.
+    `page` is the markup of a page, on the lines of the view."""
 
     text: Text | None = None
     view: bytes | None = None
-    is_page: bool = False
+    page: bytes | None = None
 
 
 async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -> str:
@@ -89,24 +96,49 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
 async def _matches(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
-    """A few matches with the lines around them that fit; of many, lines that read alike once."""
+    """A few matches with the lines around them that fit and the addresses of their links; of many, lines that
+    read alike once."""
     matches = await _shown_as(reading, searched, arguments, page)
     if arguments.context or arguments.offset or len(page.matches) < page.total_matches:
         return matches
-    if page.total_matches > _FEW:
-        return matches if matches.is_record else model_text.distinct(matches)
+    if page.total_matches <= _FEW:
+        matches = await _with_lines(reading, searched, arguments, matches)
+    elif not matches.is_record:
+        matches = model_text.distinct(matches)
+    if searched.page is None or model_text.matches_that_fit(matches, _USUAL_BYTES) < len(matches.lines):
+        return matches
+    addressed = await run_sync(_with_addresses, searched.page, matches, limiter=reading.rt.scanning)
+    fits = model_text.matches_that_fit(addressed, _USUAL_BYTES) == len(matches.lines)
+    return addressed if fits else matches
+
+
+def _with_addresses(page: bytes, matches: model_text.Matches) -> model_text.Matches:
+    lines = page_text(page, has_addresses=True).split(b"\n")
+
+    def shown(match: Match) -> Match:
+        text = lines[match.line - 1].decode("utf-8", "replace").strip()
+        is_found = not match.truncated and len(text) <= _MOST_ADDRESSED and matches.spans(text)
+        return replace(match, text=text) if is_found else match
+
+    return matches._replace(lines=list(map(shown, matches.lines)))
+
+
+async def _with_lines(
+    reading: "Reading", searched: _Searched, arguments: GrepArguments, matches: model_text.Matches
+) -> model_text.Matches:
+    total = matches.total
     kind = searched.text.format.kind if searched.text else None
-    rows = _rows(matches) if page.total_matches > 1 else set()
-    if matches.is_record or (page.total_matches > 1 and (kind in _ROWS or len(rows) == page.total_matches)):
+    rows = _rows(matches) if total > 1 else set()
+    if matches.is_record or (total > 1 and (kind in _ROWS or len(rows) == total)):
         return matches
     wider = msgspec.structs.replace(arguments, context=AROUND)
     page = await _page(reading, searched, wider)
-    if len(page.matches) < page.total_matches:
+    if len(page.matches) < total:
         return matches
     shown = await _shown_as(reading, searched, wider, page)
     for context in _CONTEXTS:
         with_lines = shown._replace(lines=trimmed(page.matches, context, rows))
-        if model_text.matches_that_fit(with_lines, _USUAL_BYTES) == page.total_matches:
+        if model_text.matches_that_fit(with_lines, _USUAL_BYTES) == total:
             if kind is Kind.LOG or kind in _ROWS:
                 return with_lines
             return shown._replace(lines=grown(page.matches, context, _GROWN_BYTES, rows))
@@ -131,7 +163,7 @@ async def _searched(reading: "Reading") -> _Searched:
         if reading.shown.needs_view:
             greppable = Greppable()
             view = greppable.feed(view) + greppable.finish()
-        return _Searched(text, page_text(view) if is_page else view, is_page)
+        return _Searched(text, page_text(view), view) if is_page else _Searched(text, view)
 
     return await run_sync(viewed, limiter=reading.rt.scanning)
 
@@ -148,7 +180,7 @@ async def _first_page(
         (searched, msgspec.structs.replace(arguments, pattern=spaced), [_INDENTED]),
         (searched, msgspec.structs.replace(arguments, ignore_case=True), [_ANY_CASE]),
     ]
-    if searched.is_page:
+    if searched.page is not None:
         tries.append((_Searched(), arguments, [_IN_MARKUP]))
     if inside := _SLASHES.fullmatch(arguments.pattern):
         is_any_case = arguments.ignore_case or bool(inside[2])
@@ -242,7 +274,7 @@ async def _shown_as(
 
 def _onward(arguments: GrepArguments, searched: _Searched, needs_view: bool, line: int) -> str:
     """How to ask for the matches behind a line: by SQL where its lines are those that were searched."""
-    if searched.is_page or needs_view:
+    if searched.page is not None or needs_view:
         return "a narrower pattern"
     pattern = f"{'(?i)' if arguments.ignore_case else ''}{arguments.pattern}".replace("'", "''")
     # A query for the model to send, which is confined.
@@ -254,6 +286,7 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     source = Source(shown.store, stored, path=path_of(stored))
     sentences, words = ["No line matches."], words_of(pattern)[:_MOST_WORDS]
+    elsewhere = Otherwise(0)
     if searched.view is None:
         sentences += [(await _occurrence(reading, word)).told() for word in words[:_MOST_SCANS]]
     else:
@@ -262,12 +295,28 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
             if elsewhere.lines:
                 return otherwise_text(texts, elsewhere)
         found = await run_sync(occurrences, searched.view, words, limiter=rt.scanning)
-        sentences += map(Occurrence.told, found)
+        if texts and elsewhere.is_all and "|" not in pattern and all(one.lines for one in found):
+            sentences = [nowhere_text(texts)]
+        rarest = min((one for one in found if one.lines), key=lambda one: one.lines, default=None)
+        shown = ""
+        if rarest and 1 < rarest.lines <= _FEW_OTHERS:
+            shown = await _lines_with(reading, searched, rarest)
+        sentences += [one.told() for one in found if not shown or one is not rarest]
+        sentences.append(shown)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")
-    return "\n".join(sentences)
+    return "\n".join(filter(None, sentences))
+
+
+async def _lines_with(reading: "Reading", searched: _Searched, found: Occurrence) -> str:
+    """All lines that hold a word; "" if they do not fit."""
+    asked = GrepArguments(str(reading.stored.handle), pattern=f"(?i){re.escape(found.word)}")
+    page = await _page(reading, searched, asked)
+    matches = model_text.distinct(await _shown_as(reading, searched, asked, page))
+    fitted = model_text.fitting_matches(matches, _OTHERS_BYTES)
+    return f"“{found.word}”: {found.lines} lines:\n{fitted.text}" if fitted.next is None else ""
 
 
 async def _occurrence(reading: "Reading", word: str) -> Occurrence:

@@ -66,5 +66,5 @@ async def test_of_larger_data_the_matching_lines_are_counted(
 
 async def test_what_neither_has_matches_no_line(client: httpx.AsyncClient) -> None:
     handle = await keep(client, TUPLES)
-    assert (await found(client, handle, r"\('item 77', 78")).startswith("No line matches.")
+    assert (await found(client, handle, r"\('item 77', 78")).startswith("No line matches")
     assert "as it is stored" not in await found(client, handle, "'item 77'")

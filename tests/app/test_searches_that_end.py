@@ -143,3 +143,51 @@ async def test_records_that_share_a_line_are_counted(client: httpx.AsyncClient) 
     handle = told["handle"]
     counted = await text_of(client, "tool_output", handle=handle, query="SELECT count(*) FROM data")
     assert counted == "418"
+
+
+def _function(name: str, lines: int) -> str:
+    body = "".join(f"    step_{n} = {name}_of({n})\n" for n in range(lines))
+    return f"def {name}(value):\n{body}    return step_0\n\n\n"
+
+
+async def test_a_match_that_opens_a_block_shows_it_or_says_where_it_ends(client: httpx.AsyncClient) -> None:
+    many = "".join(_function(f"work_{n}", 9) for n in range(60))
+    source = f"import os\n\n\n{many}{_function('short', 12)}{_function('long', 70)}{many}"
+    lines = source.splitlines()
+    short, long = lines.index("def short(value):") + 1, lines.index("def long(value):") + 1
+    found = await search(client, source, r"def short\(")
+    assert f"{short}: def short(value):\n{short + 1}-     step_0" in found
+    assert f"\n{short + 13}-     return step_0\n[The only" in found
+    found = await search(client, source, r"def long\(")
+    assert f"{long}: def long(value):  [to line {long + 71}]\n" in found
+    assert f"\n{long + 24}-     step_23 = long_of(23)\n[The only" in found
+    within = await search(client, source, "step_11 = short_of")
+    assert f"\n{short}- def short(value):\n" in f"\n{within}"
+    assert "long" not in within
+    assert "work" not in within
+
+
+async def test_a_few_matches_of_a_page_have_the_addresses_of_their_links(client: httpx.AsyncClient) -> None:
+    rows = "".join(
+        f"<tr><td><a class=x href='/item/{n}?a=1&amp;b=2'>Item {n}</a></td><td>{n * 3}</td></tr>\n"
+        for n in range(900)
+    )
+    page = f'<html><body><h1>Shop</h1><p><a href="#top">Up</a></p>\n<table>{rows}</table></body></html>'
+    found = await search(client, page, r"Item 77\b")
+    assert "\n79: Item 77 </item/77?a=1&b=2> | 231 |\n" in found
+    assert "</item/76" not in found
+    assert "#top" not in await search(client, page, "Up")
+    many = await search(client, page, "Item")
+    assert "/item/" not in many
+    assert "Only the markup" in await search(client, page, "/item/77")
+
+
+async def test_where_nothing_matches_the_few_lines_with_the_rarest_word_are_shown(
+    client: httpx.AsyncClient,
+) -> None:
+    text = HAY + "a needle of 5 cm\n" + HAY + "a Needle of 7 cm\n" + HAY
+    found = await search(client, text, "a needle.*(3|9) cm")
+    assert "“needle”: 2 lines:\n401: a needle of 5 cm\n802: a Needle of 7 cm" in found
+    both = "".join(f"user {n} was accepted\nroot {n} was refused\n" for n in range(700))
+    found = await search(client, both, "accepted.*root")
+    assert found.startswith("No line matches, and none holds all of “accepted”, “root”.\n“accepted”: 700 lines")

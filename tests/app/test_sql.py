@@ -535,3 +535,27 @@ async def test_that_part_takes_the_first_match_of_a_long_line_is_told(client: ht
     short = await keep(client, "took=1 took=2\n" * 2000)
     answer = await selected(client, short, "SELECT part(text, 'took=([0-9]+)') FROM lines")
     assert "first match" not in answer["hint"]
+
+
+async def test_a_computed_row_says_from_how_many_rows_and_shows_the_first(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, NDJSON)
+    for sql, said in (
+        ("SELECT sum(ms) FROM data WHERE level = 'ERROR'", "From 40 rows, the first: level: ERROR, ms: 0.0."),
+        ("WITH t AS (FROM data WHERE id < 9) SELECT max(id) FROM t", "From 9 rows, the first: id: 0."),
+    ):
+        assert (await selected(client, handle, sql))["hint"] == said
+    for sql in (
+        "SELECT count(*) FROM data",
+        "SELECT id FROM data WHERE id = 3",
+        "SELECT level, count(*) FROM data WHERE level = 'ERROR' GROUP BY level",
+    ):
+        assert (await selected(client, handle, sql))["hint"] == ""
+
+
+async def test_a_text_that_is_nowhere_is_told_beside_the_most_frequent_ones(client: httpx.AsyncClient) -> None:
+    kinds = ["crate", "npm", *(f"other {n}" for n in range(30))]
+    rows = [(str(n), f"{kinds[n % 32 if n % 3 == 0 else n % 2]}     (+1 copy)") for n in range(900)]
+    handle = await keep(client, _table(",", "number kind", *rows))
+    answer = await selected(client, handle, "SELECT number FROM data WHERE kind LIKE 'npm (+%copy%'")
+    assert "kind has most often crate     (+1 copy) (" in answer["hint"]
+    assert "“npm (+%copy” is in kind with other spaces, such as “npm     (+1 copy)”." in answer["hint"]

@@ -49,7 +49,10 @@ async def test_the_lines_of_a_log_are_grouped_by_what_a_pattern_finds(client: ht
         ("SELECT count(*) FROM data WHERE regexp_matches(text, '(?i)USER ROOT')", 500),
         ("SELECT count(DISTINCT part(text, 'sshd.(\\d+)')) FROM data", 1500),
     ):
-        assert await told(client, handle, sql) == (str(count), False)
+        text, is_error = await told(client, handle, sql)
+        assert (text.split("\n")[0], is_error) == (str(count), False)
+    counted, _ = await told(client, handle, "SELECT count(*) n FROM data WHERE matches(text, 'user admin')")
+    assert counted == f"500\n[From 500 rows, the first: 2: {' '.join(LOGINS.splitlines()[1].split())}.]"
 
 
 async def test_a_log_has_the_columns_time_and_level(client: httpx.AsyncClient) -> None:
@@ -129,7 +132,10 @@ async def test_lines_and_rows_are_joined(client: httpx.AsyncClient) -> None:
     answer = await client.post(
         "/tools/call", json={"name": "tool_output", "arguments": {"handle": handles, "query": sql}}
     )
-    assert answer.json()["text"].endswith("\n500")
+    assert answer.json()["text"].splitlines()[2:] == [
+        "500",
+        f"[From 500 rows, the first: 1: {' '.join(LOGINS.splitlines()[0].split())}.]",
+    ]
 
 
 async def test_jmespath_over_lines_names_the_arguments_that_read_them(client: httpx.AsyncClient) -> None:
