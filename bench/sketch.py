@@ -10,7 +10,7 @@ from pathlib import Path
 
 SIZES = (20_000, 100_000, 250_000, 1_000_000)
 ROUNDS = 15
-HEAD_BYTES, TAIL_BYTES = 256 << 10, 4 << 10
+TAIL_BYTES = 4 << 10
 
 
 def _record(number: int) -> bytes:
@@ -23,6 +23,19 @@ def _cell(number: int) -> bytes:
     return b"<tr><td>%d<td>the name of %d</tr>" % (number, number)
 
 
+def _table_of(number: int) -> bytes:
+    rows = b"".join(b"| %d | the name of %d |\n" % (n, n) for n in range(number, number + 5))
+    return b"## Part %d\n\n| id | name |\n|---|---|\n%b\n" % (number, rows)
+
+
+def _hunk(number: int) -> bytes:
+    lines = b"".join(b"+a new line of the file %d\n" % number for _ in range(20))
+    return b"diff --git a/f%d.py b/f%d.py\n--- a/f%d.py\n+++ b/f%d.py\n@@ -1,0 +1,20 @@\n%b" % (
+        *(number,) * 4,
+        lines,
+    )
+
+
 KINDS: dict[str, tuple[bytes, Callable[[int], bytes], bytes]] = {
     "text": (b"", lambda n: b"A line of plain words with number %d and more of it.\n" % n, b""),
     "log": (b"", lambda n: b"2026-01-01 10:00:%02d INFO worker %d did something\n" % (n % 60, n), b""),
@@ -32,6 +45,15 @@ KINDS: dict[str, tuple[bytes, Callable[[int], bytes], bytes]] = {
     "csv": (b"id,name,amount\n", lambda n: b"%d,name %d,%d.5\n" % (n, n, n), b""),
     "csv, quoted": (b"id,name,amount\n", lambda n: b'%d,"name, %d",%d.5\n' % (n, n, n), b""),
     "page": (b"<html><body><h1>Names</h1><table>", _cell, b"</table></body></html>"),
+    "blocks": (
+        b"",
+        lambda n: b"dn: uid=ann%d,ou=people\nuid: ann%d\nmail: ann%d@example.com\n\n" % (n, n, n),
+        b"",
+    ),
+    "Markdown tables": (b"# Names\n\n", _table_of, b""),
+    "Python list": (b"[", lambda n: b"('name %d', %d, None), " % (n, n), b"]"),
+    "rows between bars": (b"| id | name |\n|---|---|\n", lambda n: b"| %d | name %d |\n" % (n, n), b""),
+    "diff": (b"", _hunk, b""),
     "code": (b"import os\n\n", lambda n: b"def work_%d(a):\n    return a + %d\n\n\n" % (n, n), b""),
 }
 """The beginning, the nth record and the end of each kind."""
@@ -44,17 +66,19 @@ def text_of(kind: str, size: int) -> bytes:
     return begin + b"".join(map(record, range(1, size // each + 1))) + end
 
 
-def milliseconds(describe: Callable[[bytes], object], text: bytes) -> float:
-    times = []
+def milliseconds(describe: Callable[[bytes, int], object], text: bytes) -> float:
+    # The service counts them while a text streams by.
+    times, lines = [], text.count(b"\n") + 1
     for _ in range(ROUNDS):
         began = time.process_time()
-        describe(text)
+        describe(text, lines)
         times.append(time.process_time() - began)
     return min(times) * 1000
 
 
-def describer() -> Callable[[bytes], object]:
+def describer() -> Callable[[bytes, int], object]:
     """The function of the tree that is first in the path; 0.1.0 had a sentence and no sketch."""
+    from content import text as sizes
     from content.describe import source_of
 
     try:
@@ -62,9 +86,12 @@ def describer() -> Callable[[bytes], object]:
     except ImportError:
         from content.describe import about as describe  # type: ignore[attr-defined, no-redef]
 
-    def of(text: bytes) -> object:
-        lines = text.count(b"\n") + 1
-        return describe(source_of(text[:HEAD_BYTES], text[-TAIL_BYTES:], len(text), lines))
+    whole = getattr(sizes, "SKETCHED_BYTES", 0) or sizes.ABOUT_HEAD_BYTES
+    part = getattr(sizes, "SAMPLE_BYTES", 0) or sizes.ABOUT_SAMPLE_BYTES
+
+    def of(text: bytes, lines: int) -> object:
+        head = whole if len(text) <= whole else part
+        return describe(source_of(text[:head], text[-TAIL_BYTES:], len(text), lines))
 
     return of
 

@@ -45,7 +45,7 @@ _CODES = {
 def source_of(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
 ) -> Source:
-    """A result of which the ends are known: `head` holds its first bytes, of which 256 KiB are of use, `tail`
+    """A result of which the ends are known: `head` holds its first bytes, of which 128 KiB are of use, `tail`
     the last 4 KiB. `lines` are its newlines plus one."""
     if len(head) < total_bytes:
         head = head[:SAMPLE_BYTES]

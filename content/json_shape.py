@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from content.layout import spelled
+from content.layout import few_values, spelled
 
 _SAMPLED, _FIRST = 24, 12
 """Elements of a list, and members of an object whose keys are ids, that are looked at."""
@@ -23,13 +23,14 @@ _LEAST_TEXT, _MOST_TEXT = 8, 64 << 10
 
 class Detail(NamedTuple):
     """How much of a shape is shown: levels, characters of a value, keys of an object that have values,
-    keys of the first level and of each below."""
+    keys of the first level and of each below; whether the values of texts that have few are shown."""
 
     depth: int
     chars: int
     valued: int = 999
     keys: int = 999
     inner: int = 999
+    has_values: bool = False
 
 
 _DETAILS = (
@@ -58,6 +59,7 @@ class _Node:
     """How many members have ids as keys, and the first of these."""
     is_text: bool = False
     """The values are texts that hold JSON."""
+    texts: list[str] = field(default_factory=list)
 
     def add(self, value: object, open_ids: frozenset[int], depth: int = 0) -> None:
         self.seen += 1
@@ -69,8 +71,11 @@ class _Node:
             self._add_members(value, open_ids, depth)
         elif isinstance(value, list):
             self._add_items(value, open_ids, depth)
-        elif self.value in (None, ""):
-            self.value = value
+        else:
+            if self.value in (None, ""):
+                self.value = value
+            if isinstance(value, str) and value:
+                self.texts.append(value)
 
     def _add_members(self, members: dict[str, object], open_ids: frozenset[int], depth: int) -> None:
         if depth >= _DEEPEST:
@@ -148,7 +153,8 @@ def shape_of(value: object, room: int, *, is_whole: bool, prefix: str = "") -> s
     cut: what may go on is not counted."""
     node = _Node()
     node.add(value, frozenset() if is_whole else frozenset(_last_chain(value)))
-    return _fitted(node, room, prefix)
+    # The last text may be cut.
+    return _fitted(node, room, prefix, is_whole=is_whole)
 
 
 def shape_of_rows(rows: Sequence[object], room: int, prefix: str = "") -> str:
@@ -156,10 +162,10 @@ def shape_of_rows(rows: Sequence[object], room: int, prefix: str = "") -> str:
     node = _Node()
     for row in rows:
         node.add(row, frozenset())
-    return _fitted(node, room, prefix)
+    return _fitted(node, room, prefix, is_whole=True)
 
 
-def _fitted(node: _Node, room: int, prefix: str) -> str:
+def _fitted(node: _Node, room: int, prefix: str, *, is_whole: bool) -> str:
     low, high = 0, len(_DETAILS) - 1
     while low < high:
         middle = (low + high) // 2
@@ -167,7 +173,8 @@ def _fitted(node: _Node, room: int, prefix: str) -> str:
             high = middle
         else:
             low = middle + 1
-    return prefix + _text(node, _DETAILS[low])
+    text = prefix + _text(node, _DETAILS[low]._replace(has_values=is_whole))
+    return text if len(text.encode("utf-8", "replace")) <= room else prefix + _text(node, _DETAILS[low])
 
 
 def _last_chain(value: object) -> Iterator[int]:
@@ -198,6 +205,8 @@ def _inside(node: _Node, detail: Detail, depth: int, most: int) -> str:
         return f"{{{of}keys like {json.dumps(first[:_KEY_CHARS], ensure_ascii=False)}: {inside}}}"
     if node.members:
         return f"{{{_members(node, detail, depth, most)}}}" if depth > 0 else "{…}"
+    if detail.has_values and detail.chars and (values := few_values(node.texts)):
+        return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
     return _scalar(node.value, detail.chars)
 
 

@@ -13,9 +13,10 @@ from pydantic_core import from_json
 
 from content.formats.blocks import blocks_in
 from content.formats.json import Json, Literal, Records, ends_early, parsed_head
+from content.formats.literal import json_of
 from content.formats.log import Log
 from content.formats.markup import Html
-from content.formats.page_tables import PageTable, page_tables
+from content.formats.page_tables import PageTable, first_page_tables, page_tables
 from content.formats.printed import barred_tables
 from content.formats.table import (
     Dialect,
@@ -40,6 +41,7 @@ TEXT, INTEGER, NUMBER = "VARCHAR", "BIGINT", "DOUBLE"
 LINES = "lines"
 
 _SAMPLED = 60
+_MOST_VALUES, _LEAST_TIMES, _VALUE_CHARS = 5, 3, 24
 _HEAD = 64 << 10
 _COUNTED = 256 << 10
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -50,10 +52,12 @@ Rows = Callable[[], Iterator[Cells]]
 
 
 class Column(NamedTuple):
-    """`type` is DuckDB's, as far as the bytes that were seen show it."""
+    """`type` is DuckDB's, as far as the bytes that were seen show it. `values` are all texts of the first
+    rows, if they are few."""
 
     name: str
     type: str = TEXT
+    values: tuple[str, ...] = ()
 
 
 class Delimited(NamedTuple):
@@ -91,12 +95,6 @@ class Layout(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def lines_layout(source: Source) -> Layout:
-    """The lines alone: for a message that is written before the tables are read."""
-    lines = _lines(source)
-    return Layout((lines._replace(name="data"), lines), source.format.kind)
-
-
 def layout_of(source: Source) -> Layout:
     """Never fails: what cannot be read as its format are lines."""
     tables: tuple[Table, ...] = ()
@@ -130,19 +128,37 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if isinstance(text_format, Log):
         return (_log(source),), ()
     if isinstance(text_format, Literal):
-        value = text_format.value(Source(source.data)) if source.is_whole else None
-        return _json(encoded(value)) if value is not None else ((), ())
+        if source.is_whole:
+            return _json(encoded(text_format.value(Source(source.data))))
+        return _first(_json(encoded(cut_off(json_of(source.data.decode("utf-8", "ignore"))))))
     if isinstance(text_format, Json):
         return _json_of(source)
-    if isinstance(text_format, Html) and source.is_whole:
-        found = page_tables(source.data.decode("utf-8", "replace"))
-        return (
-            _lines(source)._replace(name="data"),
-            *starmap(_of_page, enumerate(found, 1)),
-        ) if found else (), ()
+    if isinstance(text_format, Html):
+        read = page_tables if source.is_whole else first_page_tables
+        found = read(source.data.decode("utf-8", "replace"))
+        tables = (_lines(source)._replace(name="data"), *starmap(_of_page, enumerate(found, 1)))
+        return _known(tables if found else (), source), ()
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
         return _records_in_lines(source) or _blocks(source) or _in_text(source) or _below(source)
     return (), ()
+
+
+Found = tuple[tuple[Table, ...], tuple[str, ...]]
+
+
+def _known(tables: tuple[Table, ...], source: Source) -> tuple[Table, ...]:
+    """Without the numbers of rows where the source is only a beginning."""
+    return tables if source.is_whole else tuple(table._replace(rows=None) for table in tables)
+
+
+def _first(found: Found) -> Found:
+    """What the beginning of a list shows of its tables: no other part of it can change their places."""
+    tables, _ = found
+    is_list = tables[0].path == "$" and isinstance(tables[0].read, JsonRows)
+    return tuple(
+        one._replace(rows=None, read=one.read if is_list else None)
+        for one in tables[: 1 if is_list else None]
+    ), ()
 
 
 def _of_page(number: int, table: PageTable) -> Table:
@@ -181,15 +197,30 @@ def _delimited(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
             notes.append(f"the {dialect.above:,} lines above the header are only in lines")
         below = _header_end(source.data[start:], parsed[0]) if is_named else 0
         read = Delimited(dialect.mark.decode(), start + below, dialect.escape.decode())
-    columns = tuple(
-        Column(name, _type_of(row[at] for row in first if at < len(row)))
-        for at, name in enumerate(unique(names))
-    )
+    columns = _columns(names, first)
     sample = (
         tuple(_cell(cell, column) for cell, column in zip(first[0], columns, strict=False)) if first else None
     )
     table = Table("data", columns, _count(source, read, dialect), sample, is_named, read=read)
     return (table,), tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
+
+
+def _columns(names: Iterable[str], rows: Sequence[Sequence[str | None]]) -> tuple[Column, ...]:
+    """`rows` are the first."""
+    columns = []
+    for at, name in enumerate(unique(names)):
+        cells = [cell for row in rows if at < len(row) and (cell := row[at])]
+        kind = _type_of(cells)
+        columns.append(Column(name, kind, few_values(cells) if kind == TEXT else ()))
+    return tuple(columns)
+
+
+def few_values(texts: Sequence[str]) -> tuple[str, ...]:
+    """The different texts, if they are few short ones that come again and again; else none."""
+    values = tuple(islice(dict.fromkeys(texts), _MOST_VALUES + 1))
+    is_few = 1 < len(values) <= _MOST_VALUES and len(texts) >= _LEAST_TIMES * len(values)
+    are_words = is_few and all(len(one) <= _VALUE_CHARS and not one[:1].isdigit() for one in values)
+    return values if are_words else ()
 
 
 def _header_end(data: bytes, first: Sequence[str]) -> int:
@@ -269,6 +300,8 @@ def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     value, _ = parsed_head(source.data[:_HEAD])
     if value is None:
         return (), ()
+    if source.data.lstrip()[:1] == b"[":
+        return _first(_json(encoded(value)))
     tables, notes = _json(encoded(value))
     return tuple(table._replace(rows=None, read=None) for table in tables), notes
 
@@ -314,27 +347,31 @@ _RECORDS_SHARE = 0.8
 def _records_in_lines(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """The JSON records that stand behind other words of most lines; None where they do not."""
     first = source.head.splitlines()[:_SAMPLED]
-    if (
-        not source.is_whole
-        or len(source.data) > PARSED_BYTES
-        or len([*filter(_RECORD_IN_LINE.fullmatch, first)]) < max(3, _RECORDS_SHARE * len(first))
+    if len(source.data) > PARSED_BYTES or len([*filter(_RECORD_IN_LINE.fullmatch, first)]) < max(
+        3, _RECORDS_SHARE * len(first)
     ):
         return None
-    rows, others = [], 0
+    rows: list[dict[str, Any]] = []
+    others = 0
     for number, line in numbered_lines(source):
+        if not source.is_whole and len(rows) == _SAMPLED:
+            break
         record = _record_in(line)
         others += record is None and bool(line.strip())
         if record is not None:
             rows.append(record if "line" in record else {"line": number, **record})
     if len(rows) <= others:
         return None
+    table = _of_rows("data", JsonRows("$", len(rows), rows=tuple(rows)))
     note = "data has the JSON records that stand within the lines."
+    if not source.is_whole:
+        return (table._replace(rows=None),), (note,)
     note += (
         f" {count_of(others, 'line')} without one {'is' if others == 1 else 'are'} only in lines."
         if others
         else ""
     )
-    return (_of_rows("data", JsonRows("$", len(rows), rows=tuple(rows))),), (note,)
+    return (table,), (note,)
 
 
 def _record_in(line: bytes) -> dict[str, Any] | None:
@@ -361,10 +398,7 @@ def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
 
 
 def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
-    columns = tuple(
-        Column(one, _type_of(row[at] for row in rows[:_SAMPLED] if at < len(row)))
-        for at, one in enumerate(unique(names))
-    )
+    columns = _columns(names, rows[:_SAMPLED])
     sample = (
         tuple(_cell(cell, column) for cell, column in zip(rows[0], columns, strict=False)) if rows else None
     )
@@ -385,7 +419,7 @@ def _has_rule(data: bytes) -> bool:
 
 def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """The tables between bars that stand in a text: `table1`, …; the only one is `data`, too."""
-    if not source.is_whole or len(source.data) > PARSED_BYTES or not _has_rule(source.data):
+    if len(source.data) > PARSED_BYTES or not _has_rule(source.data):
         return None
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     found = [
@@ -393,9 +427,9 @@ def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None
     ]
     if not found:
         return None
-    tables = [_of_cells(f"table{number}", *one) for number, one in enumerate(found, 1)]
-    data = tables[0] if len(tables) == 1 else _lines(source)
-    return (data._replace(name="data"), *tables), ()
+    tables = tuple(_of_cells(f"table{number}", *one) for number, one in enumerate(found, 1))
+    data = tables[0] if len(tables) == 1 and source.is_whole else _lines(source)
+    return (data._replace(name="data"), *_known(tables, source)), ()
 
 
 _JSON_BELOW = re.compile(r"\n(?=[\[{])")
@@ -403,10 +437,17 @@ _JSON_BELOW = re.compile(r"\n(?=[\[{])")
 
 def _below(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """The tables of JSON that has lines of text above it, such as the headers of a response."""
-    if len(source.data) > PARSED_BYTES or not source.is_whole:
+    if len(source.data) > PARSED_BYTES:
         return (), ()
     text = source.data.decode("utf-8", "replace")
     for begin in islice(_JSON_BELOW.finditer(text, 0, _HEAD), 3):
+        if not source.is_whole:
+            value, _ = parsed_head(text[begin.end() :].encode("utf-8", "replace"))
+            if not isinstance(value, dict | list) or 2 * begin.end() > len(text):
+                continue
+            tables, _ = _json(encoded(value))
+            above = count_of(text.count("\n", 0, begin.end()), "line")
+            return _first((tables, ()))[0], (f"data is JSON below {above}, which are only in lines.",)
         values, end = documents(text[begin.end() :])
         if values and isinstance(values[0], dict | list) and _is_most(text, end):
             tables, _ = _json(encoded(values[0] if len(values) == 1 else values))

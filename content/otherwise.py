@@ -65,8 +65,8 @@ def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
 def otherwise_text(texts: list[str], otherwise: Otherwise) -> str:
     hold, which = ("holds", "") if otherwise.lines == 1 else ("hold", " The last:")
     return (
-        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {_quoted(texts)} in another order or form."
-        f"{which}\n{otherwise.line}: {otherwise.text}"
+        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {_quoted(texts)} in another order or "
+        f"form.{which}\n{otherwise.line}: {otherwise.text}"
     )
 
 

@@ -17,16 +17,19 @@ from content.formats.json import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
 from content.formats.markup import TAG, TAGS_BETWEEN, page_headings
 from content.formats.prose import markdown_headings
+from content.formats.table import dialect_in
 from content.json_rows import JsonRows
 from content.json_shape import shape_of, shape_of_rows
 from content.kind import Kind
-from content.layout import LINES, Column, Layout, Table, layout_of, lines_layout, spelled
+from content.layout import LINES, Column, Layout, Table, layout_of, spelled
 from content.source import Source
 from content.text import SAMPLE_BYTES, clip, count_of, cut_head
 
 MAX_BYTES = 700
 
-_PAGE_BYTES = 16 << 10
+_READ_BYTES = 4 << 10
+"""What is looked at for tables that DuckDB does not read as they are: our reader takes ten times as long."""
+
 _SCANNED = 64 << 10
 """The bytes of a page that are looked at for text."""
 
@@ -36,8 +39,9 @@ _CODE_BYTES = 32 << 10
 _LINE, _LONG_LINE = 150, 220
 _CELL_WIDTHS = (60, 40, 24, 14, 8)
 _NOTE = 160
+_VALUED_COLUMNS = 4
 _FIRST_RECORDS = 24
-_HEADING = 60
+_HEADING, _FEW_HEADINGS = 60, 3
 _MOST = 200
 _LEAST = 40
 _END_LINES = 5
@@ -49,6 +53,7 @@ _EXIT = re.compile(
     rb"(?i)(?:exit(?:ed|ing)?[ _-]?(?:with )?(?:code|status)|return(?:ed)?[ _]?code)\W{0,4}(-?\d{1,5})\b"
 )
 _FAULT = re.compile(rb"(?i)\b(?:error|fail(?:ed|ure)?|fatal|panic|exception|[A-Za-z.]+(?:Error|Exception):)")
+_NUMBERS = re.compile(r"\d+")
 _VARYING = re.compile(rb"\d+|'[^']*'|[\w.-]*/[\w./-]+")
 _TRACEBACK = b"Traceback (most recent call last)"
 _AFTER_TRACE = re.compile(rb"\n(?=\S)([^\n]{1,400})")
@@ -82,9 +87,7 @@ class Seen(NamedTuple):
 def sketch(source: Source, max_bytes: int = MAX_BYTES, told: Told = Told()) -> str:  # noqa: B008
     """Returns at most `max_bytes`. Raises nothing. Takes 1 ms for 100 KiB of ordinary text."""
     most = min(max_bytes, MAX_BYTES)
-    # The tables of a page take ten times as long as all else.
-    is_page = source.format.kind is Kind.HTML and len(source.data) > _PAGE_BYTES
-    layout = lines_layout(source) if is_page else layout_of(source)
+    layout = layout_of(_read_part(source))
     lead = [*_lead(source, told), *(clip(note, _NOTE) for note in layout.notes)]
     last = "" if source.format.kind is Kind.BINARY else _tables_line(layout)
     room = most - sum(_size(line) + 1 for line in (*lead, last))
@@ -92,6 +95,15 @@ def sketch(source: Source, max_bytes: int = MAX_BYTES, told: Told = Told()) -> s
     text = "\n".join(filter(None, (*lead, *body))).translate(_CONTROL)
     text = _cut(text, most - _size(last) - 1)
     return _cut(f"{text}\n{last}" if last else text, most)
+
+
+def _read_part(source: Source) -> Source:
+    """The part of which the tables are told."""
+    kind = source.format.kind
+    if kind in (Kind.JSON, Kind.NDJSON, Kind.LOG) or (kind is Kind.CSV and dialect_in(source).is_separated):
+        return source
+    start = max(0, source.data.find(b"<table")) if kind is Kind.HTML else 0
+    return source.beginning(_READ_BYTES, start)
 
 
 def _size(text: str) -> int:
@@ -137,13 +149,20 @@ def _tables_line(layout: Layout, room: int = _TABLES_BYTES) -> str:
     tables = [] if data.read is None else [_named(data, has_columns=not _is_shown(data, layout))]
     left = room - sum(map(_size, tables))
     for place, table in enumerate(others):
-        text = _named(table, has_columns=False)
+        text = _named(table, has_columns=_has_own_names(table, layout))
+        if _size(text) > left // 2:
+            text = _named(table, has_columns=False)
         left -= _size(text) + 2
         if left < 0:
             tables.append(f"… {len(others) - place} more")
             break
         tables.append(text)
     return f"query: {', '.join((*tables, _named(lines)))}"
+
+
+def _has_own_names(table: Table, layout: Layout) -> bool:
+    """Whether the columns of a table of a text or page are named where they stand."""
+    return table.is_named and layout.kind not in (Kind.JSON, Kind.NDJSON) and not layout.tables[0].read
 
 
 def _with_levels(table: Table) -> list[str]:
@@ -235,7 +254,7 @@ def _is_cut(source: Source) -> bool:
 def _table(source: Source, room: int, seen: Seen) -> list[str]:
     if seen.data.read is None:
         return _lines(source, room, seen)
-    return _rows(seen.data, room, source.format.shape(source).noun)
+    return _rows(seen.data, room, dialect_in(source).name)
 
 
 def _rows(data: Table, room: int, noun: str) -> list[str]:
@@ -247,14 +266,22 @@ def _rows(data: Table, room: int, noun: str) -> list[str]:
     for width in _CELL_WIDTHS:
         cells = [f"{name}: {_cell(value, width)}" for name, value in zip(names, row, strict=False)]
         if _size(text := ", ".join(cells)) <= room:
-            return [above, text]
+            return [above, text, *_fit([_values(data.columns)], room - _size(text) - 1)]
     shown = _joined(cells or names, room, ", ")
     return [above, shown]
 
 
+def _values(columns: Sequence[Column]) -> str:
+    """The values of columns that have few."""
+    named = (f"{spelled(one.name)} {' | '.join(one.values)}" for one in columns if one.values)
+    told = "; ".join(islice(named, _VALUED_COLUMNS))
+    return f"values such as: {told}" if told else ""
+
+
 def _cell(value: object, width: int) -> str:
     if isinstance(value, str):
-        return clip(value, width)
+        # Its spaces stay, so that it is found as it is shown.
+        return value if len(value) <= width and value.isprintable() else clip(value, width)
     return "" if value is None else clip(msgspec.json.encode(value), width)
 
 
@@ -405,19 +432,19 @@ def _text(source: Source, room: int, seen: Seen) -> list[str]:
     if seen.is_run:
         return _lines(source, room, seen)
     # A # in plain text begins a comment.
-    headings = _headings(source) if source.format.kind is Kind.MARKDOWN else []
-    if len(headings) < 3:
+    headings = _headings(source) if source.format.kind is Kind.MARKDOWN else iter(())
+    first = list(islice(headings, _FEW_HEADINGS))
+    if len(first) < _FEW_HEADINGS:
         return _lines(source, room, seen)
-    return [f"headings: {_joined(headings, room - 12)}"]
+    return [f"headings: {_joined(chain(first, headings), room - 12)}"]
 
 
-def _headings(source: Source) -> list[str]:
-    found, row, done = [], 0, 0
+def _headings(source: Source) -> Iterator[str]:
+    row, done = 0, 0
     for heading in islice(markdown_headings(source.data), _MOST):
         row += source.data.count(b"\n", done, heading.start())
         done = heading.start()
-        found.append(_numbered(source, row, clip(heading[2], _HEADING)))
-    return found
+        yield _numbered(source, row, clip(heading[2], _HEADING))
 
 
 def _joined(parts: Iterable[str], room: int, mark: str = " · ") -> str:
@@ -464,13 +491,17 @@ def _texts_of(source: Source) -> Iterator[str]:
     data = without(hidden_spans(data), data, 0, len(data))
     begin = _BEGINS.search(data) or _BODY.search(data)
     data = data[begin.start() if begin else 0 :][:SAMPLE_BYTES]
-    seen = set()
+    seen = set[str]()
+    if len(data) == SAMPLE_BYTES:
+        # The last tag may be cut.
+        data = data[: data.rfind(b"<") + 1].removesuffix(b"<")
     for line in TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
         if len(line) <= 3:
             continue
         text = html.unescape(clip(line, _LONG_LINE)).strip(" |")
-        if len(text) > 3 and _WORD.search(text) and text not in seen:
-            seen.add(text)
+        kind = _NUMBERS.sub("0", text)
+        if len(text) > 3 and _WORD.search(text) and kind not in seen:
+            seen.add(kind)
             yield text
 
 

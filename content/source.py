@@ -210,6 +210,22 @@ class Source:
             data = self._edited(numbered)
         return data
 
+    def beginning(self, size: int, start: int = 0) -> "Source":
+        """The same result, of which only `size` bytes, from those at `start` of the data on, are known."""
+        if start == 0 and len(self.data) <= size:
+            return self
+        first = self.stored_at(start)
+        part = Source(
+            self.stored[first : first + size],
+            self.tool_name,
+            self.path,
+            tail=self.tail,
+            total_bytes=len(self.stored) + 1,
+            lines=self.lines,
+        )
+        part.format = self.format
+        return part
+
     @cached_property
     def format(self) -> "Format":
         from content.formats import identify

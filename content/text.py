@@ -143,7 +143,7 @@ class Preview(StrEnum):
     OUTLINE = "outline"
 
 
-SKETCHED_BYTES = 256 << 10
+SKETCHED_BYTES = 128 << 10
 """For a sketch. A result of this size is looked at whole; of a larger one the first 16 KiB and
 the end."""
 

@@ -683,13 +683,14 @@ class Queried:
                 return f"{shown} is in no cell of {column.spelled}, but in {count_of(count, 'line')}."
         return f"{shown} is nowhere in the data."
 
-
     def _with_other_spaces(self, table: str, column: Column, pieces: Sequence[str]) -> str:
         """A cell that holds the pieces, were each run of spaces one; "" without one."""
         if not any(" " in piece.strip() for piece in pieces):
             return ""
         bare = rf"regexp_replace(lower({column.expression}), '\s+', ' ', 'g')"
-        holds = " AND ".join(f"contains({bare}, {_literal(' '.join(piece.lower().split()))})" for piece in pieces)
+        holds = " AND ".join(
+            f"contains({bare}, {_literal(' '.join(piece.lower().split()))})" for piece in pieces
+        )
         found = self._rows(f"SELECT {column.expression} FROM {quoted(table)} WHERE {holds} LIMIT 1")
         return str(found[0][0])[:_VALUE_CHARS] if found else ""
 
@@ -704,7 +705,9 @@ def _shown(value: object) -> str:
         return "NULL"
     text = str(plain(value))
     # Its spaces stay, so that it is found as it is shown.
-    return (text if len(text) <= _VALUE_CHARS and text.isprintable() else clip(text, _VALUE_CHARS)) or "(blank)"
+    return (
+        text if len(text) <= _VALUE_CHARS and text.isprintable() else clip(text, _VALUE_CHARS)
+    ) or "(blank)"
 
 
 def _with_counts(values: Iterable[Sequence[Any]]) -> str:

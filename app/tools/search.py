@@ -16,7 +16,16 @@ from content.greppable import Greppable
 from content.kind import Kind
 from content.match_view import MOST_BYTES, block_ends, headings, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
-from content.otherwise import Occurrence, Otherwise, lines_with_all, literals, nowhere_text, occurrences, otherwise_text, words_of
+from content.otherwise import (
+    Occurrence,
+    Otherwise,
+    lines_with_all,
+    literals,
+    nowhere_text,
+    occurrences,
+    otherwise_text,
+    words_of,
+)
 from content.patterns import Pattern
 from content.source import Source as Text
 from content.text import BOM, clip
@@ -298,11 +307,11 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
         if texts and elsewhere.is_all and "|" not in pattern and all(one.lines for one in found):
             sentences = [nowhere_text(texts)]
         rarest = min((one for one in found if one.lines), key=lambda one: one.lines, default=None)
-        shown = ""
+        others = ""
         if rarest and 1 < rarest.lines <= _FEW_OTHERS:
-            shown = await _lines_with(reading, searched, rarest)
-        sentences += [one.told() for one in found if not shown or one is not rarest]
-        sentences.append(shown)
+            others = await _lines_with(reading, searched, rarest)
+        sentences += [one.told() for one in found if not others or one is not rarest]
+        sentences.append(others)
     head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):

@@ -26,11 +26,16 @@ def value_of(text: str) -> object:
     """Tuples are arrays; an object such as `datetime.date(2024, 1, 2)` is its text, a Decimal its number.
     Raises NotQueryable."""
     try:
-        return json.loads(_TOKEN.sub(_as_json, text))
+        return json.loads(json_of(text))
     except RecursionError:
         raise _unreadable("is nested too deeply") from None
     except ValueError:
         raise _unreadable("is not well-formed, or is cut") from None
+
+
+def json_of(text: str) -> str:
+    """The literal as JSON, so far as it goes: it may be cut."""
+    return _TOKEN.sub(_as_json, text)
 
 
 def _unreadable(what: str) -> NotQueryable:

@@ -32,6 +32,24 @@ class PageTable(NamedTuple):
 
 def page_tables(text: str) -> list[PageTable]:
     """The tables with at least two columns and a row below their header, in the order in which they begin."""
+    made = map(_table, _read(text).grids)
+    return [one for one in made if one is not None]
+
+
+def first_page_tables(text: str) -> list[PageTable]:
+    """The first of the tables of a page that goes on behind `text`. The last may have more rows."""
+    reader = _read(text)
+    found = []
+    for grid in reader.grids:
+        table = _table(grid)
+        found += [table] if table else []
+        if any(grid is one for one, _ in reader.open):
+            # Without its other rows it is not known whether it counts.
+            break
+    return found
+
+
+def _read(text: str) -> "_Reader":
     reader = _Reader()
     at = 0
     for found in _MARKUP.finditer(text):
@@ -39,8 +57,7 @@ def page_tables(text: str) -> list[PageTable]:
         if tag := found["tag"]:
             reader.take(tag.lower(), found["more"], is_end=bool(found["end"]))
         at = found.end()
-    made = (_table(grid) for grid in reader.grids)
-    return [one for one in made if one is not None]
+    return reader
 
 
 def _table(grid: "_Grid") -> PageTable | None:
@@ -100,7 +117,9 @@ class _Cell:
     """A cell that is open: its texts, and how many columns and rows it covers."""
 
     def __init__(self, attributes: str, *, is_head: bool) -> None:
-        spans = {found[1].lower(): int(found[2]) for found in _SPAN.finditer(attributes)}
+        spans = (
+            {found[1].lower(): int(found[2]) for found in _SPAN.finditer(attributes)} if attributes else {}
+        )
         self.columns, self.rows = (max(1, spans.get(name, 1)) for name in ("col", "row"))
         self.texts: list[str] = []
         self.is_head = is_head
@@ -111,17 +130,17 @@ class _Reader:
 
     def __init__(self) -> None:
         self.grids: list[_Grid] = []
-        self._open: list[tuple[_Grid, _Cell | None]] = []
+        self.open: list[tuple[_Grid, _Cell | None]] = []
 
     def take(self, tag: str, attributes: str, *, is_end: bool) -> None:
         if tag == "table":
             if not is_end:
                 self.grids.append(_Grid())
-                self._open.append((self.grids[-1], None))
-            elif self._open:
+                self.open.append((self.grids[-1], None))
+            elif self.open:
                 self._close_cell()
-                self._open.pop()
-        elif not self._open:
+                self.open.pop()
+        elif not self.open:
             return
         elif tag in ("td", "th", "tr"):
             self._close_cell()
@@ -131,19 +150,19 @@ class _Reader:
             self.say(" ")
 
     def _begin(self, tag: str, attributes: str) -> None:
-        grid, _ = self._open[-1]
+        grid, _ = self.open[-1]
         if tag == "tr" or grid.row < 0:
             grid.begin_row()
         if tag != "tr":
-            self._open[-1] = (grid, _Cell(attributes, is_head=tag == "th"))
+            self.open[-1] = (grid, _Cell(attributes, is_head=tag == "th"))
 
     def say(self, text: str) -> None:
-        if self._open and (cell := self._open[-1][1]) is not None:
+        if self.open and (cell := self.open[-1][1]) is not None:
             cell.texts.append(text)
 
     def _close_cell(self) -> None:
-        grid, cell = self._open[-1] if self._open else (None, None)
+        grid, cell = self.open[-1] if self.open else (None, None)
         if grid is not None and cell is not None:
             text = " ".join(html.unescape("".join(cell.texts)).split())
             grid.take(text, cell.columns, cell.rows, is_head=cell.is_head)
-            self._open[-1] = (grid, None)
+            self.open[-1] = (grid, None)

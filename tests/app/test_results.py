@@ -255,7 +255,7 @@ def repeated(line: str, times: int = 900) -> str:
         (
             repeated("{:08x}  00 01  |{:9}|\n"),
             None,
-            "table, names are ours; one row of data:\ncolumn_1: 00000000 00 01, column_2: 0",
+            "table, names are ours; one row of data:\ncolumn_1: 00000000  00 01, column_2: 0",
         ),
         (
             json.dumps([[{"a": 1, "b": 2}] * 2] * 900),

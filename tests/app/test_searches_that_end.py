@@ -190,4 +190,6 @@ async def test_where_nothing_matches_the_few_lines_with_the_rarest_word_are_show
     assert "“needle”: 2 lines:\n401: a needle of 5 cm\n802: a Needle of 7 cm" in found
     both = "".join(f"user {n} was accepted\nroot {n} was refused\n" for n in range(700))
     found = await search(client, both, "accepted.*root")
-    assert found.startswith("No line matches, and none holds all of “accepted”, “root”.\n“accepted”: 700 lines")
+    assert found.startswith(
+        "No line matches, and none holds all of “accepted”, “root”.\n“accepted”: 700 lines"
+    )

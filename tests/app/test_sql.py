@@ -552,7 +552,9 @@ async def test_a_computed_row_says_from_how_many_rows_and_shows_the_first(client
         assert (await selected(client, handle, sql))["hint"] == ""
 
 
-async def test_a_text_that_is_nowhere_is_told_beside_the_most_frequent_ones(client: httpx.AsyncClient) -> None:
+async def test_a_text_that_is_nowhere_is_told_beside_the_most_frequent_ones(
+    client: httpx.AsyncClient,
+) -> None:
     kinds = ["crate", "npm", *(f"other {n}" for n in range(30))]
     rows = [(str(n), f"{kinds[n % 32 if n % 3 == 0 else n % 2]}     (+1 copy)") for n in range(900)]
     handle = await keep(client, _table(",", "number kind", *rows))

@@ -213,3 +213,41 @@ def test_hostile_text_is_sketched_in_its_time(piece: str) -> None:
     began = time.thread_time()
     sketched(text)
     assert time.thread_time() - began < 0.3
+
+
+def test_texts_that_have_few_values_are_shown_with_all_of_them() -> None:
+    rows = [{"id": n, "state": ("paid", "open", "void")[n % 3], "day": f"{n % 3}. May"} for n in range(60)]
+    assert 'state: "paid"|"open"|"void", day: "0. May"' in sketched(json.dumps(rows))
+    table = "id,state,of\n" + "".join(f"{n},{('paid', 'open')[n % 2]},a  {n}\n" for n in range(99))
+    assert "id: 0, state: paid, of: a  0\nvalues such as: state paid | open\n" in sketched(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" + ", ".join(f"('item {n}', {n})" for n in range(9000)) + "]", "column_1: item 0, column_2: 0\n"),
+        ("".join(f"uid: a{n}\nmail: a{n}@x.org\n\n" for n in range(4000)), "uid: a0, mail: a0@x.org\n"),
+        ("| id | name |\n|---|---|\n" + "| 1 | Ann |\n" * 9000, "id: 1, name: Ann\n"),
+    ],
+)
+def test_rows_of_a_beginning_are_named_and_not_counted(text: str, said: str) -> None:
+    told = sketched(text)
+    assert said in told
+    assert told.endswith("\nquery: data, lines(line, text)")
+
+
+def test_the_first_table_of_a_large_page_is_named() -> None:
+    rows = "".join(f"<tr><td>{n}</td><td>name {n}</td></tr>\n" for n in range(3000))
+    table = f"<table><tr><th>Id</th><th>Name</th></tr>{rows}</table>"
+    told = sketched(f"<html><body><h1>Names</h1>{'<p>Words.</p>' * 900}{table}</body></html>")
+    assert told.endswith("\nquery: table1(Id, Name), lines(line, text)")
+    layout = f"<table><tr><td>{table}</td></tr></table>"
+    # The outer table has one row so far: whether it counts is not known.
+    assert sketched(f"<html><body>{layout}{layout}</body></html>").endswith("\nquery: lines(line, text)")
+
+
+def test_the_rows_of_a_list_of_which_the_beginning_is_known_are_data() -> None:
+    for text, named in (('[{"id": 1, "of": "a"},', "data, lines"), ('{"of": [{"id": 1},', "lines")):
+        data = (text + '{"id": 2, "of": "b"},' * 900).encode()
+        told = sketch(source_of(data, data[-4096:], 2 * len(data), 1))
+        assert told.endswith(f"\nquery: {named}(line, text)")
