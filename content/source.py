@@ -223,7 +223,8 @@ class Source:
             total_bytes=len(self.stored) + 1,
             lines=self.lines,
         )
-        part.format = self.format
+        # What the format was told by.
+        part.head, part.format = self.head, self.format
         return part
 
     @cached_property
