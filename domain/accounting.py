@@ -166,7 +166,8 @@ class AccountingEntry:
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
     """Selects entries; None matches any value. `since` and `until` are Unix ms, `since <= timestamp < until`.
-    With a `handle` there must be its `session_id`. Only a summary may be asked without a `tenant`."""
+    With a `handle` there must be its `session_id`. `stored` selects those of results that were stored, and is
+    not for summaries. Only a summary may be asked without a `tenant`."""
 
     tenant: str | None
     session_id: str | None = None
@@ -178,6 +179,7 @@ class EntryFilter:
     since: int | None = None
     until: int | None = None
     handle: str | None = None
+    stored: bool = False
 
     def touches(self, first: int, last: int) -> bool:
         """Whether a time from `first` to `last` (Unix ms) has a part in the time asked for."""

@@ -156,7 +156,7 @@ async def list_stored(
 ) -> ListOut:
     """A list does not restart the retention of its results."""
     first, last = milliseconds(since, "since"), milliseconds(until, "until")
-    wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last)
+    wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last, stored=True)
     words = (text or "").casefold()
     results: list[ListedOut] = []
     for _ in range(_MOST_PAGES):

@@ -78,10 +78,11 @@ export function when(ms) {
   return h("time", { datetime: date.toISOString(), title: date.toString() }, isToday ? clock(date) : `${day(date)}, ${clock(date)}`);
 }
 
+/** `text` is a text, or a function that says what is copied when the button is pressed. */
 export function copyable(text, label = "Copy") {
   const button = h("button", { type: "button", class: "copy", onclick: copy }, label);
   async function copy() {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(typeof text === "function" ? text() : text);
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = label; }, 1500);
   }
@@ -96,14 +97,42 @@ export function card(title, ...children) {
   return h("section", { class: "card" }, h("h2", {}, title), ...children);
 }
 
-/** A table. `columns` are [head, class, cell of a row]. */
+/** A table. `columns` are [head, class, cell of a row]. Where it has no room for its columns, page.css shows each row as a list of
+ *  its cells with their heads. */
 export function table(label, columns, rows, none = "Nothing yet.") {
   if (rows.length === 0) return h("p", { class: "none" }, none);
-  const head = h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)));
-  const body = rows.map((row) => h("tr", {}, columns.map(([, kind, cell]) => h("td", { class: kind }, cell(row)))));
+  const size = columns.length > 6 ? "many" : columns.length > 4 ? "some" : "few";
+  const head = h("tr", { role: "row" }, columns.map(([name, kind]) => h("th", { scope: "col", role: "columnheader", class: kind }, name)));
+  const body = rows.map((row) => h("tr", { role: "row" }, columns.map(([name, kind, cell]) => h("td", { role: "cell", class: kind, "data-head": name }, cell(row)))));
+  // A browser takes the roles of a table away where its parts are not laid out as one.
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-    h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
+    h("table", { role: "table", class: size }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, body)));
 }
+
+// A spreadsheet runs a cell that begins like a formula.
+const safe = (value) => (typeof value === "string" && /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(value) ? `'${value}` : value);
+const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+
+/** A button that downloads the rows of a list as CSV. `columns` are [head, value of a row]; `rows` are asked for when it is pressed. */
+export function csvButton(name, columns, rows) {
+  const line = (values) => values.map((value) => quoted(String(safe(value ?? "")))).join(",");
+  const text = () => [columns.map(([head]) => head), ...rows().map((row) => columns.map(([, value]) => value(row)))].map(line).join("\r\n");
+  return h("button", { type: "button", onclick: () => save(new Blob([text(), "\r\n"], { type: "text/csv" }), `${name}.csv`) }, "CSV");
+}
+
+/** Downloads a blob under a name. */
+export function save(blob, name) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+export const iso = (ms) => new Date(ms).toISOString();
+
+/** What the colours mean. `parts` are [class of the swatch, text]. */
+export const legend = (parts) => h("ul", { class: "legend" }, parts.map(([kind, text]) => h("li", {}, h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), text)));
 
 /** A bar for a share of 0 to 1, with the text that says the same. */
 export function bar(share, label, kind = "") {

@@ -54,9 +54,9 @@ function quotas(health) {
     ["Sessions of the largest tenant", health.sessions, health.sessions_cap, whole],
   ];
   return table("Quotas", [
-    ["", "text", ([name]) => name],
+    ["What", "text", ([name]) => name],
     ["Used", "number", ([, value, , unit]) => unit(value)],
     ["Of", "number", ([, , cap, unit]) => (cap ? unit(cap) : "no bound")],
-    ["", "share", ([name, value, cap]) => (cap ? bar(value / cap, `${name}: ${percent(value / cap)}`, value / cap > 0.9 ? "bad" : "") : "")],
+    ["Share", "share", ([name, value, cap]) => (cap ? bar(value / cap, `${name}: ${percent(value / cap)}`, value / cap > 0.9 ? "bad" : "") : "")],
   ], rows);
 }

@@ -1,7 +1,7 @@
 // The frame of the page: which view is shown, how often it is refreshed, the keys of the tab, light and dark.
 
-import { Away, Problem, get, keys } from "./api.js";
-import { h, named, when } from "./dom.js";
+import { Away, Problem, get, keys, query } from "./api.js";
+import { h, named, toResult, when } from "./dom.js";
 import * as overview from "./overview.js";
 
 const EVERY_MS = 10_000;
@@ -11,6 +11,7 @@ const RETRY_MS = 3000;
 
 const ROUTES = [
   [/^$/, async () => overview, "Overview"],
+  [/^results$/, () => import("./results.js"), "Stored results"],
   [/^sessions$/, () => import("./sessions.js").then((module) => module.list), "Sessions"],
   [/^sessions\/([^/]+)$/, () => import("./sessions.js").then((module) => module.one), "Session"],
   [/^results\/(.+)$/, () => import("./result.js"), "Stored result"],
@@ -42,7 +43,7 @@ async function route() {
   if (shown !== page) return;
   $("#view").replaceChildren(page.root);
   await read(page, async () => {
-    page.refresh = await view.show(page.root, { argument: argument && decodeURIComponent(argument), signal: page.stop.signal });
+    page.refresh = await view.show(page.root, { argument: argument && decodeURIComponent(argument), signal: page.stop.signal, reread: () => reread(page) });
   });
 }
 
@@ -91,6 +92,13 @@ async function read(page, work) {
   clearTimeout(timer);
   const took = isFirst ? 0 : performance.now() - began;
   timer = setTimeout(() => again(), error instanceof Away ? RETRY_MS : Math.max(EVERY_MS, WAIT_FACTOR * took));
+}
+
+/** Reads a view at once, for another filter of it. */
+function reread(page) {
+  if (shown !== page) return;
+  if (page.refresh) read(page, () => page.refresh(true));
+  else route();
 }
 
 /** Reads the view that is shown; an `event` (focus, a click) reads its tables too. A hidden tab and a paused one wait
@@ -180,8 +188,8 @@ $("#theme").addEventListener("click", () => {
 });
 $("form.find").addEventListener("submit", (event) => {
   event.preventDefault();
-  const handle = event.target.elements.handle.value.trim();
-  if (handle) location.hash = `#/results/${handle}`;
+  const text = event.target.elements.find.value.trim();
+  if (text) location.hash = /^session-.+\//.test(text) ? toResult(text) : `#/results${query({ text })}`;
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(""));
 document.addEventListener("visibilitychange", again);

@@ -1,8 +1,9 @@
 // What was kept out of context, and what reading it back cost: sums, charts and the newest entries.
 
 import { get, keys, query, storedCommands } from "./api.js";
-import { loaded, periods, timeChart } from "./charts.js";
+import { loaded, periods, stackedChart, timeChart } from "./charts.js";
 import { bar, bytes, card, command, dollars, duration, entriesTable, h, named, outcomeMark, percent, plural, short, table, tokens, toResult, toSession, when, whole } from "./dom.js";
+import { parameters } from "./lists.js";
 
 const HOUR = 3_600_000;
 const RANGES = [
@@ -13,12 +14,16 @@ const RANGES = [
   ["30 days", 720 * HOUR, "day", 24 * HOUR],
 ];
 const FILTERS = ["tool_name", "outcome", "trigger"];
+/** What the chart by tool shows: [name in the address, label, field of a sum]. */
+const MEASURES = [["returned", "Returned", "tokens_in"], ["read", "Read by the model", "tokens_out"], ["kept", "Kept out", "tokens_saved"]];
+const MOST_TOOLS = 6;
 
-/** The range and the filter that the address names. */
+/** The range, the filter and the measure that the address names. */
 function chosen() {
-  const parameters = new URLSearchParams(location.hash.split("?")[1] ?? "");
-  const range = RANGES.find(([name]) => name === parameters.get("range")) ?? RANGES[2];
-  return [range, Object.fromEntries(FILTERS.map((name) => [name, parameters.get(name)]).filter(([, value]) => value))];
+  const given = parameters();
+  const range = RANGES.find(([name]) => name === given.get("range")) ?? RANGES[2];
+  const measure = MEASURES.find(([name]) => name === given.get("tokens")) ?? MEASURES[0];
+  return [range, Object.fromEntries(FILTERS.map((name) => [name, given.get(name)]).filter(([, value]) => value)), measure];
 }
 
 const GROUPS = [
@@ -59,14 +64,16 @@ function summed(rows, key) {
   return [...groups.values()].sort((one, two) => two.tokens_saved - one.tokens_saved);
 }
 
-export async function show(root, { signal }) {
-  const [range, filter] = chosen();
+export async function show(root, { signal, reread }) {
+  const [range, filter, measure] = chosen();
   const parts = {
-    figures: h("div", { class: "figures" }), gaps: h("div"), chart: h("div"), groups: h("div", { class: "columns" }),
+    figures: h("div", { class: "figures" }), gaps: h("div"), chart: h("div"), byTool: h("div"), groups: h("div", { class: "columns" }),
     extraction: h("div"), recent: h("div"), largest: h("div"), tenants: h("div"),
   };
-  let [chart, detailed, commands] = [null, 0, new Map()];
-  signal.addEventListener("abort", () => chart?.destroy());
+  let [chart, toolChart, detailed, commands] = [null, null, 0, new Map()];
+  signal.addEventListener("abort", () => { chart?.destroy(); toolChart?.destroy(); });
+  // A chart has its colours from when it was drawn.
+  window.addEventListener("theme", () => { detailed = 0; reread(); }, { signal });
   let isDrawn = false;
 
   function draw() {
@@ -75,6 +82,7 @@ export async function show(root, { signal }) {
       parts.figures,
       parts.gaps,
       card("Tokens kept out of context", parts.chart),
+      h("section", { class: "card" }, h("div", { class: "head titled" }, h("h2", {}, "Tokens of each tool"), measures(range, filter, measure)), parts.byTool),
       parts.groups,
       h("div", { class: "columns two" }, card("Extraction", parts.extraction), card("Largest results", parts.largest)),
       parts.tenants,
@@ -114,10 +122,12 @@ export async function show(root, { signal }) {
       parts.recent.replaceChildren(entriesTable(recent.entries, commands));
     }
     if (until - detailed < (isWhole ? LOOKED_AT_MS : DETAILS_MS)) return;
-    const [tools, kinds, questions, large] = await Promise.all([
-      sum("tool_name,type"), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
+    const [overTime, tools, kinds, questions, large] = await Promise.all([
+      sum(`${period},tool_name`, { type: "tool" }), sum("tool_name,type"), sum("type,outcome,trigger,strategy"), newest("extract"), newest("tool"),
     ]);
     detailed = until;
+    toolChart?.destroy();
+    toolChart = ofTools(parts.byTool, overTime, { range, filter, measure }, since, until);
     const results = kinds.rows.filter((row) => row.groups.type === "tool");
     const rows = { tool_name: byTool(tools.rows), outcome: summed(results, "outcome"), trigger: summed(results, "trigger") };
     parts.groups.replaceChildren(...GROUPS.map(([name, title, head]) => card(title, group(name, head, rows[name], range, filter))));
@@ -140,7 +150,7 @@ function empty(root) {
     h("p", {}, "This page shows it within ten seconds. The API is described at ", h("a", { href: "/docs" }, "/docs"), ".")));
 }
 
-const there = (range, filter) => `#/${query({ range: range[0], ...filter })}`;
+const there = (range, filter, [measure] = chosen()[2]) => `#/${query({ range: range[0], ...filter, tokens: measure === MEASURES[0][0] ? "" : measure })}`;
 
 function ranges(range, filter) {
   return h("div", { class: "segments", role: "group", "aria-label": "Time range" },
@@ -152,6 +162,29 @@ function chips(range, filter) {
     const others = Object.fromEntries(Object.entries(filter).filter(([other]) => other !== name));
     return h("a", { class: "chip", href: there(range, others), "aria-label": `Remove the filter ${name}` }, named(value), " ✕");
   });
+}
+
+function measures(range, filter, measure) {
+  return h("div", { class: "segments", role: "group", "aria-label": "Which tokens" },
+    MEASURES.map((one) => h("a", { href: there(range, filter, one), "aria-current": one === measure ? "true" : null }, one[1])));
+}
+
+/** The tokens of each tool over time: the largest tools with a colour each, all others with one. */
+function ofTools(root, sums, { range, filter, measure }, since, until) {
+  const [, , period, step] = range;
+  const [, label, field] = measure;
+  const totals = summed(sums.rows, "tool_name").sort((one, two) => two[field] - one[field]).filter((row) => row[field] > 0);
+  if (!totals.length) {
+    root.replaceChildren(h("p", { class: "none" }, "No tool returned anything in this time."));
+    return null;
+  }
+  const largest = totals.slice(0, totals.length > MOST_TOOLS ? MOST_TOOLS - 1 : MOST_TOOLS).map((row) => row.group);
+  const of = (rows) => periods(rows, step, since, until, (row) => Math.max(0, row[field]));
+  const parts = largest.map((name, index) => [name, `tool-${index + 1}`, of(sums.rows.filter((row) => row.groups.tool_name === name))[1], there(range, { ...filter, tool_name: name }, measure)]);
+  if (totals.length > largest.length) parts.push([`${whole(totals.length - largest.length)} others`, "tool-0", of(sums.rows.filter((row) => !largest.includes(row.groups.tool_name)))[1], null]);
+  const chart = stackedChart(root, `Tokens of each tool (${label.toLowerCase()}), by ${period}`, of([])[0], parts, step);
+  if (sums.rest) root.append(h("p", { class: "warning" }, "⚠ Too many tools for so long a time: some are not in this chart."));
+  return chart;
 }
 
 function figures(root, types, total) {
@@ -176,7 +209,7 @@ function group(name, head, rows, range, filter) {
     [head, "text", label],
     ["Results", "number", (row) => whole(row.entries)],
     ["Kept out", "number", (row) => short(row.tokens_saved)],
-    ["", "share", (row) => bar(row.tokens_saved / most, `${whole(row.tokens_saved)} tokens`)],
+    ["Share", "share", (row) => bar(row.tokens_saved / most, `${whole(row.tokens_saved)} tokens`)],
     ...(name === "tool_name" && !filter.outcome && !filter.trigger ? [["Asked back", "number", askedBack]] : []),
   ], rows.slice(0, 12));
 }

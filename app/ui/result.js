@@ -1,9 +1,10 @@
 // One stored result: its lines, its structure, questions to it, and what the model was given in its place.
 
-import { Problem, events, get, keys, query, request } from "./api.js";
-import { bytes, card, copyable, dollars, duration, foreign, h, named, outcomeMark, percent, plural, toSession, tokens, when, whole, words } from "./dom.js";
+import { Away, Problem, events, get, keys, query, request } from "./api.js";
+import { bytes, card, copyable, dollars, duration, foreign, h, named, outcomeMark, percent, plural, save, toResult, toSession, tokens, when, whole, words } from "./dom.js";
 import { Lines, highlighter, marked } from "./lines.js";
-import { tablePanel, treePanel } from "./structure.js";
+import { parameters } from "./lists.js";
+import { MOST_QUERY_BYTES, MOST_TREE_BYTES, tablePanel, treePanel } from "./structure.js";
 
 // Bytes of a mean line from which the service searches data as greppable lines, too.
 const ONE_LINE = 1000;
@@ -14,18 +15,30 @@ export async function show(root, { argument: handle, signal }) {
   const path = `/results/${handle}`;
   const info = await get(path, {}, { signal });
   const panel = h("div", { role: "tabpanel", id: "panel", tabindex: -1 });
+  const given = parameters();
+  const stay = (view, expression) => history.replaceState(null, "", `${toResult(handle)}${query({ view, query: expression })}`);
+  let expression = given.get("query") ?? "";
+  const asks = (value) => { expression = value; stay("table", value); };
   const tabs = [
-    ["Lines", () => linesPanel(path, info, signal)],
-    ["Tree", () => treePanel(path, info, signal)],
-    ["Table", () => tablePanel(path, info, signal)],
+    ["Lines", "lines", () => linesPanel(path, info, signal)],
+    ["Tree", "tree", () => treePanel(path, info, signal)],
+    ["Table", "table", (isSure) => tablePanel(path, info, signal, { expression, asks, isSure })],
   ];
+  const asked = tabs.findIndex(([, name]) => name === given.get("view"));
+  const [first, isNamed] = asked < 0 ? [usual(info), false] : [asked, true];
+  const [bar, choose] = tabBar(tabs, panel, (name) => stay(name, name === "table" ? expression : ""));
   const [givenTexts, refresh] = givenCard(path, signal);
-  const side = h("div", { class: "side" }, askCard(info.handle, signal, refresh), givenTexts);
-  root.replaceChildren(heading(path, info), h("div", { class: "workspace" },
-    h("section", { class: "card" }, tabBar(tabs, panel), panel), side));
-  panel.replaceChildren(await tabs[0][1]());
+  const side = h("div", { class: "side" }, askCard(info.handle, signal), givenTexts);
+  root.replaceChildren(heading(path, info), h("div", { class: "workspace" }, h("section", { class: "card" }, bar, panel), side));
+  await choose(first, isNamed).catch((error) => { if (error instanceof Away) throw error; return choose(0, true); });
   await refresh();
   return refresh;
+}
+
+/** The tab that a result opens with: JSON as a tree, rows as a table, all else as lines. */
+function usual({ kind, measure }) {
+  if (kind === "json" && measure.bytes <= MOST_TREE_BYTES) return 1;
+  return ["csv", "ndjson"].includes(kind) && measure.bytes <= MOST_QUERY_BYTES ? 2 : 0;
 }
 
 function heading(path, info) {
@@ -38,26 +51,35 @@ function heading(path, info) {
       h("button", { type: "button", class: "danger", onclick: () => remove(path) }, "Delete")),
     info.command ? h("p", { class: "call" }, words(info.command, { title: info.tool_arguments })) : "",
     h("dl", { class: "facts" },
-      fact("Size", bytes(measure.bytes)), fact("Lines", whole(measure.lines)),
+      fact("Kind", info.kind), fact("Size", bytes(measure.bytes)), fact("Lines", whole(measure.lines)),
       fact("Tokens", `${measure.tokens_exact ? "" : "about "}${whole(measure.tokens)}`),
       fact("Session", h("a", { href: toSession(info.session_id) }, named(info.session_id))),
       fact("Stored", when(info.stored_at)), fact("Kept until", when(info.expires_at)),
       info.is_error ? fact("Tool", "failed") : ""));
 }
 
-function tabBar(tabs, panel) {
+/** The tabs, and how to choose one: `isSure` shows what is wrong with it in its place. */
+function tabBar(tabs, panel, chosen) {
   const bar = h("div", { class: "segments", role: "tablist", "aria-label": "Ways to look at the result" });
   const buttons = tabs.map(([name, make], index) => h("button", {
-    type: "button", role: "tab", "aria-selected": String(index === 0), "aria-controls": "panel", tabindex: index ? -1 : 0, onclick: () => choose(index),
+    type: "button", role: "tab", "aria-selected": String(index === 0), "aria-controls": "panel", tabindex: index ? -1 : 0, onclick: () => pick(index),
   }, name));
-  async function choose(index) {
-    buttons.forEach((button, other) => { button.setAttribute("aria-selected", String(other === index)); button.tabIndex = other === index ? 0 : -1; });
+  let turn = 0;
+  function pick(index) {
     buttons[index].focus();
+    chosen(tabs[index][1]);
+    return choose(index, true);
+  }
+  async function choose(index, isSure) {
+    const mine = ++turn;
+    buttons.forEach((button, other) => { button.setAttribute("aria-selected", String(other === index)); button.tabIndex = other === index ? 0 : -1; });
     panel.replaceChildren(h("p", { class: "none" }, "Reading …"));
     try {
-      panel.replaceChildren(await tabs[index][1]());
+      const shown = await tabs[index][2](isSure);
+      if (mine === turn) panel.replaceChildren(shown);
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError" || mine !== turn) return;
+      if (!isSure) throw error;
       panel.replaceChildren(h("p", { class: "none" }, error.message));
     }
   }
@@ -65,10 +87,10 @@ function tabBar(tabs, panel) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     const now = buttons.findIndex((button) => button.tabIndex === 0);
-    choose((now + step + buttons.length) % buttons.length);
+    pick((now + step + buttons.length) % buttons.length);
   });
   bar.append(...buttons);
-  return h("div", { class: "bars" }, bar);
+  return [h("div", { class: "bars" }, bar), choose];
 }
 
 function linesPanel(path, info, signal) {
@@ -127,13 +149,9 @@ function linesPanel(path, info, signal) {
 
 async function download(path, info) {
   const name = `${info.handle.split("/")[1]}.txt`;
-  let href = `${path}/content${query({ accounted: false })}`;
-  if (keys.all().length) href = URL.createObjectURL(await (await request(href, { accept: "text/plain" })).blob());
-  const link = h("a", { href, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  if (href.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(href), 60_000);
+  const href = `${path}/content${query({ accounted: false })}`;
+  if (keys.all().length) save(await (await request(href, { accept: "text/plain" })).blob(), name);
+  else h("a", { href, download: name }).click();
 }
 
 function remove(path) {
@@ -154,11 +172,11 @@ function remove(path) {
   dialog.showModal();
 }
 
-// Questions to it, answered as a model would be answered; and all that a model was given of it.
+// Questions to it, answered as a model would be answered, at no session's cost; and all that a model was given of it.
 
 const MODES = [["auto", "the best way"], ["retrieve", "retrieve: passages, no model"], ["full-chunked", "full-chunked: a model reads all"], ["read-grep", "read-grep: a model searches"], ["truncate", "truncate: head and tail"]];
 
-function askCard(handle, signal, answered) {
+function askCard(handle, signal) {
   const question = h("textarea", { name: "extract", required: true, maxlength: 65536, "aria-label": "Question", placeholder: "What do you want to know of it?" });
   const mode = h("select", { name: "mode", "aria-label": "How it is answered" }, MODES.map(([name, label]) => h("option", { value: name }, label)));
   const submit = h("button", { type: "submit", class: "primary" }, "Ask");
@@ -181,14 +199,13 @@ function askCard(handle, signal, answered) {
     let done = 0;
     let all = 0;
     try {
-      await events("/extract", { handle, extract: question.value, mode: mode.value }, (name, data) => {
+      await events("/extract", { handle, extract: question.value, mode: mode.value, asked_by: "person" }, (name, data) => {
         if (name === "plan") { all = data.chunks ?? data.chunks_total ?? 0; state.textContent = planned(data); }
         if (name === "chunk") { done += 1; meter.value = all ? done / all : 0; state.textContent = `Read ${whole(done)}${all ? ` of ${plural(all, "chunk")}` : " chunks"} …`; }
         if (name === "reduce") { meter.removeAttribute("value"); state.textContent = "Merging what was found …"; }
         if (name === "result") { state.textContent = told(data); out.replaceChildren(h("pre", { class: "text", tabindex: 0, "aria-label": "Answer" }, foreign(data.body))); }
         if (name === "error") state.textContent = data.detail;
       }, running.signal);
-      await answered();
     } catch (error) {
       if (error.name !== "AbortError" && !(error instanceof Problem) && error.message !== "The service does not answer.") throw error;
       state.textContent = error.name === "AbortError" ? "Cancelled." : error.message;
@@ -199,7 +216,7 @@ function askCard(handle, signal, answered) {
   }
 
   const form = h("form", { onsubmit: ask }, question, h("div", { class: "row" }, mode, submit, cancel));
-  return card("Ask it", form, meter, state, out, h("p", { class: "note" }, "An answer is charged to the session and accounted, as if the model had asked."));
+  return card("Ask it", form, meter, state, out, h("p", { class: "note" }, "Answered as the model is. Accounted as the dashboard's: it charges no session, and takes nothing off the savings."));
 }
 
 function planned(data) {

@@ -1,10 +1,10 @@
 // A stored result as data: JSON as a tree, rows as a table, and a box for queries.
 
-import { Problem, get, request } from "./api.js";
-import { bytes, foreign, h, named, plural, whole } from "./dom.js";
+import { Problem, get, query, request } from "./api.js";
+import { bytes, copyable, foreign, h, named, plural, save, whole } from "./dom.js";
 
-const MOST_TREE_BYTES = 8 * 2 ** 20;
-const MOST_QUERY_BYTES = 32 * 2 ** 20;
+export const MOST_TREE_BYTES = 8 * 2 ** 20;
+export const MOST_QUERY_BYTES = 32 * 2 ** 20;
 const CHILDREN = 100;
 const COLUMNS = 40;
 const CELL_CHARS = 300;
@@ -30,10 +30,10 @@ export async function treePanel(path, info, signal) {
     try {
       data = text.split("\n").filter((line) => line.trim()).map((line) => JSON.parse(line, keepExact));
     } catch {
-      return h("p", { class: "none" }, "This is neither JSON nor JSON lines.");
+      throw new Error("This is neither JSON nor JSON lines.");
     }
   }
-  const root = h("ul", { role: "group" });
+  const root = h("ul");
   root.append(node("", data, true));
   return h("div", { class: "tree", tabindex: 0, role: "region", "aria-label": "The data as a tree" }, root);
 }
@@ -58,7 +58,7 @@ function node(key, value, open = false) {
     button.setAttribute("aria-expanded", String(opens));
     button.firstChild.textContent = opens ? "▾ " : "▸ ";
     if (!opens) { list.hidden = true; return; }
-    if (list === null) { list = h("ul", { role: "group" }); item.append(list); more(list, value, kind, 0); }
+    if (list === null) { list = h("ul"); item.append(list); more(list, value, kind, 0); }
     list.hidden = false;
   }
   if (open) toggle();
@@ -84,25 +84,46 @@ function leaf(value, kind) {
   return h("span", {}, span, rest);
 }
 
-export async function tablePanel(path, info, signal) {
+/** `expression` is run at once, "" for all rows; `asks` is told each that is run. Unless `isSure`, a Problem with the first is thrown. */
+export async function tablePanel(path, info, signal, { expression: first, asks, isSure }) {
   if (info.measure.bytes > MOST_QUERY_BYTES) {
     return h("p", { class: "none" }, `Queries read at most ${bytes(MOST_QUERY_BYTES)}; this has ${bytes(info.measure.bytes)}.`);
   }
-  const expression = h("input", { class: "wide mono", name: "expression", placeholder: "SELECT status, count(*) FROM data GROUP BY status, or JMESPath", "aria-label": "Query", autocomplete: "off", spellcheck: "false" });
+  const expression = h("input", { class: "wide mono", name: "expression", placeholder: "SELECT status, count(*) FROM data GROUP BY status, or JMESPath", "aria-label": "Query", autocomplete: "off", spellcheck: "false", value: first });
   const out = h("div");
-  const form = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); run(0); } }, expression, h("button", { type: "submit" }, "Query"));
+  const form = h("form", { class: "bars", onsubmit: (event) => { event.preventDefault(); asks(expression.value.trim()); run(0); } }, expression,
+    h("button", { type: "submit" }, "Query"), copyable(link, "Copy link"), h("button", { type: "button", onclick: download }, "CSV"));
+  const asked = () => expression.value.trim() || "@";
+  // The link that is copied runs what is in the box.
+  function link() {
+    asks(expression.value.trim());
+    return location.href;
+  }
+  const told = (error) => {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof Problem)) throw error;
+    out.replaceChildren(h("p", { class: "warning" }, error.message));
+  };
+  async function download() {
+    try {
+      const rows = await request(`${path}/query${query({ expression: asked(), accounted: false })}`, { accept: "text/csv", signal });
+      save(await rows.blob(), `${info.handle.split("/")[1]}.csv`);
+    } catch (error) {
+      told(error);
+    }
+  }
   async function run(offset) {
     out.replaceChildren(h("p", { class: "none" }, "Querying …"));
     try {
-      const page = await get(`${path}/query`, { expression: expression.value.trim() || "@", limit: PAGE, offset, accounted: false }, { signal });
-      out.replaceChildren(answer(page, offset, run));
+      await ask(offset);
     } catch (error) {
-      if (error.name === "AbortError") return;
-      if (!(error instanceof Problem)) throw error;
-      out.replaceChildren(h("p", { class: "warning" }, error.message));
+      told(error);
     }
   }
-  await run(0);
+  async function ask(offset) {
+    out.replaceChildren(answer(await get(`${path}/query`, { expression: asked(), limit: PAGE, offset, accounted: false }, { signal }), offset, run));
+  }
+  await (isSure ? run(0) : ask(0));
   return h("div", {}, form, out);
 }
 

@@ -248,6 +248,7 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
         and wanted.outcome in (None, entry.outcome)
         and wanted.status in (None, entry.status)
         and wanted.handle in (None, entry.details.tool_output_handle)
+        and (entry.is_stored or not wanted.stored)
     )
 
 

@@ -164,6 +164,7 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
         "outcome = ?": wanted.outcome,
         "status = ?": wanted.status,
         "handle = ?": wanted.handle,
+        "stored = ?": wanted.stored or None,
         "timestamp >= ?": wanted.since,
         "timestamp < ?": wanted.until,
     }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-from tests.browser.serving import ROOT, Service, serving, write_ledger
+from tests.browser.serving import ROOT, Service, log_of, serving, write_ledger
 from tests.extraction.backend import answering
 
 ENTRIES = 200_000
@@ -52,6 +52,23 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     write_ledger(state, ENTRIES)
     with serving(state, ledger_max_bytes="0") as one:
         yield one
+
+
+@pytest.fixture(scope="session")
+def log(service: Service) -> str:
+    """A stored log of 5,000 lines, which a model has asked about."""
+    handle = service.handle(log_of(5000), session_id="views", tool_call_id="log")
+    asked = {"handle": handle, "extract": "Which requests FAILED?", "mode": "retrieve"}
+    assert service.http.post("/extract", json=asked).status_code == 200
+    return handle
+
+
+@pytest.fixture(scope="session")
+def orders(service: Service) -> str:
+    rows = [f"{n},{('Rome', 'Oslo', 'Lima')[n % 3]},{n * 7.5 % 1000}" for n in range(1, 2001)]
+    return service.handle(
+        "order,city,amount\n" + "\n".join(rows) + "\n", session_id="views", tool_name="sql_query"
+    )
 
 
 class Watch:
@@ -102,6 +119,11 @@ def watch(page: Page) -> Iterator[Watch]:
     origins = {url.split("/")[2] for url in found.requests if not url.startswith(("blob:", "data:"))}
     assert all(origin.startswith("127.0.0.1:") for origin in origins), origins
     assert len(origins) <= 1
+
+
+def opened(page: Page, service: Service, where: str) -> Page:
+    page.goto(f"{service.url}/ui#{where}")
+    return page
 
 
 def axe(page: Page) -> list[str]:

@@ -1,36 +1,17 @@
 """Each view, as an operator and an engineer use it."""
 
+import csv
 import json
 import re
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Watch, axe, picture
+from tests.browser.conftest import Watch, axe, opened, picture
 from tests.browser.serving import Service, log_of, serving
 from tests.misbehaving_server import answering, http
 
-
-@pytest.fixture(scope="session")
-def log(service: Service) -> str:
-    """A stored log of 5,000 lines, which a model has asked about."""
-    handle = service.handle(log_of(5000), session_id="views", tool_call_id="log")
-    asked = {"handle": handle, "extract": "Which requests FAILED?", "mode": "retrieve"}
-    assert service.http.post("/extract", json=asked).status_code == 200
-    return handle
-
-
-@pytest.fixture(scope="session")
-def orders(service: Service) -> str:
-    rows = [f"{n},{('Rome', 'Oslo', 'Lima')[n % 3]},{n * 7.5 % 1000}" for n in range(1, 2001)]
-    return service.handle(
-        "order,city,amount\n" + "\n".join(rows) + "\n", session_id="views", tool_name="sql_query"
-    )
-
-
-def opened(page: Page, service: Service, where: str) -> Page:
-    page.goto(f"{service.url}/ui#{where}")
-    return page
+COUNTS = re.compile(r" ([0-9,]+)(?=;|$)", re.MULTILINE)
 
 
 def test_an_empty_service_says_what_to_do_first_and_then_shows_it(
@@ -68,7 +49,7 @@ def test_the_overview_sums_up_a_week_and_filters_by_what_is_clicked(
     expect(page.locator(".chip")).to_have_text("web_fetch ✕")
     expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="24 h").click()
-    expect(page.locator(".segments [aria-current]")).to_have_text("24 h")
+    expect(page.get_by_label("Time range").locator("[aria-current]")).to_have_text("24 h")
     page.locator(".chip").click()
     expect(cards.filter(has_text="By tool").locator("tbody tr")).to_have_count(6)
 
@@ -91,6 +72,32 @@ def test_the_overview_says_which_tools_are_asked_back_and_where_a_cap_does_not_p
     expect(kept).to_contain_text("0.0 ×")
     expect(kept).not_to_contain_text("cap does not pay")
     assert axe(page) == []
+
+
+def test_tokens_of_each_tool_over_time_have_a_colour_and_a_link(
+    page: Page, watch: Watch, busy: Service
+) -> None:
+    opened(page, busy, "/?range=7%20days")
+    chart = page.locator(".card", has=page.get_by_role("heading", name="Tokens of each tool"))
+    names = chart.locator(".legend a")
+    expect(names).to_have_count(6)
+    swatches = chart.locator(".legend .swatch").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert len(set(swatches)) == len(swatches) == 6
+    expect(names.first).to_have_text("execute_shell")
+    page.get_by_role("link", name="Read by the model").click()
+    expect(page.get_by_role("img", name="Tokens of each tool (read by the model), by hour")).to_be_visible()
+    table = chart.locator(".unseen tbody tr")
+    expect(table).to_have_count(7 * 24 + 1)
+    told = [int(number.replace(",", "")) for row in table.all_inner_texts() for number in COUNTS.findall(row)]
+    since = page.evaluate("Math.floor((Date.now() - 168 * 3600000) / 3600000) * 3600000")
+    sums = busy.http.get(f"/accounting/summary?type=tool&since={since}").json()["total"]
+    assert sum(told) == pytest.approx(sums["tokens_out"], rel=0.01)
+    chart.get_by_role("link", name="web_fetch").click()
+    expect(page.locator(".chip")).to_have_text("web_fetch ✕")
+    expect(names).to_have_count(1)
+    assert "tokens=read" in page.url
 
 
 def test_a_refused_refresh_is_shown_and_then_the_whole_view_again(
@@ -187,13 +194,16 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.get_by_label("Answer", exact=True)).to_contain_text("FAILED")
     expect(page.get_by_role("status").first).to_contain_text("full-chunked")
-    expect(given).to_have_count(3)
-    answer = service.http.get(f"/results/{log}/given").json()["given"][2]["text"]
-    given.nth(2).locator("summary").click()
+    # The model was not given the answer, and its session does not pay for it.
+    expect(given).to_have_count(2)
+    answer = service.http.get(f"/results/{log}/given").json()["given"][1]["text"]
+    given.nth(1).locator("summary").click()
     assert (
-        given.nth(2).locator("pre").inner_text() == answer.rstrip("\n")
-        or answer in given.nth(2).locator("pre").text_content()
+        given.nth(1).locator("pre").inner_text() == answer.rstrip("\n")
+        or answer in given.nth(1).locator("pre").text_content()
     )
+    asked = service.http.get("/accounting/entries?type=extract&order=newest&limit=1").json()["entries"][0]
+    assert (asked["session_id"], asked["client"], asked["tokens_saved"]) == ("dashboard", "dashboard", 0)
     session = log.partition("/")[0].removeprefix("session-")
     handed = {"session_id": session, "tool_name": "write_file", "arguments": f"spillgate://{log}"}
     assert service.http.post("/arguments", json=handed).json()["refusal"] is None
@@ -203,12 +213,7 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
     assert axe(page) == []
     # Looking at it was no reading back.
     entries = service.http.get("/accounting/entries", params={"handle": log}).json()["entries"]
-    assert [entry["type"] for entry in entries if entry["type"] != "llm"] == [
-        "tool",
-        "extract",
-        "extract",
-        "pass_on",
-    ]
+    assert [entry["type"] for entry in entries] == ["tool", "extract", "pass_on"]
 
 
 def test_a_result_is_downloaded_whole_and_deleted(page: Page, watch: Watch, service: Service) -> None:
@@ -231,7 +236,7 @@ def test_rows_are_a_table_and_a_query_chooses_among_them(
     page: Page, watch: Watch, service: Service, orders: str
 ) -> None:
     opened(page, service, f"/results/{orders}")
-    page.get_by_role("tab", name="Table").click()
+    expect(page.get_by_role("tab", name="Table")).to_have_attribute("aria-selected", "true")
     rows = page.get_by_role("region", name="Rows")
     expect(rows.locator("tbody tr")).to_have_count(100)
     page.get_by_role("button", name="Next").click()
@@ -254,12 +259,62 @@ def test_rows_are_a_table_and_a_query_chooses_among_them(
     expect(page.locator(".warning")).to_be_visible()
 
 
+def test_a_query_has_a_link_and_its_rows_are_downloaded_as_csv(
+    page: Page, watch: Watch, service: Service, orders: str
+) -> None:
+    opened(page, service, f"/results/{orders}")
+    page.get_by_label("Query").fill("SELECT city, '=' || city AS made, amount FROM data WHERE amount > 500")
+    page.get_by_role("button", name="Query").click()
+    expect(page.get_by_text("Rows 1 to 100 of ")).to_be_visible()
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    with page.expect_download() as told:
+        page.get_by_role("button", name="CSV").click()
+    assert told.value.suggested_filename == f"{orders.partition('/')[2]}.csv"
+    names, *rows = csv.reader(told.value.path().read_text().splitlines())
+    assert names == ["city", "made", "amount"]
+    amounts = [n * 7.5 % 1000 for n in range(1, 2001)]
+    assert [float(row[2]) for row in rows] == [amount for amount in amounts if amount > 500]
+    assert all(row[1] == f"'={row[0]}" for row in rows)
+    other = page.context.new_page()
+    other.goto(link)
+    expect(other.get_by_label("Query")).to_have_value(re.compile("amount > 500$"))
+    expect(other.get_by_text(f"Rows 1 to 100 of {len(rows)} (csv)")).to_be_visible()
+    assert service.http.get("/accounting/entries?type=read&session_id=views").json()["entries"] == []
+    other.close()
+    # What cannot be CSV is told.
+    watch.may_fail = True
+    page.get_by_label("Query").fill("length(@)")
+    page.get_by_role("button", name="CSV").click()
+    expect(page.locator("#panel .warning")).to_contain_text("Only rows can be CSV")
+
+
+@pytest.mark.parametrize(
+    ("content", "tab"),
+    [
+        (json.dumps([[n, "x" * 20] for n in range(900)]), "Tree"),
+        ("".join(json.dumps({"n": n, "name": "x" * 20}) + "\n" for n in range(900)), "Table"),
+        ("".join(f"{n}\tname {n}\tx\n" for n in range(3000)), "Table"),
+        # It begins as JSON, and is none.
+        ('{"a": [' + "1, " * 9000 + "…", "Lines"),
+        ("A sentence of a text.\n" * 900, "Lines"),
+    ],
+)
+def test_a_result_opens_as_what_it_is(
+    page: Page, watch: Watch, service: Service, content: str, tab: str
+) -> None:
+    opened(page, service, f"/results/{service.handle(content, session_id='kinds')}")
+    expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+    names = {"Tree": "The data as a tree", "Table": "Rows", "Lines": "Lines of the result"}
+    expect(page.get_by_role("region", name=names[tab])).to_be_visible()
+
+
 def test_json_is_a_tree_with_numbers_as_they_were_written(page: Page, watch: Watch, service: Service) -> None:
     data = {"servers": [{"name": f"web-{n}", "id": 12345678901234567890 + n} for n in range(900)], "ok": True}
     handle = service.handle(json.dumps(data), tool_name="list_servers")
     opened(page, service, f"/results/{handle}")
-    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text('"name": "web-0"')
-    page.get_by_role("tab", name="Tree").click()
+    expect(page.get_by_role("tab", name="Tree")).to_have_attribute("aria-selected", "true")
     tree = page.get_by_role("region", name="The data as a tree")
     tree.get_by_role("button", name="servers").click()
     tree.get_by_role("button", name="0:", exact=False).first.click()
@@ -268,6 +323,10 @@ def test_json_is_a_tree_with_numbers_as_they_were_written(page: Page, watch: Wat
     expect(tree.get_by_role("button", name="199:", exact=False)).to_be_visible()
     page.get_by_role("tab", name="Tree").press("ArrowLeft")
     expect(page.get_by_role("tab", name="Lines")).to_be_focused()
+    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text('"name": "web-0"')
+    assert page.url.endswith("?view=lines")
+    page.reload()
+    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text('"name": "web-0"')
 
 
 def test_a_session_shows_its_budget_and_questions_below_their_result(
@@ -394,21 +453,6 @@ def test_health_shows_readiness_quotas_models_and_masked_settings(
         expect(cards.filter(has_text="Settings")).to_contain_text("**********")
         assert "sk-secret" not in page.content()
         assert axe(page) == []
-
-
-@pytest.mark.parametrize("where", ["/", "/sessions/views", "/policy", "/health"])
-def test_a_narrow_dark_window_shows_it_all_without_scrolling_sideways(
-    page: Page, watch: Watch, service: Service, log: str, where: str
-) -> None:
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.emulate_media(color_scheme="dark")
-    opened(page, service, where)
-    expect(page.locator(".card").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert axe(page) == []
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.get_by_role("button", name="Light or dark").click()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
 
 
 def test_times_are_in_the_readers_zone(page: Page, watch: Watch, service: Service, log: str) -> None:

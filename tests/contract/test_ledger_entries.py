@@ -127,16 +127,25 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
     ({"since": START + 2}, [2, 3]),
     ({"until": START + 2}, [0, 1]),
     ({"since": START + 1, "until": START + 3, "type": EntryType.TOOL}, [2]),
+    ({"stored": True}, [2]),
+    ({"stored": True, "until": START + 2}, []),
     ({"tenant": "other"}, [4]),
     ({"tenant": "unknown"}, []),
 ]
 
 
 async def test_a_filter_lets_through_what_it_says(ledger: Ledger) -> None:
+    details = EntryDetails(tool_output_handle="session-run-1/file-00000000-0000-4000-8000-000000000000")
     made = [
         entry(at=START),
-        entry(at=START + 1, type=EntryType.LLM, status=EntryStatus.FAILED),
-        entry(at=START + 2, tool_name="grep", trigger=Trigger.TOKEN_BUDGET, outcome=OutcomeKind.STORE),
+        entry(at=START + 1, type=EntryType.LLM, status=EntryStatus.FAILED, details=details),
+        entry(
+            at=START + 2,
+            tool_name="grep",
+            trigger=Trigger.TOKEN_BUDGET,
+            outcome=OutcomeKind.STORE,
+            details=details,
+        ),
         entry(SessionKey(TENANT, "run-2"), at=START + 3, outcome=OutcomeKind.PASS),
         entry(SessionKey("other", "run-1"), at=START + 4),
     ]
