@@ -228,6 +228,7 @@ def settle_memory() -> None:
     if the C library is glibc, returns freed memory to the kernel, about 9 MB. Takes 0.05 s."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
