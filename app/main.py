@@ -64,8 +64,8 @@ NOT_KEPT = frozenset({StoreUnavailable.code, StoreFull.code})
 
 
 class SpillgateApp(FastAPI):
-    """FastAPI behind `Access`. POST /results is a route of Starlette, to which `Access` passes its requests
-    at once: FastAPI's layers take 4 % of the instructions of a result of 2 KB (bench/README.md)."""
+    """FastAPI behind `Access`, which passes POST /results to its route at once: the layers of FastAPI and
+    Starlette take a tenth of the rate of results of 2 KB (bench/README.md)."""
 
     def __init__(self, settings: Settings, lifespan: Lifespan["SpillgateApp"]) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class SpillgateApp(FastAPI):
     def _routed(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         if scope["type"] == "http" and scope["path"] == results.route.path and scope["method"] == "POST":
             scope["app"] = self
-            return results.route.handle(scope, receive, send)
+            return results.serve(scope, receive, send)
         return super().__call__(scope, receive, send)
 
     def refused(self, error: SpillgateError, method: str, path: str) -> None:

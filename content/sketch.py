@@ -134,8 +134,11 @@ def _exit_status(source: Source) -> str | None:
     """The status that a client or a shell wrote into the first or last lines."""
     if source.format.kind is Kind.BINARY:
         return None
-    last = source.tail[-2000:].rstrip().split(b"\n")[-_END_LINES:]
-    first = source.stored[:2000].lstrip().split(b"\n")[:_END_LINES]
+    ends = source.tail[-2000:], source.stored[:2000]
+    if not any(word in end.lower() for end in ends for word in (b"exit", b"return")):
+        return None
+    last = ends[0].rstrip().split(b"\n")[-_END_LINES:]
+    first = ends[1].lstrip().split(b"\n")[:_END_LINES]
     found = [one for line in (*reversed(last), *first) if (one := _EXIT.search(line[:400]))]
     return found[0][1].decode() if found else None
 
@@ -298,13 +301,15 @@ def _log(source: Source, room: int, seen: Seen) -> list[str]:
         said.append(", ".join(f"{name} {count:,}" for name, count in counts.most_common(_END_LINES)))
         if without_level := source.lines - counts.total():
             said.append(f"without a level {without_level:,}")
-    if source.is_whole and (traces := source.data.count(_TRACEBACK)):
+    traces = source.data.count(_TRACEBACK)
+    if source.is_whole and traces:
         said.append(f"{traces:,} tracebacks" if traces > 1 else "1 traceback")
     text = "; ".join(said)
     grave = list(_grave(source, counts))
     shown: list[tuple[int, str]] = []
     room -= _size(text)
-    for row, data in [*_last_lines(source, 1), *grave, *_last_trace(source)]:
+    traced = _last_trace(source) if traces else ()
+    for row, data in [*_last_lines(source, 1), *grave, *traced]:
         line = clip(data, _LONG_LINE)
         if row not in (one[0] for one in shown) and _size(line) + 12 < room:
             room -= _size(line) + 12

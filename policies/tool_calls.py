@@ -87,6 +87,8 @@ def kind_of(result: ToolResult) -> ToolKind:
 def _kind_by_arguments(result: ToolResult) -> ToolKind:
     """By a command, the address of a page, a pattern beside a path, or the path of a file."""
     given = {name: value for level in reversed(_levels(result)) for name, value in level.items() if value}
+    if not given:
+        return ToolKind.OTHER
 
     def has(keys: tuple[str, ...], form: type = str) -> bool:
         return any(isinstance(given.get(key), form) for key in keys)

@@ -7,6 +7,7 @@ from fastapi import Request, Response
 from msgspec import UNSET, Raw, UnsetType
 from pydantic import Field
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from app.api.answers import (
     CONTENT,
@@ -133,6 +134,12 @@ async def post_result(request: Request) -> Response:
     sent = await read_request(request, rt.parsing)
     governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
     return await _answer(sent, governed)
+
+
+async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    """The same as an application of its own."""
+    answer = await post_result(Request(scope, receive))
+    await answer(scope, receive, send)
 
 
 route = Route("/results", post_result, methods=["POST"])

@@ -112,6 +112,12 @@ class Sums(msgspec.Struct, array_like=True):
         )
 
 
+def added_up(sums: Iterable[Sums]) -> tuple[float, ...]:
+    """The fields of their sum."""
+    *amounts, latencies = zip(*map(msgspec.structs.astuple, sums), strict=True)
+    return (*map(sum, amounts), max(latencies))
+
+
 AMOUNTS = Sums.__struct_fields__
 _ADDED = AMOUNTS[:-1]
 _SHARED = [one.name for one in fields(SummaryRow) if one.name in Sums.__struct_fields__]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domain import __version__
+from domain.accounting import EntryStatus, EntryType
+from domain.decisions import OutcomeKind, Trigger
 from domain.errors import ConfigError
 from storage.base.paths import make_directories, take_lock
 from storage.base.schema import Schema, refusal
@@ -19,6 +21,14 @@ from storage.sqlite.spare_space import SpareSpace
 log = logging.getLogger("spillgate.storage")
 
 VERSION = 12
+
+# For a value that is no exact int, float or str, sqlite3 looks for an adapter, then for methods: an entry has
+# twenty of them.
+for _kind in (EntryType, EntryStatus, OutcomeKind, Trigger):
+    sqlite3.register_adapter(_kind, str.__str__)
+sqlite3.register_adapter(type(None), lambda value: value)
+sqlite3.register_adapter(bytes, lambda value: value)
+sqlite3.register_adapter(bool, int)
 
 _COUNTED = "INTEGER NOT NULL DEFAULT 0"
 

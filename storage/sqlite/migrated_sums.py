@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,7 +39,7 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
     connection.execute(_OF_ENTRIES)
     if has_rolled:
         connection.execute(_OF_ROLLED)
-        sums.add(connection, groups, dict(map(_rolled, connection.execute(_ROLLED))), 0)
+        sums.add(connection, groups, dict(map(_rolled, connection.execute(_ROLLED))), lambda: 0)
         connection.execute("DROP TABLE rolled_sums")
     seq = 0
     while rows := connection.execute(_ENTRIES, (seq, _AT_ONCE)).fetchall():
@@ -47,12 +48,12 @@ def migrate_sums(connection: sqlite3.Connection, *, has_rolled: bool) -> None:
             # What is damaged is left out of pages, too.
             with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
                 sums.collect(added, _decode_entry(packed))
-        sums.add(connection, groups, added, rows[0][0])
+        sums.add(connection, groups, added, partial(int, rows[0][0]))
         seq = rows[-1][0]
 
 
-def _rolled(row: tuple[Any, ...]) -> tuple[tuple[str, int, Group], Sums]:
+def _rolled(row: tuple[Any, ...]) -> tuple[tuple[str, int, Group], list[Sums]]:
     tenant, hour, *rest = row
     known, amounts = rest[: len(_KNOWN)], rest[len(_KNOWN) :]
     group = (*(None if value == b"" else value for value in known), MERGED, MERGED)
-    return (tenant, hour, group), Sums(*amounts)
+    return (tenant, hour, group), [Sums(*amounts)]

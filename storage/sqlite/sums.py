@@ -9,13 +9,11 @@ column of a group is x'' in place of NULL, which is not unique; of one that is n
 """
 
 import sqlite3
-from collections.abc import Mapping
-
-import msgspec
+from collections.abc import Callable, Mapping
 
 from domain import accounting
 from domain.accounting import DAY_MS, GAPS_OF_TYPES, PERIOD_MS, AccountingEntry, GroupBy
-from storage.base.summaries import GROUPED, MERGED, Group, Sums, Value, group_of, merged, sums_of
+from storage.base.summaries import GROUPED, MERGED, Group, Sums, Value, added_up, group_of, merged, sums_of
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
 
@@ -88,16 +86,13 @@ SINCE_HOUR = (
 )
 """A condition that is true for all entries of a tenant in an hour and later, and for few others."""
 
-Added = dict[tuple[str, int, Group], Sums]
+Added = dict[tuple[str, int, Group], list[Sums]]
 """Sums of new entries by tenant, hour and group."""
 
 
 def collect(added: Added, entry: AccountingEntry) -> None:
     key = entry.tenant, entry.timestamp // HOUR_MS, group_of(entry)
-    if key in added:
-        added[key].add(sums_of(entry))
-    else:
-        added[key] = sums_of(entry)
+    added.setdefault(key, []).append(sums_of(entry))
 
 
 class SumGroups:
@@ -131,15 +126,21 @@ class SumGroups:
 
 def add_newest(connection: sqlite3.Connection, groups: SumGroups, added: Added) -> None:
     """Adds the sums of entries at the end of the transaction that has inserted them."""
-    if added:
-        count = sum(sums.entries for sums in added.values())
-        add(connection, groups, added, connection.execute(_FIRST_SEQ, (count,)).fetchone()[0])
+
+    def first_seq() -> int:
+        count = sum(map(len, added.values()))
+        seq: int = connection.execute(_FIRST_SEQ, (count,)).fetchone()[0]
+        return seq
+
+    add(connection, groups, added, first_seq)
 
 
-def add(connection: sqlite3.Connection, groups: SumGroups, added: Added, first_seq: int) -> None:
+def add(
+    connection: sqlite3.Connection, groups: SumGroups, added: Added, first_seq: Callable[[], int]
+) -> None:
     """Adds sums to their hours and days. `first_seq`: none of their entries has a lower one."""
     for (tenant, hour, group), sums in added.items():
-        amounts, day = msgspec.structs.astuple(sums), hour * HOUR_MS // DAY_MS
+        amounts, day = added_up(sums), hour * HOUR_MS // DAY_MS
         number = groups.number(connection, tenant, (*group[:-2], MERGED, MERGED))
         _add_to(connection, (tenant, HOUR_MS, hour, number), amounts, first_seq)
         number = groups.number(connection, tenant, group)
@@ -155,9 +156,11 @@ Place = tuple[str, int, int, int]
 """Where sums stand: tenant, length, period, number of the group."""
 
 
-def _add_to(connection: sqlite3.Connection, place: Place, amounts: tuple[float, ...], first_seq: int) -> None:
+def _add_to(
+    connection: sqlite3.Connection, place: Place, amounts: tuple[float, ...], first_seq: Callable[[], int]
+) -> None:
     if not _update(connection, place, amounts):
-        connection.execute(_INSERT, (*place, first_seq, *amounts))
+        connection.execute(_INSERT, (*place, first_seq(), *amounts))
 
 
 def _update(connection: sqlite3.Connection, place: Place, amounts: tuple[float, ...]) -> bool:
