@@ -73,13 +73,19 @@ def handle_of(service: ServiceClient, handle: str) -> str:
 def _ls(service: ServiceClient, options: argparse.Namespace) -> int:
     if options.limit < 1:
         raise ConfigError("--limit must be at least 1.")
-    rows = []
-    for stored, _ in zip(_stored(service, _session(options)), range(options.limit), strict=False):
+    rows: list[tuple[str, ...]] = []
+    more = ""
+    for stored in _stored(service, _session(options)):
+        if len(rows) == options.limit:
+            more = f"Older ones are stored, too: spillgate ls --limit {10 * options.limit}"
+            break
         moment = datetime.fromtimestamp(stored.stored_at / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
         size = f"{stored.bytes:,}"
         rows.append((moment, size, stored.tool_name, _short(stored.command), stored.handle))
     heads = ("STORED", "BYTES", "TOOL", "COMMAND", "HANDLE")
     print(table(rows, heads, right=(1,)) if rows else "Nothing is stored.")
+    if more:
+        print(more)
     return 0
 
 

@@ -37,7 +37,7 @@ def _status() -> int:
 
 def _start() -> int:
     url = started_url()
-    print(f"The service listens at {url}.")
+    print(f"The service listens at {url}. Its dashboard: {url}/ui")
     return 0
 
 

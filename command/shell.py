@@ -82,6 +82,8 @@ def _add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 def _ask(command: str, options: argparse.Namespace) -> int:
     """Prints what the model's tool answers. Exit status 1 if that says why there is no answer, or if `grep`
     or `lines` found no line."""
+    if command == "ask" and not options.extract.strip():
+        raise ConfigError(f'The question is empty. Say what you look for: spillgate ask {LAST} "disk full"')
     arguments = {name: value for name, value in vars(options).items() if value is not None}
     name = "tool_output" if command == "ask" else f"tool_output_{command}"
     try:

@@ -18,6 +18,9 @@ _KEY_CHARS = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SQL = "SELECT key, count(*) FROM data GROUP BY key"
+_WORDS = re.compile(r"\s*[A-Za-z_]+\s+[\w*\"'(]")
+"""Two words beside each other, as in no JMESPath: meant as SQL."""
+_NO_SQL = "SQL begins with SELECT or WITH. This expression does not, and is no JMESPath either:"
 _HELP = "The language is explained at https://jmespath.org."
 
 
@@ -139,10 +142,11 @@ def _shown(name: str) -> str:
 
 
 def _place(error: exceptions.ParseError, expression: str) -> str:
+    language = _NO_SQL if _WORDS.match(expression) else "The expression is not JMESPath:"
     if isinstance(error, exceptions.IncompleteExpressionError):
-        return "The expression is not JMESPath: something is missing at its end."
+        return f"{language} something is missing at its end."
     column = min(error.lex_position, len(expression)) + 1
-    return f"The expression is not JMESPath: it cannot be read on from character {column}."
+    return f"{language} it cannot be read on from character {column}."
 
 
 def _wrong_type(error: exceptions.JMESPathTypeError) -> str:

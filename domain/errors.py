@@ -394,6 +394,16 @@ class ConfigError(Exception):
     """A setting is wrong. The message names it and says what to do."""
 
 
+class PortInUse(ConfigError):
+    """Another program listens at the port. `free` is one that was free just now, 0 for none."""
+
+    def __init__(self, port: int, free: int) -> None:
+        super().__init__(
+            f"Port {port} is in use. Stop what listens there, or set SPILLGATE_PORT to another one."
+        )
+        self.port, self.free = port, free
+
+
 def unknown_key(name: str, known: Collection[str]) -> str:
     """The rule part of an error `field: rule` about an unknown key. Repeats `name` only if it is close to a
     known key, and so a misspelling: any other name may be data of the caller."""

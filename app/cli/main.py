@@ -10,7 +10,7 @@ from importlib import import_module
 
 from app.cli.options import COMMANDS, naming_options, parser, settings_of
 from command import user_service
-from domain.errors import ConfigError
+from domain.errors import ConfigError, PortInUse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _openapi()
         status: int = import_module(COMMANDS[options.command].module).run(options)
     except ConfigError as error:
-        print(f"spillgate: {naming_options(str(error), options)}", file=sys.stderr)
+        again = f" {_again(error, options)}" if isinstance(error, PortInUse) and error.free else ""
+        print(f"spillgate: {naming_options(str(error), options)}{again}", file=sys.stderr)
         return 2
     return status
 
@@ -47,6 +48,18 @@ def _serve(options: argparse.Namespace) -> int:
     if idle is None and settings.store.startswith("disk:"):
         _replace_user_service()
     return serve(app, settings, app.refused, idle)
+
+
+def _again(error: PortInUse, options: argparse.Namespace) -> str:
+    """The line that starts the service at a port that is free."""
+    if options.until_idle is not None:
+        command = "spillgate service start"
+    elif options.port is not None:
+        return f"For example: spillgate serve --port {error.free}"
+    else:
+        # `make run` names no port either.
+        command = "make run" if "MAKELEVEL" in os.environ else "spillgate serve"
+    return f"For example: SPILLGATE_PORT={error.free} {command}"
 
 
 def _replace_user_service() -> None:

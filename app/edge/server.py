@@ -189,6 +189,7 @@ def serve(app: FastAPI, settings: Settings, refused: Refused, idle: IdleWatch | 
         announced(sockets.url, sockets.path, is_announced) as announcement,
     ):
         app.state.metrics_port, app.state.announcement = sockets.metrics_port, announcement
+        app.state.address = sockets.address
         server = Server(_config(app, files, refused), app, settings, sockets, idle)
         # The caller tells a ConfigError; uvicorn would tell it once more.
         uvicorn_log.addFilter(tells := lambda record: app.state.config_error is None)

@@ -6,17 +6,20 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from app.edge.unix_socket import unix_socket
 from app.settings import PREFIX, Settings
 from command.addresses import Address, socket_path
-from domain.errors import ConfigError
+from domain.errors import ConfigError, PortInUse
 
 BACKLOG = 2048
 
 UNSENT_BYTES = 16 << 10
 """Unsent bytes of a connection that the kernel holds. They count as memory of the container."""
+
+_NEAR = 20
+"""Ports behind one that is taken, of which a free one is looked for."""
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 """The loopback address of a service that listens on all addresses."""
@@ -82,7 +85,10 @@ def _metrics_sockets(settings: Settings) -> list[socket.socket]:
     return [_tcp_socket(host, port, ("METRICS_ADDRESS",) * 2)]
 
 
-def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT")) -> socket.socket:
+_SERVICE = ("HOST", "PORT")
+
+
+def _tcp_socket(host: str, port: int, settings: tuple[str, str] = _SERVICE) -> socket.socket:
     """`settings` are those that named host and port. Raises ConfigError."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -98,8 +104,19 @@ def _tcp_socket(host: str, port: int, settings: tuple[str, str] = ("HOST", "PORT
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
+        if error.errno == errno.EADDRINUSE and settings == _SERVICE:
+            raise PortInUse(port, _free_near(family, address, port)) from None
         raise ConfigError(_why_unbound(error, port, settings)) from None
     return sock
+
+
+def _free_near(family: int, address: Any, port: int) -> int:
+    for near in range(port + 1, min(port + _NEAR, 1 << 16)):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        with contextlib.closing(sock), contextlib.suppress(OSError):
+            sock.bind((address[0], near, *address[2:]))
+            return near
+    return 0
 
 
 def _why_unbound(error: OSError, port: int, settings: tuple[str, str]) -> str:

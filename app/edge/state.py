@@ -14,9 +14,9 @@ from domain.errors import ConfigError
 
 
 class ServiceState:
-    """What lives as long as the service. `runtime` is set at its start. `metrics_port` is that of a listener
-    for metrics alone. `announcement` is what the address file says of the service. `stopping` is set when
-    requests that are still under way must end."""
+    """What lives as long as the service. `runtime` is set at its start. `address` is where it listens,
+    `metrics_port` that of a listener for metrics alone. `announcement` is what the address file says of the
+    service. `stopping` is set when requests that are still under way must end."""
 
     runtime: Runtime
 
@@ -25,6 +25,7 @@ class ServiceState:
         self.draining = False
         self.metrics_port: int | None = None
         self.announcement = Announcement("")
+        self.address = ""
         self.stopping = asyncio.Event()
         self.config_error: ConfigError | None = None
         self.supervisor = Supervisor(lambda name: self.runtime.metrics.task_failed(name))

@@ -48,10 +48,12 @@ class Proof(BodyOut):
 
 
 class Health(Ready):
-    """A cap of 0: the service sets none. `sessions` and `ledger_bytes` are those of the tenant that has
-    most, beside the quota of that tenant; null for a caller who may not learn of it."""
+    """`address` is where the service listens. A cap of 0: the service sets none. `sessions` and
+    `ledger_bytes` are those of the tenant that has most, beside the quota of that tenant; null for a caller
+    who may not learn of it."""
 
     version: str
+    address: str
     stored_bytes: int
     stored_bytes_cap: int
     sessions: int | None
@@ -138,6 +140,7 @@ async def healthz(request: Request, rt: InReady) -> Health:
         status="ok",
         warnings=_warnings(request, rt),
         version=request.app.version,
+        address=request.app.state.address,
         stored_bytes=await rt.store.stored_bytes(),
         stored_bytes_cap=rt.settings.storage_max_bytes,
         sessions=sessions[0],

@@ -60,6 +60,9 @@ class _AnyArguments(Struct, frozen=True, forbid_unknown_fields=True):
     expression: Annotated[str, Meta(max_length=MAX_EXPRESSION_CHARS)] = ""
 
 
+_QUESTIONS = ("extract", "pattern", "lines", "query", "expression")
+
+
 def question(tool: Tool, arguments: object) -> Question:
     """What is asked by a call of `tool`, which may have the arguments of any of the tools. None is no
     arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
@@ -73,7 +76,7 @@ def question(tool: Tool, arguments: object) -> Question:
         case []:
             if fields.offset or fields.limit:
                 return LinesAsked(handle, (LineRange(fields.offset or 1, fields.limit or _USUAL_LINES),))
-            raise InvalidField(f"{_takes(tool)} {_missing(tool)}")
+            raise InvalidField(_empty(arguments) or f"{_takes(tool)} {_missing(tool)}")
         case ["extract"]:
             return AskArguments(handle, fields.extract, fields.mode)
         case ["pattern"]:
@@ -100,6 +103,13 @@ def _parsed(tool: Tool, arguments: object) -> _AnyArguments:
 
 def _is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _empty(arguments: object) -> str:
+    """What is wrong if one question alone is given, and is blank."""
+    fields = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    blank = [name for name in _QUESTIONS if isinstance(fields, dict) and fields.get(name) is not None]
+    return f"`{blank[0]}` is empty: say what you look for." if len(blank) == 1 else ""
 
 
 def _takes(tool: Tool) -> str:

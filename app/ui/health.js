@@ -41,7 +41,7 @@ function readiness(health) {
   if (health instanceof Problem) return [h("p", { class: "state bad" }, "Not ready"), h("p", {}, health.message)];
   return [
     h("p", { class: "state good" }, "Ready"),
-    h("p", { class: "note" }, `Version ${health.version}`),
+    h("p", { class: "note" }, `Version ${health.version}, listening at ${health.address}`),
     health.warnings.length ? h("ul", { class: "plain" }, health.warnings.map((text) => h("li", { class: "warning" }, "⚠ ", foreign(text)))) : h("p", { class: "note" }, "No warnings."),
   ];
 }

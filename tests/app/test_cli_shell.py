@@ -269,6 +269,9 @@ def test_the_newest_stored_result_is_named_last(url: str) -> None:
     asked = spillgate("ask", "@last", "Which disk is full?", **given)
     assert (asked.returncode, asked.stdout) == (1, b"")
     assert b"Nothing is stored" in asked.stderr
+    empty = spillgate("ask", "@last", " ", **given)
+    assert (empty.returncode, empty.stdout) == (2, b"")
+    assert b'The question is empty. Say what you look for: spillgate ask @last "' in empty.stderr
     assert spillgate("ls", **given).stdout == b"Nothing is stored.\n"
     for number in (1, 2):
         spillgate("pipe", "--tool", f"tool-{number}", stdin=f"{LOG}end {number}\n".encode(), **given)
@@ -285,11 +288,14 @@ def test_stored_results_are_listed_newest_first(url: str) -> None:
     given = {"url": url, "key": KEY, "session": "listed"}
     for number in range(3):
         spillgate("pipe", "--tool", f"tool-{number}", stdin=LOG.encode(), **given)
-    head, *rows = spillgate("ls", "--limit", "2", **given).stdout.decode().splitlines()
+    head, *rows, more = spillgate("ls", "--limit", "2", **given).stdout.decode().splitlines()
     assert head.split() == ["STORED", "BYTES", "TOOL", "COMMAND", "HANDLE"]
     assert [row.split()[2:4] for row in rows] == [[f"{len(LOG):,}", f"tool-{n}"] for n in (2, 1)]
     handle = rows[0].split()[-1]
     assert spillgate("cat", handle, **given).stdout == LOG.encode()
+    assert more == "Older ones are stored, too: spillgate ls --limit 20"
+    all_of_them = spillgate(*more.partition(": ")[2].split()[1:], **given).stdout.decode().splitlines()
+    assert len(all_of_them) == 4
     wrong = spillgate("ls", "--limit", "0", **given)
     assert (wrong.returncode, wrong.stdout) == (2, b"")
 

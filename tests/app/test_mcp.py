@@ -241,7 +241,8 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("tool_output_lines", {"handle": "{handle}", "offset": SECRET}, "tool_output_lines takes a JSON object "),
     ("tool_output_lines", {"handle": SECRET, "offset": 1}, "No stored result has this handle."),
     ("tool_output_lines", {"handle": f"session-../file-{'0' * 36}", "offset": 1}, "No stored result of this"),
-    ("tool_output", {"handle": "{handle}", "extract": " "}, "None of them is given."),
+    ("tool_output", {"handle": "{handle}", "extract": " "}, "`extract` is empty: say what you"),
+    ("tool_output", {"handle": "{handle}", "extract": "", "pattern": ""}, "None of them is given."),
     ("tool_output", {"handle": f"session-run-1/file-{UNKNOWN}", "extract": "x"}, "TOOL_OUTPUT FAILED FOR"),
 ]
 

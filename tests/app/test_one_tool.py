@@ -75,8 +75,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     (
         "tool_output",
         {"extract": "   "},
-        "tool_output takes a JSON object with handle and one of query, pattern, lines, extract. None of them "
-        "is given.",
+        "`extract` is empty: say what you look for.",
     ),
     (
         "tool_output",

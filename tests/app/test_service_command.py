@@ -46,7 +46,11 @@ def test_a_person_has_the_service_of_the_hooks_listen_at_a_port_too(user: User) 
     port = str(free_port())
     for _ in range(2):
         started = user.run("service", "start", port=port, auto_start="false")
-        assert (started.stdout, started.stderr) == (f"The service listens at http://127.0.0.1:{port}.\n", "")
+        url = f"http://127.0.0.1:{port}"
+        told = f"The service listens at {url}. Its dashboard: {url}/ui\n"
+        assert (started.stdout, started.stderr) == (told, "")
+        health = httpx.get(f"{url}/healthz", trust_env=False).json()
+        assert health["address"] == url
     second, _ = user.service()
     assert second != first
     assert user.services() == [second]
@@ -63,8 +67,15 @@ def test_a_port_that_another_program_has_is_told(user: User) -> None:  # noqa: F
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         started = user.run("service", "start", port=port)
+        served = [user.run("serve", port=port), user.run("serve", "--port", port)]
     assert started.returncode == 1
     assert f"Port {port} is in use. Stop what listens there, or set SPILLGATE_PORT" in started.stderr
+    # Each says the line that works.
+    shown = re.search(r"SPILLGATE_PORT=(\d+) spillgate service start$", started.stderr.strip())
+    assert shown
+    assert user.run("service", "start", port=shown[1]).returncode == 0
+    assert re.search(r"SPILLGATE_PORT=\d+ spillgate serve$", served[0].stderr.strip())
+    assert re.search(r"or set --port to .*: spillgate serve --port \d+$", served[1].stderr.strip())
     # Hooks need no port, and need not wait.
     assert "session-" in user.hook()
 

@@ -267,6 +267,7 @@ REFUSED = {
     "SELECT sum(id": "something is missing at its end",
     "SELECT 'S3cret": "is not SQL",
     "SELECT": "something is missing at its end",
+    "SELEC id FROM data": "SQL begins with SELECT or WITH. This expression does not, and is no JMESPath",
     "SELECT sum(count(*)) FROM data": "cannot run the query",
     "SELECT sum(level) FROM data": 'level is text ("ERROR"): CAST it, or take the number with part().',
     "SELECT CAST(level AS INTEGER) FROM data": "TRY_CAST gives NULL instead",
