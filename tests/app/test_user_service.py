@@ -23,7 +23,7 @@ from tests.faults.service_process import Services
 from tests.redis_server import free_port
 
 HANDLE = re.compile(r"session-[^/ ]+/file-[0-9a-f-]{36}")
-LARGE_RESULT = changed(payload("codex", "Bash"), ("tool_response",), LARGE)
+LARGE_RESULT = changed(payload("claude-code", "Bash"), ("tool_response", "stdout"), LARGE)
 
 
 class User:
@@ -57,7 +57,7 @@ class User:
     def hook(self, number: int = 0, **options: Any) -> str:
         """The text that the agent's model gets; "" if the result passes."""
         sent = {**LARGE_RESULT, "tool_use_id": f"call-{number}"}
-        done = self.run("hook", "codex", stdin=sent, **options)
+        done = self.run("hook", "claude-code", stdin=sent, **options)
         assert (done.returncode, done.stderr) == (0, "")
         return "" if done.stdout == "{}\n" else done.stdout
 
