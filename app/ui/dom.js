@@ -171,7 +171,7 @@ export function about(entry) {
   if (masked.length) parts.push(`redacted: ${masked.join(", ")}`);
   if (entry.error) parts.push(entry.error);
   if (entry.cost_usd) parts.push(dollars(entry.cost_usd));
-  return named(parts.join(" · "));
+  return parts.length ? named(parts.join(" · ")) : "";
 }
 
 const tool = (entry) => (entry.details.tool_output_handle
@@ -182,7 +182,7 @@ export function entriesTable(entries, commands, { session = true } = {}) {
   const columns = [
     ["When", "text", (entry) => when(entry.timestamp)],
     ["What", "text", kindOf],
-    ["Tool", "text", (entry) => [tool(entry), entry.type === "tool" && commands.get(entry.details.tool_output_handle) ? h("div", {}, words(commands.get(entry.details.tool_output_handle))) : null]],
+    ["Tool", "text main", (entry) => [tool(entry), entry.type === "tool" && commands.get(entry.details.tool_output_handle) ? h("div", {}, words(commands.get(entry.details.tool_output_handle))) : null]],
     ["Session", "text", (entry) => h("a", { href: toSession(entry.session_id) }, named(entry.session_id))],
     ["Size", "number", (entry) => bytes(entry.details.bytes)],
     ["Kept out", "number", (entry) => h("span", { title: `${whole(entry.tokens_saved)} tokens`, class: entry.tokens_saved < 0 ? "minus" : "" }, short(entry.tokens_saved))],

@@ -30,8 +30,7 @@ export async function show(root, { argument: handle, signal }) {
   const [givenTexts, refresh] = givenCard(path, signal);
   const side = h("div", { class: "side" }, askCard(info.handle, signal), givenTexts);
   root.replaceChildren(heading(path, info), h("div", { class: "workspace" }, h("section", { class: "card" }, bar, panel), side));
-  await choose(first, isNamed).catch((error) => { if (error instanceof Away) throw error; return choose(0, true); });
-  await refresh();
+  await Promise.all([refresh(), choose(first, isNamed).catch((error) => { if (error instanceof Away) throw error; return choose(0, true); })]);
   return refresh;
 }
 

@@ -155,7 +155,7 @@ function rowsOf(items, offset) {
     const text = typeof value === "object" ? JSON.stringify(value) : String(value);
     return h("td", { title: text.length > 40 ? text.slice(0, 1000) : null, class: typeof value === "number" ? "number" : "" }, h("bdi", {}, foreign(text.slice(0, CELL_CHARS)), text.length > CELL_CHARS ? "…" : ""));
   };
-  const head = h("tr", {}, h("th", { scope: "col", class: "number" }, "#"), isTable ? columns.map((name) => h("th", { scope: "col" }, named(name.slice(0, 200)))) : h("th", { scope: "col" }, "Value"));
+  const head = h("tr", {}, h("th", { scope: "col", class: "number" }, "#"), isTable ? columns.map((name) => h("th", { scope: "col", class: items.some((item) => typeof item[name] === "number") ? "number" : "" }, named(name.slice(0, 200)))) : h("th", { scope: "col" }, "Value"));
   const body = items.map((item, index) => h("tr", {}, h("td", { class: "number muted" }, whole(offset + index + 1)), isTable ? columns.map((name) => cell(item[name])) : cell(item)));
   const widest = Math.max(0, ...items.map((item) => (kindOf(item) === "object" ? Object.keys(item).length : 0)));
   return h("div", {}, h("div", { class: "cells", tabindex: 0, role: "region", "aria-label": "Rows" }, h("table", {}, h("thead", {}, head), h("tbody", {}, body))),

@@ -141,5 +141,6 @@ def picture(page: Page, name: str) -> None:
     """Writes a screenshot into docs/images, where SCREENSHOTS is set."""
     if os.environ.get("SCREENSHOTS"):
         Path(IMAGES).mkdir(exist_ok=True)
-        page.evaluate("scrollTo(0, 0)")
+        page.mouse.move(0, 0)
+        page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
         page.screenshot(path=IMAGES / f"{name}.png")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Watch, axe, opened
+from tests.browser.conftest import Watch, axe, opened, picture
 from tests.browser.serving import Service, log_of, serving
 
 CALLS = [
@@ -59,6 +59,9 @@ def test_results_are_found_by_what_is_known_of_them(page: Page, watch: Watch, ma
     filters.get_by_role("link", name="Clear").click()
     expect(rows).to_have_count(100)
     filters.get_by_label("Project").fill("shop")
+    filters.get_by_label("Project").press("Enter")
+    expect(rows).to_have_count(3)
+    picture(page, "results")
     filters.get_by_label("Size").select_option("From 100 KB")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("npm run build")
