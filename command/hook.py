@@ -16,7 +16,8 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from command.addresses import state_folder
+from command import user_service
+from command.addresses import OWN, state_folder
 from command.client import (
     LARGE_BYTES,
     Refused,
@@ -24,6 +25,7 @@ from command.client import (
     ServiceError,
     ServiceRequest,
     TextBody,
+    Unreachable,
     encoded,
     govern,
     in_any_shell,
@@ -66,6 +68,10 @@ STATUS_BYTES = 4 << 20
 _POLL_SECONDS = 0.02
 _PIECE_BYTES = 1 << 18
 _NO_STATUS = "the transcript does not have the exit status of the command, which a replacement would hide"
+
+
+PROBE = {"spillgate": "status"}
+"""What `spillgate hook status` sends in place of a payload."""
 
 
 class Passed(Exception):
@@ -157,6 +163,8 @@ def _payload() -> Any:
 
 def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     """The agent's JSON and the line for the log, "" for none."""
+    if payload == PROBE:
+        return _probed(client), ""
     sent, inner = payload, CLIENTS[client].inner_json
     if inner and (text := text_in(payload, inner)) is not None:
         payload = {**payload, inner: json.loads(text)}
@@ -184,6 +192,25 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     else:
         answer = {} if shown is None else call.answer(_in_shell_of_agent(shown))
     return answer, f"replaced a result of {call.tool!a}" if answer else ""
+
+
+def _probed(client: str) -> HookAnswer:
+    """For `spillgate hook status`: which service this hook asks, and why it does not answer, "" if it does.
+    One that starts by itself is not started."""
+    try:
+        with closing(ServiceClient.from_environment(False)) as service:
+            told = {"asks": str(service.address), "fails": "", "starts": False}
+            try:
+                service.request(ServiceRequest("POST", f"/hooks/{client}", b"{}", seconds=_timeout()))
+                told["asks"] = str(service.reached)
+            except ServiceError as error:
+                told["fails"] = str(error)
+                told["starts"] = (
+                    isinstance(error, Unreachable) and service.address == OWN and user_service.may_start()
+                )
+    except (Passed, ConfigError) as error:
+        told = {"asks": "", "fails": str(error), "starts": False}
+    return {"spillgate": told}
 
 
 def _passed_on(call: PendingCall) -> tuple[HookAnswer, str]:

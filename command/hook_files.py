@@ -17,6 +17,9 @@ TIMEOUT_SECONDS = 10
 TOOLS = ("mcp", "--tools")
 """The arguments of the MCP server that a client starts."""
 
+INSTALLED = "const installed = "
+"""In a plugin, before the variables that say which service it asks where the agent's do not."""
+
 PLUGINS = Path(__file__).parents[1] / "integrations"
 
 
@@ -232,24 +235,27 @@ def _plugin(setup: Setup, client: str, folder: Path) -> SettingsFile:
     name = f"{SERVER}.js"
     text = (PLUGINS / client / name).read_text(encoding="utf-8")
     text = text.replace('const shell = ""', f"const shell = {json.dumps(setup.shell)}")
+    text = text.replace(INSTALLED + "{}", INSTALLED + json.dumps(dict(setup.given)))
     return SettingsFile(folder / name, "whole", whole=text)
 
 
 class Plan(NamedTuple):
-    """`files` are the settings files of a client. `note` is what its user must know after `install`."""
+    """`files` are the settings files of a client, `program` is its own. `note` is what its user must know
+    after `install`."""
 
     files: Callable[[Setup], list[SettingsFile]]
+    program: str
     note: str = ""
 
 
 PLANS = {
-    "claude-code": Plan(_claude_code),
-    "codex": Plan(_codex, "Codex runs a new hook only after you trust it: type /hooks there."),
-    "copilot": Plan(_copilot),
-    "cursor": Plan(_cursor, "Cursor lets a hook replace results of MCP tools only."),
-    "gemini": Plan(_gemini, "Gemini CLI shows the model a replacement as the tool's error text."),
-    "opencode": Plan(_opencode),
-    "pi": Plan(_pi),
+    "claude-code": Plan(_claude_code, "claude"),
+    "codex": Plan(_codex, "codex", "Codex runs a new hook only after you trust it: type /hooks there."),
+    "copilot": Plan(_copilot, "copilot"),
+    "cursor": Plan(_cursor, "cursor-agent", "Cursor lets a hook replace results of MCP tools only."),
+    "gemini": Plan(_gemini, "gemini", "Gemini CLI shows the model a replacement as the tool's error text."),
+    "opencode": Plan(_opencode, "opencode"),
+    "pi": Plan(_pi, "pi"),
 }
 
 PROJECT_NOTE = (

@@ -9,10 +9,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +23,10 @@ from command.addresses import OWN
 from command.client import in_any_shell, own_path, reaching, service_address
 from command.commands import SETTING_UP
 from command.files import replace_text
+from command.hook_entries import at, is_own_hook, is_own_plugin, items, read, value_in
 from command.hook_files import PLANS, PROJECT_NOTE, SettingsFile, Setup
-from command.jsonc import Keys, Malformed, Misfit, added, parse, removed
-from command.service import governing
+from command.hook_status import status
+from command.jsonc import Keys, Malformed, Misfit, added, removed
 from command.uv_tool import install_tool, tool_path
 from domain.errors import ConfigError
 
@@ -44,15 +46,44 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status 0; for `status`, 1 if something is missing. Raises ConfigError, before anything is written
     unless the disk fails."""
     options = _options(arguments)
-    client: str = options.client
-    if client not in PLANS:
+    if options.client not in (None, *PLANS):
         raise ConfigError(f"There is no client of this name. Known are: {', '.join(PLANS)}.")
     if options.action == "install" and not options.dry_run:
         install_tool()
     setup = _setup(options.project)
+    clients = [options.client] if options.client else _found(setup)
+    if not clients:
+        raise ConfigError(f"No agent is found. Name one: {', '.join(PLANS)}.")
+    statuses = []
+    for client in clients:
+        if options.client is None:
+            print(f"{client}:")
+        statuses.append(_done(client, setup, options))
+    return max(statuses)
+
+
+def _found(setup: Setup) -> list[str]:
+    """The agents whose program is in the PATH, or whose folder is there."""
+    return [
+        client
+        for client, plan in PLANS.items()
+        if shutil.which(plan.program) or any(folder.is_dir() for folder in _folders(plan.files(setup)))
+    ]
+
+
+def _folders(files: Sequence[SettingsFile]) -> Iterator[Path]:
+    """An agent's folders that hold its settings. Those of all agents hold some: the home, the project."""
+    for file in files:
+        folder = file.path.parent
+        folder = folder.parent if folder.name in ("hooks", "plugin", "extensions") else folder
+        if folder not in (Path.home(), Path.cwd()):
+            yield folder
+
+
+def _done(client: str, setup: Setup, options: argparse.Namespace) -> int:
     files = PLANS[client].files(setup)
     if options.action == "status":
-        return _status(client, files)
+        return status(client, files, lambda file: _change(client, file, _installed) is None)
     edit = _installed if options.action == "install" else _uninstalled
     if not any(_has_hook(client, file) for file in files):
         files = [_without_server(file, options.action) for file in files]
@@ -73,7 +104,8 @@ def main(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         usage="spillgate hook CLIENT   (answers the hook's JSON on stdin)\n"
-        "       spillgate hook install|uninstall|status CLIENT [--project] [--dry-run]",
+        "       spillgate hook install|uninstall|status CLIENT [--project] [--dry-run]\n"
+        "       spillgate hook install|uninstall|status --all",
         description="Answer a coding agent's hook, or set the agent up.",
     )
     parser.add_argument(
@@ -81,21 +113,25 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         choices=SETTING_UP,
         help="add to, remove from or find in its settings",
     )
-    parser.add_argument("client", help=f"one of {', '.join(PLANS)}")
+    parser.add_argument("client", nargs="?", help=f"one of {', '.join(PLANS)}")
+    parser.add_argument("--all", action="store_true", help="every agent that is found here")
     parser.add_argument("--project", action="store_true", help="the project in this folder, not the user")
     parser.add_argument("--dry-run", action="store_true", help="show the change, write nothing")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.all == bool(options.client):
+        parser.error("name one client, or --all")
+    return options
 
 
 def _has_hook(client: str, file: SettingsFile) -> bool:
     """True if a hook in the file, or the whole file, is Spillgate's."""
     with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
-        text = _read(file)
+        text = read(file)
         if text is None or file.whole:
-            return text is not None and _is_own_plugin(file, text)
-        value = _value(file, text)
-        lists = [_at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
-        return any(_is_own_hook(item, client) for hooks in lists for item in _items(hooks))
+            return text is not None and is_own_plugin(file, text)
+        value = value_in(file, text)
+        lists = [at(value, keys) for keys, entry in file.entries if isinstance(entry, list)]
+        return any(is_own_hook(item, client) for hooks in lists for item in items(hooks))
     return False
 
 
@@ -105,30 +141,15 @@ def _without_server(file: SettingsFile, action: str) -> SettingsFile:
     if action == "uninstall":
         return file._replace(entries=tuple(one for one in file.entries if isinstance(one[1], list)))
     with suppress(OSError, UnicodeDecodeError, Malformed, tomllib.TOMLDecodeError):
-        text = _read(file)
-        value = {} if text is None or file.whole else _value(file, text)
+        text = read(file)
+        value = {} if text is None or file.whole else value_in(file, text)
         for keys, entry in file.entries:
-            setting = _at(value, keys)
+            setting = at(value, keys)
             if isinstance(entry, dict) and isinstance(setting, dict) and setting != entry:
                 raise ConfigError(
                     f"{file.path} is left as it is: it has a server `{keys[-1]}` of another kind. Rename it."
                 )
     return file
-
-
-def _value(file: SettingsFile, text: str) -> Any:
-    """Raises Malformed, TOMLDecodeError."""
-    return tomllib.loads(text) if file.kind == "toml" else parse(text, has_comments=file.has_comments)
-
-
-def _at(value: Any, keys: Keys) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _after_install(client: str, setup: Setup) -> str:
@@ -184,30 +205,13 @@ def _given() -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _status(client: str, files: Sequence[SettingsFile]) -> int:
-    is_missing = False
-    for file in files:
-        if file.entries or file.whole:
-            present = _change(client, file, _installed) is None
-            is_missing = is_missing or not present
-            print(f"{'ok      ' if present else 'missing '} {file.path}")
-    if is_missing:
-        # Whether a service runs says nothing then of the results of this agent.
-        print(f"Not all is set up. Run: spillgate hook install {client}")
-        return 1
-    is_running, line = governing()
-    # Where one starts by itself, nothing is missing.
-    print(line)
-    return int(not (is_running or _starts_by_itself()))
-
-
 Edit = Callable[[str, SettingsFile, str | None], str | None]
 
 
 def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
     """None if nothing is to be changed. Raises ConfigError for a file that cannot be edited."""
     try:
-        before = _read(file)
+        before = read(file)
         after = edit(client, file, before)
     except Malformed as error:
         raise ConfigError(
@@ -220,19 +224,6 @@ def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file.path} cannot be read: {type(error).__name__}.") from None
     return None if after == before else Change(file, before, after)
-
-
-def _read(file: SettingsFile) -> str | None:
-    """None for a file that is not there, and for blank JSON, which holds no settings. Raises OSError,
-    UnicodeDecodeError."""
-    try:
-        is_file = stat.S_ISREG(file.path.stat().st_mode)
-    except FileNotFoundError:
-        return None
-    if not is_file:
-        raise ConfigError(f"{file.path} is left as it is: it is no regular file.")
-    text = file.path.read_bytes().decode()
-    return text if file.kind in ("toml", "whole") or text.strip("\ufeff \t\r\n") else None
 
 
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
@@ -248,7 +239,7 @@ def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
         return text
     is_new = text is None and not file.path.exists()
     text = _uninstalled(client, file, text)
-    is_new = is_new or (text is None and _read(file) is not None)
+    is_new = is_new or (text is None and read(file) is not None)
     if not text:
         whole = dict(file.base)
         for keys, entry in file.entries:
@@ -269,38 +260,26 @@ def _uninstalled(client: str, file: SettingsFile, text: str | None) -> str | Non
         return text
     if file.kind == "toml":
         return _without_table(text, file.entries[0][0])
-    was, rest = _value(file, text), text
+    was, rest = value_in(file, text), text
     for keys, entry in reversed(file.entries):
-        is_own = (lambda item: _is_own_hook(item, client)) if isinstance(entry, list) else None
+        is_own = (lambda item: is_own_hook(item, client)) if isinstance(entry, list) else None
         rest = removed(rest, keys, is_own, has_comments=file.has_comments)
     # A file that `install` made has the entries of `base` first, and nothing else.
-    left = _value(file, rest)
+    left = value_in(file, rest)
     is_made = rest != text and left == dict(file.base) and list(was)[: len(left)] == list(left)
     if is_made and text == _dumped(was).rstrip():
         return ""
     return None if is_made and text == _dumped(was) else rest
 
 
-def _is_own_hook(item: Any, client: str) -> bool:
-    """True for a hook that `install` wrote, and for a group that holds such hooks alone."""
-    match item:
-        case {"hooks": [_, *_] as hooks}:
-            return all(_is_own_hook(hook, client) for hook in hooks)
-        case {"url": str(url)}:
-            return url.partition("?")[0].endswith(f"/hooks/{client}")
-        case {"command": str(command)} | {"bash": str(command)}:
-            return "spillgate" in command and command.endswith(f" hook {client}")
-    return False
-
-
 def _holds(file: SettingsFile, text: str) -> bool:
     """True if every entry is there, wherever the user has moved it. Raises Malformed."""
-    value = _value(file, text)
+    value = value_in(file, text)
     for keys, entry in file.entries:
-        setting = _at(value, keys)
+        setting = at(value, keys)
         if isinstance(entry, dict) and setting != entry:
             return False
-        if isinstance(entry, list) and not all(item in _items(setting) for item in entry):
+        if isinstance(entry, list) and not all(item in items(setting) for item in entry):
             return False
     return True
 
@@ -315,12 +294,8 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def _is_own_plugin(file: SettingsFile, text: str) -> bool:
-    return text.partition("\n")[0] == file.whole.partition("\n")[0]
-
-
 def _check_author(file: SettingsFile, text: str | None) -> None:
-    if text is not None and not _is_own_plugin(file, text):
+    if text is not None and not is_own_plugin(file, text):
         raise ConfigError(f"{file.path} is left as it is: Spillgate did not write it. Move it away.")
 
 
@@ -394,7 +369,7 @@ def _write(change: Change) -> None:
     """Replaces the file in one step, and keeps its mode and the link that leads to it. Raises ConfigError."""
     path = change.file.path.resolve()
     try:
-        if _read(change.file) != change.before:
+        if read(change.file) != change.before:
             raise ConfigError(f"{path} was changed in the meantime. Run the command again.")
         if path.exists() and not (os.access(path, os.W_OK) and path.stat().st_mode & stat.S_IWUSR):
             raise ConfigError(f"{path} is left as it is: it is read-only.")

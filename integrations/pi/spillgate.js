@@ -6,14 +6,17 @@ import { request } from "node:http"
 import { homedir } from "node:os"
 import { dirname, isAbsolute, join } from "node:path"
 
-const url = process.env.SPILLGATE_URL?.replace(/\/+$/, "")
+const installed = {} // which service the plugin asks: `spillgate hook install` writes it
+const { SPILLGATE_URL, SPILLGATE_UDS, SPILLGATE_STORAGE_URL, XDG_STATE_HOME } =
+  process.env.SPILLGATE_URL || process.env.SPILLGATE_UDS ? process.env : { ...process.env, ...installed }
+const url = SPILLGATE_URL?.replace(/\/+$/, "")
 const key = process.env.SPILLGATE_KEY
 const shell = "" // how any shell calls `spillgate`: `spillgate hook install` writes it
 const hook = `/hooks/pi${shell && `?shell=${encodeURIComponent(shell)}`}`
 const patience = Number(process.env.SPILLGATE_HOOK_TIMEOUT_MS) || 1000 // milliseconds, and 50 for each MB sent
 const longestAnswer = 130_000 // milliseconds
 const longestResolving = 45_000 // milliseconds: a query may wait 10 s and run 30 s
-const base = process.env.XDG_STATE_HOME || join(homedir(), ".local", "state")
+const base = XDG_STATE_HOME || join(homedir(), ".local", "state")
 const state = join(isAbsolute(base) ? base : "/dev/null", "spillgate")
 const mostBytes = 256 * 1024 * 1024
 const payingBytes = 11_166 // three times a message of 650 bytes and an answer of 3 KB
@@ -38,7 +41,6 @@ async function log(error) {
 const isOurs = (found, forbidden) => found.uid === process.geteuid?.() && !(found.mode & forbidden)
 
 async function ownSockets() {
-  const { SPILLGATE_UDS, SPILLGATE_STORAGE_URL } = process.env
   if (SPILLGATE_UDS) return [SPILLGATE_UDS]
   const store = /^disk:(?:\/\/)?(.+)/.exec(SPILLGATE_STORAGE_URL ?? "")?.[1] ?? state
   const announced = await announcedSocket(join(state, "embedded", "address")).catch(() => "")

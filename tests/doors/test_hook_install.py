@@ -18,7 +18,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from command.hook_files import PLANS
+from command.hook_install import main as main_of_install
 from command.main import main
+from domain.errors import ConfigError
 from tests.counts import count
 
 FILES = {
@@ -148,7 +150,6 @@ def test_install_and_uninstall_leave_the_settings_byte_for_byte(client: str, hom
         assert set(installed) >= set(FILES[client])
         for name, text in before.items():
             kept_in(text.decode(), installed[name].decode())
-        assert main(["hook", "status", client]) == 0
         assert main(["hook", "install", client]) == 0
         assert files_below(home) == installed
         assert main(["hook", "uninstall", client]) == 0
@@ -175,6 +176,8 @@ def test_files_that_were_not_there_are_made_and_removed_again(
     project = home.parent / "project"
     project.mkdir()
     monkeypatch.chdir(project)
+    # Settings of a project name the command without its folder.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     folder, names = (project, IN_PROJECT[client]) if in_project else (home, FILES[client])
     option = ["--project"] * in_project
     assert main(["hook", "status", client, *option]) == 1
@@ -187,7 +190,13 @@ def test_files_that_were_not_there_are_made_and_removed_again(
     written = b"".join(files_below(folder).values()).decode()
     assert re.search(rf"(?:spillgate.* hook |/hooks/){client}\b", written)
     assert "/project" not in written
-    assert main(["hook", "status", client, *option]) == 0
+    capsys.readouterr()
+    # Codex runs a new hook only once its user has trusted it.
+    assert main(["hook", "status", client, *option]) == int(client == "codex")
+    said = capsys.readouterr().out
+    assert "missing" not in said
+    assert ("Set up, not trusted yet: type /hooks in Codex" in said) == (client == "codex")
+    assert "No service runs: the next result" in said or client == "codex"
     assert main(["hook", "uninstall", client, *option]) == 0
     assert files_below(home.parent) == {}
     assert main(["hook", "uninstall", client, *option]) == 0
@@ -358,15 +367,20 @@ def test_no_setting_names_a_port_unless_the_user_has_named_it(
 
 @pytest.mark.parametrize("client", PLANS)
 def test_settings_that_name_a_port_are_told_and_replaced(
-    client: str, home: Path, monkeypatch: pytest.MonkeyPatch
+    client: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As earlier versions wrote them by default."""
     monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:8377")
     assert main(["hook", "install", client]) == 0
     monkeypatch.delenv("SPILLGATE_URL")
+    capsys.readouterr()
     assert main(["hook", "status", client]) == 1
+    said = capsys.readouterr().out
+    assert "missing" not in said
+    assert said.count("the service at http://127.0.0.1:8377: ") == {"pi": 1, "claude-code": 3}.get(client, 2)
+    assert f"`spillgate hook install {client}` would write other addresses" in said
     assert main(["hook", "install", client]) == 0
-    assert main(["hook", "status", client]) == 0
+    assert main(["hook", "status", client]) == int(client == "codex")
     assert "8377" not in b"".join(files_below(home).values()).decode()
     assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
@@ -398,10 +412,87 @@ def test_a_server_that_a_client_starts_gets_the_variables_that_name_its_service(
         assert server["env"] == {**given, "SPILLGATE_KEY": key}
     opencode = json.loads(written[".config/opencode/opencode.json"])["mcp"]["spillgate"]
     assert opencode["environment"] == {**given, "SPILLGATE_KEY": "{env:SPILLGATE_KEY}"}
+    assert 'const installed = {"SPILLGATE_URL": "unix:/run/s", ' in written[FILES["opencode"][1]]
+    assert 'const installed = {"SPILLGATE_URL": "unix:/run/s", ' in written[FILES["pi"][0]]
     for client in PLANS:
         assert main(["hook", "status", client]) == 1  # All is set up, and no service answers there.
         assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
+
+
+def test_status_says_what_does_not_work(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that was moved, a program that fails, an MCP server that asks elsewhere than the hook."""
+    assert main(["hook", "install", "claude-code"]) == 0
+    settings = home / ".claude/settings.json"
+    whole = settings.read_text()
+    program = json.loads((home / ".claude.json").read_text())["mcpServers"]["spillgate"]["command"]
+    for other, why in ((str(home / "spillgate"), "not found"), ("false; spillgate", "does not work")):
+        settings.write_text(whole.replace(program, other))
+        capsys.readouterr()
+        assert main(["hook", "status", "claude-code"]) == 1
+        said = capsys.readouterr().out
+        assert "Results are not governed now. hook: " in said
+        assert why in said
+    settings.write_text(whole)
+    servers = home / ".claude.json"
+    changed = json.loads(servers.read_text())
+    changed["mcpServers"]["spillgate"]["env"] = {"SPILLGATE_URL": "http://127.0.0.1:1"}
+    servers.write_text(json.dumps(changed))
+    capsys.readouterr()
+    assert main(["hook", "status", "claude-code"]) == 1
+    said = capsys.readouterr().out
+    assert "MCP server: the service at http://127.0.0.1:1: No service answers" in said
+    assert re.search("hook: the service at unix:.*/socket: none runs", said)
+
+
+def test_status_knows_the_hooks_that_codex_trusts(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The digests are those of Codex 0.169 for these hooks."""
+    assert main(["hook", "install", "codex"]) == 0
+    path = home / ".codex/hooks.json"
+    hook = {"type": "command", "command": "/x/spillgate hook codex", "timeout": 10}
+    group = {"matcher": "^(Bash|mcp__.*)$", "hooks": [hook]}
+    path.write_text(json.dumps({"hooks": {"PostToolUse": [group], "PreToolUse": [group]}}))
+    config = home / ".codex/config.toml"
+    before = "sha256:ff1153892d03d8cb3301210e9361ba0d09bf8d7ff9b142507c381c4860974df0"
+    given = config.read_text() + f'\n[hooks.state."{path}:pre_tool_use:0:0"]\ntrusted_hash = "{before}"\n'
+    digest = "sha256:d95b395e9b05f8cbc66debe16b788c57b777a91016a9640dab5e4934addd084c"
+    for lines, expected in (
+        (f'trusted_hash = "{digest}"', ""),
+        (f'trusted_hash = "{digest[:-1]}d"', "not trusted yet"),
+        (f'trusted_hash = "{digest}"\nenabled = false', "switched off"),
+    ):
+        config.write_text(f'{given}\n[hooks.state."{path}:post_tool_use:0:0"]\n{lines}\n')
+        capsys.readouterr()
+        main(["hook", "status", "codex"])
+        said = capsys.readouterr().out
+        assert ("Set up, " in said) == bool(expected)
+        assert expected in said
+
+
+def test_all_agents_that_are_found_are_set_up(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = home.parent / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.chdir(home.parent)
+    with pytest.raises(ConfigError, match="No agent is found"):
+        main_of_install(["install", "--all"])
+    put(programs / "opencode", "#!/bin/sh\n")
+    (programs / "opencode").chmod(0o755)
+    (home / ".gemini").mkdir()
+    assert main(["hook", "install", "--all"]) == 0
+    assert sorted(files_below(home)) == sorted((*FILES["gemini"], *FILES["opencode"]))
+    capsys.readouterr()
+    assert main(["hook", "status", "--all"]) == 0
+    assert re.findall("^([a-z-]+):$", capsys.readouterr().out, re.MULTILINE) == ["gemini", "opencode"]
+    assert main(["hook", "uninstall", "--all"]) == 0
+    assert files_below(home) == {}
+    for wrong in (["install"], ["install", "pi", "--all"]):
+        with pytest.raises(SystemExit):
+            main(["hook", *wrong])
 
 
 def test_a_service_that_starts_by_itself_is_reached_by_a_command(home: Path) -> None:

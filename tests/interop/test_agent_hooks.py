@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from command.hook_status import _identities
 from domain.references import UNRESOLVED
 from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
@@ -146,7 +147,8 @@ async def set_up(case: Case, agent: Agent, url: str, **more: str) -> None:
         agent.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     else:
         await spillgate(agent.home, url, "hook", "install", case.client, **more)
-        await spillgate(agent.home, url, "hook", "status", case.client, **more)
+        if case.client != "codex":  # It is not trusted yet.
+            await spillgate(agent.home, url, "hook", "status", case.client, **more)
 
 
 @asynccontextmanager
@@ -265,6 +267,26 @@ async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
         assert outcomes == ["store", "pass", "pass"]
     else:
         assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
+
+
+async def test_codex_runs_the_hook_that_status_calls_trusted(service: Service, tmp_path: Path) -> None:
+    """As /hooks of Codex writes it: here without the option that skips the question."""
+    with ScriptedModel() as model:
+        agent = Codex(tmp_path / "agent", model)
+        async with service.client() as client:
+            await set_up(CODEX, agent, str(client.base_url).rstrip("/"))
+            path = agent.folder / "hooks.json"
+            hooks = json.loads(path.read_text())
+            with (agent.folder / "config.toml").open("a") as config:
+                for event in hooks["hooks"]:
+                    for name, digest in _identities(str(path), event, hooks):
+                        config.write(f'\n[hooks.state."{name}"]\ntrusted_hash = "{digest}"\n')
+            said = await spillgate(agent.home, "", "hook", "status", "codex")
+            model.script(Call("exec_command", {"cmd": "seq 1 1900"}), "All done.")
+            ran = await agent.run("Count.")
+    assert "Results are governed now" in said
+    assert "All done." in ran.stdout
+    assert model.asked[-1].results[0].startswith(f"Process exited with code 0\n{LARGE}")
 
 
 SHELLS: dict[str, Callable[[str], Call]] = {
