@@ -47,6 +47,10 @@ STOP_SECONDS = 29
 SWEEP_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
 """After the start: the first requests need not wait for it."""
+
+YOUNG_OBJECTS = 10_000
+"""New objects before a garbage collection. Python's 700 cost a result of 2 KB a twentieth of its rate
+(bench/README.md); what a request leaves behind holds no cycles."""
 # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h.
 _MALLOC = {-8: 1, -3: 2 << 20, -1: 32 << 20}
 
@@ -229,7 +233,7 @@ def settle_memory() -> None:
     if the C library is glibc, returns freed memory to the kernel, about 9 MB. Takes 0.05 s."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(YOUNG_OBJECTS, 10, 10)
     gc.enable()
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
