@@ -181,7 +181,11 @@ def _answered(client: str, payload: Any) -> tuple[HookAnswer, str]:
     if not call.may_pay:
         return _masked(client, sent), ""
     if call.status_in is not None:
-        call = _with_status(CLIENTS[client], call, call.status_in)
+        try:
+            call = _with_status(CLIENTS[client], call, call.status_in)
+        except (Passed, OSError) as error:
+            log(f"{client[:20]!a} passed: {error}")
+            return _masked(client, sent), ""
     call = call._replace(project=project_in(payload))
     shown, redacts = _governed(client, call, text_in(payload, "transcript_path"))
     if shown is not None and not call.pays(shown):

@@ -166,7 +166,7 @@ _COPILOT = changed(payload("copilot", "bash"), ("toolResult", "textResultForLlm"
 _GEMINI = changed(payload("gemini", "shell"), ("tool_response", "llmContent"), LARGE)
 DOORS = {
     "claude-code": hook("claude-code", _CLAUDE_CODE),
-    "codex": hook("codex", changed(payload("codex", "Bash"), ("tool_response",), LARGE)),
+    "codex": hook("codex", changed(payload("codex", "mcp"), ("tool_response", "content", 0, "text"), LARGE)),
     "copilot": hook("copilot", _COPILOT),
     "cursor": hook("cursor", changed(payload("cursor", "mcp"), ("tool_output",), _BLOCKS)),
     "gemini": hook("gemini", _GEMINI),
