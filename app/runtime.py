@@ -159,7 +159,7 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Runtime]:
     """Opens every port; closes them in reverse. Raises ConfigError for what cannot be opened. Without `clock`
-    the process goes by the clock of Redis, or by that of the machine."""
+    the process goes by the clock of Redis or PostgreSQL, or by that of the machine."""
     steady = SteadyClock()
     is_given, clock = clock is not None, clock or steady
     # Before the file is read: a change from here on is seen as one.

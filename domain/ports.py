@@ -32,6 +32,11 @@ class ClockReading(NamedTuple):
 class SharedClock(Protocol):
     """The clocks of the servers that several processes go by. All methods raise StorageError."""
 
+    @property
+    def software(self) -> str:
+        """What these servers are, for the operator."""
+        ...
+
     async def read(self) -> ClockReading: ...
 
     async def note_jump(self, ms: int) -> None:

@@ -14,6 +14,7 @@ from domain.errors import ConfigError, StorageError
 from domain.handles import Handle
 from domain.ports import Clock, Ledger, ResultStore, SharedClock
 from domain.quotas import QuotaOf, unbounded
+from storage.base.both_clocks import BothClocks
 from storage.base.session_rules import LedgerOptions
 from storage.disk.store import DiskStore, Root
 from storage.memory import MemoryStore
@@ -124,8 +125,11 @@ def sealed_ledger(ledger: Ledger, ring: KeyRing) -> Ledger:
 
 
 def shared_clock_of(*ports: ResultStore | Ledger) -> SharedClock | None:
-    """The clock of the server that the first of them is in. None if none is."""
-    return next((clock for port in ports if (clock := getattr(port, "shared_clock", None))), None)
+    """The clocks of the servers that they are in. None if they are on this machine."""
+    clocks = {one.software: one for port in ports if (one := getattr(port, "shared_clock", None))}
+    if len(clocks) > 1:
+        return BothClocks(*clocks.values())
+    return next(iter(clocks.values()), None)
 
 
 def body_path(url: str, tenant: str, handle: Handle) -> str | None:

@@ -8,10 +8,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import pytest
 
 from tests.redis_server import HOST, free_port
@@ -61,12 +63,11 @@ class PostgresServer:
     """Keeps its port and its directory over `kill` and `start`. `options` are lines of postgresql.conf."""
 
     def __init__(
-        self, *, syncs: bool = True, options: Sequence[str] = (), directory: Path | None = None
+        self, *, syncs: bool = True, options: Sequence[str] = (), under: str | None = _MEMORY
     ) -> None:
-        """`directory`: an empty one, in place of one of its own."""
         self.port = free_port()
-        self._home = tempfile.TemporaryDirectory(prefix="spillgate-postgres-", dir=_MEMORY)
-        self.directory = directory or Path(self._home.name) / "data"
+        self._home = tempfile.TemporaryDirectory(prefix="spillgate-postgres-", dir=under)
+        self.directory = Path(self._home.name) / "data"
         self._log = Path(self._home.name) / "log"
         self._lines = [
             f"fsync = {'on' if syncs else 'off'}",
@@ -87,6 +88,11 @@ class PostgresServer:
 
     def url_at(self, port: int) -> str:
         return f"postgresql://{USER}:{PASSWORD_IN_URL}@{HOST}:{port}/ledger"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def __enter__(self) -> Self:
         self.make()
@@ -135,7 +141,7 @@ class PostgresServer:
         """Returns when it takes connections. Raises AssertionError with its log if it ends."""
         program = [*other_user(), str(postgres_bin() / "postgres"), "-D", str(self.directory)]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(program, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(program, stdout=log, stderr=log)
         deadline = time.monotonic() + _STARTS_WITHIN
         while not self.answers():
             if (code := self._process.poll()) is not None:
@@ -153,11 +159,10 @@ class PostgresServer:
 
     def kill(self) -> None:
         """kill -9 of all of its processes."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGCONT)
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        assert self._process is not None
+        self._signal_all(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
 
     def pause(self) -> None:
         """From now on it accepts connections (the kernel does) and answers nothing."""
@@ -167,8 +172,13 @@ class PostgresServer:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, how: signal.Signals) -> None:
-        assert self._process is not None
-        os.killpg(self._process.pid, how)
+        """First to the one that would start others in place of those that end."""
+        parent = psutil.Process(self.pid)
+        children = parent.children()
+        parent.send_signal(how)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.send_signal(how)
 
     def sql(self, text: str, database: str = "ledger") -> str:
         """Runs statements, each on its own. Returns the rows as psql prints them, unaligned."""

@@ -1,6 +1,7 @@
 """The time of the process: it runs steadily, and follows the clock that it shares with other processes.
 
-The reference is the clock of Redis if the store or the ledger is there, otherwise the clock of this machine.
+The reference is the clock of Redis or PostgreSQL if the store or the ledger is there, otherwise that of this
+machine.
 A reference that jumps by more than a minute is not followed, and nothing is swept, until an operator confirms
 it: what looks expired may only look so.
 """
@@ -17,10 +18,10 @@ from domain.ports import Clock, SharedClock
 
 JUMP_MS = 60_000
 """A reference that differs by more from what was expected of it has jumped. A machine whose clock differs by
-more from that of Redis is not ready."""
+more from the reference is not ready."""
 
 WARNED_MS = 5_000
-"""A machine whose clock differs by more from that of Redis has a warning."""
+"""A machine whose clock differs by more from the reference has a warning."""
 
 LOOK_SECONDS = 1.0
 SETTLED_SECONDS = 5.0
@@ -104,7 +105,7 @@ class ClockWatch:
 
     @property
     def reference(self) -> str:
-        return "machine" if self._shared is None else "redis"
+        return "machine" if self._shared is None else self._shared.software.lower()
 
     @property
     def may_sweep(self) -> bool:
@@ -127,7 +128,7 @@ class ClockWatch:
     def warnings(self) -> tuple[str, ...]:
         warnings = []
         if self.jump_ms:
-            whose = "this machine" if self._shared is None else "Redis"
+            whose = "this machine" if self._shared is None else self._shared.software
             warnings.append(f"The clock of {whose} jumped by {_shown(self.jump_ms)}. {_CONFIRM}")
         if self._shared is not None and abs(self.offset_ms) > WARNED_MS:
             warnings.append(self.fault or self._difference())
@@ -135,8 +136,9 @@ class ClockWatch:
 
     def _difference(self) -> str:
         where = "ahead of" if self.offset_ms > 0 else "behind"
+        whose = "" if self._shared is None else self._shared.software
         return (
-            f"The clock of this machine is {_shown(abs(self.offset_ms), '')} {where} that of Redis: set it."
+            f"The clock of this machine is {_shown(abs(self.offset_ms), '')} {where} that of {whose}: set it."
         )
 
     async def look(self) -> None:

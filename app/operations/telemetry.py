@@ -286,7 +286,7 @@ class Metrics(Observer):
         self._down = gauge("spillgate_down_seconds", "Seconds since the start in which a check failed.")
         self._clock_offset = gauge(
             "spillgate_clock_offset_seconds",
-            "How much the clock of this machine is ahead of that of Redis; 0 without Redis.",
+            "How much the clock of this machine is ahead of that of Redis or PostgreSQL; 0 without one.",
         )
         self._clock_jump = gauge(
             "spillgate_clock_jump_seconds",

@@ -1,7 +1,5 @@
 """The clock of the process, for operators."""
 
-from typing import Literal
-
 from app.api.bodies import BodyOut
 from app.api.routing import ForOperators, InRuntime, Router, Traits
 from app.edge.api_keys import KeyRole
@@ -11,12 +9,12 @@ router = Router(tags=["health"])
 
 
 class ClockOut(BodyOut):
-    """`now`: Unix ms, by which results expire. `offset_ms`: how much the clock of this machine is ahead of
-    the reference. `jump_ms`: the size of a jump of the reference that is not confirmed. `sweeps`:
-    whether this instance deletes what has expired."""
+    """`now`: Unix ms, by which results expire. `reference`: `machine`, `redis`, `postgresql` or both.
+    `offset_ms`: how much the clock of this machine is ahead of it. `jump_ms`: the size of a jump of it that
+    is not confirmed. `sweeps`: whether this instance deletes what has expired."""
 
     now: int
-    reference: Literal["machine", "redis"]
+    reference: str
     offset_ms: int
     jump_ms: int
     sweeps: bool

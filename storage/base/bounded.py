@@ -19,6 +19,9 @@ for. A caller gets a 503 within a second, however many operations its request ta
 BUSY_SECONDS = 0.3
 """How much of that an operation waits for a free connection."""
 
+CONNECT_SECONDS = 0.5
+"""How long a connection may take to open."""
+
 AWAY_SECONDS = 1.0
 """How long nothing is sent to a server that did not answer; then one caller tries it."""
 

@@ -14,6 +14,7 @@ import asyncpg
 from domain import __version__
 from domain.errors import ConfigError, StorageError, StoreUnavailable
 from domain.ports import Load
+from storage.base import bounded
 from storage.base.bounded import BoundedServer
 from storage.base.damage import Notices
 from storage.base.schema import Schema, refusal
@@ -37,7 +38,6 @@ _FIRST_SERVER = 130_000
 LONG_SECONDS = 60.0
 """The bound of what reads or deletes much: summaries, sweeps, migrations."""
 _LONG_AT_ONCE = 2
-CONNECT_SECONDS = 0.5
 _OURS = re.compile(r"\bspillgate\.")
 
 log = logging.getLogger("spillgate.storage")
@@ -96,7 +96,7 @@ class Server(BoundedServer):
         return await self._new()
 
     async def _new(self) -> asyncpg.Connection:
-        seconds = max(CONNECT_SECONDS, (self._seconds or 0.0) / 2)
+        seconds = max(bounded.CONNECT_SECONDS, (self._seconds or 0.0) / 2)
         return await asyncpg.connect(
             self._url.dsn,
             timeout=seconds,

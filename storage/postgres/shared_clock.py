@@ -9,6 +9,8 @@ _READ = (
 
 
 class PostgresClock:
+    software = "PostgreSQL"
+
     def __init__(self, connection: PostgresConnection) -> None:
         self._postgres = connection
 

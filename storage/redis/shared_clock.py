@@ -9,6 +9,8 @@ from storage.redis.keys import CLOCK_KEY
 
 
 class RedisClock:
+    software = "Redis"
+
     def __init__(self, connection: RedisConnection) -> None:
         self._redis = connection
 

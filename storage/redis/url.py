@@ -27,11 +27,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
 from domain.errors import ConfigError, unknown_key
+from storage.base import bounded
 
 Kind = Literal["single", "sentinel", "cluster"]
 Address = tuple[str, int]
 MAX_CONNECTIONS = 64
-CONNECT_SECONDS = 0.5
 _SHORTEST, _LONGEST = 0.1, 60
 """Seconds of an operation."""
 
@@ -129,7 +129,7 @@ def _client(url: RedisUrl, address: Address, **given: Any) -> Redis:
         port=port,
         # Server bounds a command: the timeout of redis-py would cost a timer for each read.
         socket_timeout=None,
-        socket_connect_timeout=max(CONNECT_SECONDS, (url.timeout or 0) / 2),
+        socket_connect_timeout=max(bounded.CONNECT_SECONDS, (url.timeout or 0) / 2),
         retry=Retry(NoBackoff(), 1, (RedisConnectionError,)),
         protocol=2,
         driver_info=None,

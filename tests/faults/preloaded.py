@@ -30,6 +30,7 @@ IMPORTED = (
     "relay.main",
     "replay.command",
     "storage.disk.store",
+    "storage.postgres.ledger",
     "storage.redis.ledger",
     "storage.redis.store",
     "storage.sealed.keys",

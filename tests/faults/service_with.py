@@ -20,7 +20,8 @@ from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
 from storage.disk.layout import FileInfo, body_name, info_name
 from storage.disk.store import DiskStore
-from storage.redis import connection, sentinel, url
+from storage.postgres.ledger import PostgresLedger
+from storage.redis import connection, sentinel
 from storage.redis import draft as redis_draft
 from storage.redis import store as redis_store
 from storage.redis.connection import named, script_source
@@ -85,7 +86,7 @@ class InPlaceDraft(DiskDraft):
         self._drop()
 
 
-async def look_first(ledger: RedisLedger, charge: Charge) -> Receipt | None:
+async def look_first(ledger: RedisLedger | PostgresLedger, charge: Charge) -> Receipt | None:
     """Get, then increment: two steps, between which others may take the rest."""
     session = await ledger.session(charge.key)
     if session is not None and not session.budget(charge.default_window, charge.enforce).fits(charge.tokens):
@@ -138,7 +139,7 @@ FAULTS: dict[str, list[tuple[object, str, object]]] = {
     "early": [(disk_store, "DiskDraft", early(DiskDraft)), (redis_store, "RedisDraft", early(RedisDraft))],
     "in-place": [(disk_store, "DiskDraft", InPlaceDraft)],
     "an export that falls behind": [(line_writer._File, "write", slow_write)],
-    "look-first": [(RedisLedger, "reserve", look_first)],
+    "look-first": [(ledger, "reserve", look_first) for ledger in (RedisLedger, PostgresLedger)],
     "small segments": [(place, "SEGMENT", SMALL_SEGMENT) for place in (redis_draft, redis_store)],
     "a short log queue": [(logs, "MOST_WAITING", 8)],
     "deaf to sentinels": [(sentinel.Sentinels, "_hear", lambda *args: None)],
@@ -167,7 +168,6 @@ if __name__ == "__main__":
                 connection,
                 sentinel,
                 bounded,
-                url,
             )
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))

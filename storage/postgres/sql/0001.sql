@@ -216,7 +216,11 @@ BEGIN
     END IF;
   END IF;
   IF p_sessions <> 0 OR added <> 0 OR more <> 0 THEN
-    PERFORM spillgate.count_usage(p_tenant, p_sessions, added, more);
+    -- As count_usage, which takes a tenth of all of this as a call.
+    INSERT INTO spillgate.usages AS used (tenant, slot, sessions, entries, bytes)
+    VALUES (p_tenant, pg_backend_pid() % 32, p_sessions, added, more)
+    ON CONFLICT (tenant, slot) DO UPDATE SET sessions = used.sessions + excluded.sessions,
+      entries = used.entries + excluded.entries, bytes = used.bytes + excluded.bytes;
   END IF;
   RETURN true;
 END $$;

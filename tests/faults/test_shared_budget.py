@@ -1,4 +1,4 @@
-"""Four replicas over one Redis share each session's budget exactly, with any number of results at once."""
+"""Four replicas over one ledger share each session's budget exactly, with any number of results at once."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ async def race(lines: Sequence[Streams], clients: Sequence[httpx.AsyncClient], r
 
 
 async def _call(line: Streams, run: str, call_id: str, found: Race) -> None:
-    """Repeats the call while it is answered 503: on a busy machine Redis may exceed its time limit."""
+    """Repeats the call while it is answered 503: on a busy machine a server may exceed its time limit."""
     content = " a" * TOKENS
     sent = {"session_id": run, "tool_name": "read_file", "tool_call_id": call_id, "content": content}
     body = json.dumps(sent).encode()
@@ -93,7 +93,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bo
 
 
 async def _look(client: httpx.AsyncClient, session_id: str, found: Race) -> bool:
-    """Takes one sample. Returns False if Redis exceeded its time limit."""
+    """Takes one sample. Returns False if a server exceeded its time limit."""
     session = await client.get(f"/sessions/{session_id}")
     # The entries are read second: they include all handle messages that the session had when it was read.
     wanted = {"type": "tool", "session_id": session_id}
@@ -111,10 +111,10 @@ async def _look(client: httpx.AsyncClient, session_id: str, found: Race) -> bool
 
 @asynccontextmanager
 async def replicas(
-    services: Services, place: Path, url: str, command: tuple[str, ...]
+    services: Services, place: Path, shared: dict[str, str], command: tuple[str, ...]
 ) -> AsyncIterator[tuple[list[Streams], list[httpx.AsyncClient]]]:
     """Starts the replicas and opens 1.5 connections per call. Each run uses a random sample of them."""
-    spawned = [services.spawn(place, command, storage_url=url) for _ in range(REPLICAS)]
+    spawned = [services.spawn(place, command, **shared) for _ in range(REPLICAS)]
     started = [await service.listening() for service in spawned]
     async with AsyncExitStack() as stack:
         connections = await stack.enter_async_context(Connections())
@@ -124,12 +124,20 @@ async def replicas(
         assert service.failures() == []
 
 
+@pytest.fixture(params=["redis", "postgres"])
+def shared(request: pytest.FixtureRequest, redis_url: str) -> dict[str, str]:
+    """The settings of all replicas, by the kind of their ledger."""
+    if request.param == "redis":
+        return {"storage_url": redis_url}
+    return {"storage_url": redis_url, "ledger_url": request.getfixturevalue("postgres_url")}
+
+
 @pytest.mark.repeated
 async def test_of_200_results_at_once_exactly_those_pass_that_fit(
-    services: Services, tmp_path: Path, redis_url: str
+    services: Services, tmp_path: Path, shared: dict[str, str]
 ) -> None:
     fitting, samples = LIMIT // TOKENS, 0
-    async with replicas(services, tmp_path, redis_url, SERVE) as (lines, clients):
+    async with replicas(services, tmp_path, shared, SERVE) as (lines, clients):
         for seed in range(SEEDS):
             found = await race(lines, clients, f"run-{seed}", seed)
             assert found.outcomes == {(TOKENS, None): fitting, (0, "reserve_failed"): CALLS - fitting}
@@ -142,9 +150,9 @@ async def test_of_200_results_at_once_exactly_those_pass_that_fit(
 
 
 async def test_a_charge_without_the_atomic_check_exceeds_the_budget(
-    services: Services, tmp_path: Path, redis_url: str
+    services: Services, tmp_path: Path, shared: dict[str, str]
 ) -> None:
-    async with replicas(services, tmp_path, redis_url, service_with("look-first")) as (lines, clients):
+    async with replicas(services, tmp_path, shared, service_with("look-first")) as (lines, clients):
         found = await race(lines, clients[:1], "run", 0)
     assert found.outcomes[TOKENS, None] > LIMIT // TOKENS
     assert max(found.passed) > LIMIT
