@@ -152,13 +152,9 @@ def _known(tables: tuple[Table, ...], source: Source) -> tuple[Table, ...]:
 
 
 def _first(found: Found) -> Found:
-    """What the beginning of a list shows of its tables: no other part of it can change their places."""
-    tables, _ = found
-    is_list = tables[0].path == "$" and isinstance(tables[0].read, JsonRows)
-    return tuple(
-        one._replace(rows=None, read=one.read if is_list else None)
-        for one in tables[: 1 if is_list else None]
-    ), ()
+    """What the beginning of a value shows of its tables: `data`, which there is in any case."""
+    (data, *_), _ = found
+    return (data._replace(rows=None, path=""),), ()
 
 
 def _of_page(number: int, table: PageTable) -> Table:
@@ -300,10 +296,7 @@ def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     value, _ = parsed_head(source.data[:_HEAD])
     if value is None:
         return (), ()
-    if source.data.lstrip()[:1] == b"[":
-        return _first(_json(encoded(value)))
-    tables, notes = _json(encoded(value))
-    return tuple(table._replace(rows=None, read=None) for table in tables), notes
+    return _first(_json(encoded(value)))
 
 
 def _json(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:

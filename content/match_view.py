@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from content.formats.format import Passage, by_row
 from content.formats.hidden_parts import hidden_spans
 from content.formats.json import Json
-from content.formats.markup import END_OF_CELL, TAGS_BETWEEN
+from content.formats.markup import END_OF_CELL, TAGS_BETWEEN, WHOLE_TAG
 from content.formats.prose import markdown_headings
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
 from content.grep import Surroundings
@@ -25,7 +25,6 @@ _ROW_CHARS = 800
 _MOST_LINES = 60
 _BLOCK = 64 << 10
 
-_TAG = re.compile(rb"<[/!?A-Za-z][^<>]{0,2000}>")
 _ENTITY = re.compile(rb"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|\w{2,31});")
 _LINK = re.compile(
     rb"<(?:(a)\b[^<>]{0,1000}?\bhref\s*=\s*(?:\"(?!#|javascript:)([^\"\s<>]{1,300})\"|'(?!#|javascript:)([^'\s<>]{1,300})')"
@@ -55,7 +54,7 @@ def page_text(page: bytes, *, has_addresses: bool = False) -> bytes:
     text = TAGS_BETWEEN.sub(lambda tags: b"\n" * tags[0].count(b"\n") or b" ", text)
     if has_addresses:
         text = _with_addresses(text)
-    text = _ENTITY.sub(_character, _TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
+    text = _ENTITY.sub(_character, WHOLE_TAG.sub(lambda tag: b"\n" * tag[0].count(b"\n"), text))
     return _INDENTS.sub(b"\n", _SPACES.sub(b" ", text)).lstrip(b" \t")
 
 

@@ -15,7 +15,7 @@ from content.formats.code import Code, definitions_in_order, source_noun
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
-from content.formats.markup import TAG, TAGS_BETWEEN, page_headings
+from content.formats.markup import TAGS_BETWEEN, WHOLE_TAG, page_headings
 from content.formats.prose import markdown_headings
 from content.formats.table import dialect_in
 from content.json_rows import JsonRows
@@ -500,7 +500,7 @@ def _texts_of(source: Source) -> Iterator[str]:
     if len(data) == SAMPLE_BYTES:
         # The last tag may be cut.
         data = data[: data.rfind(b"<") + 1].removesuffix(b"<")
-    for line in TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
+    for line in WHOLE_TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
         if len(line) <= 3:
             continue
         text = html.unescape(clip(line, _LONG_LINE)).strip(" |")

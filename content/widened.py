@@ -11,6 +11,7 @@ AROUND = 24
 _LINE_BYTES = 250
 _NUMBER_BYTES = 6
 _TAB = 4
+_ITEMS = ("- ", "* ", "• ", "+ ")
 _CLOSERS = ("}", ")", "]", "</", "end")
 
 
@@ -105,8 +106,10 @@ def _size(text: str) -> int:
 
 
 def indent_of(line: str) -> int:
+    """The mark of an item stands for two spaces."""
     line = line.expandtabs(_TAB)
-    return len(line) - len(line.lstrip())
+    bare = line.lstrip()
+    return len(line) - len(bare) + 2 * bare.startswith(_ITEMS)
 
 
 def _to_outermost(match: Match, lines: Sequence[str]) -> int:

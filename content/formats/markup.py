@@ -23,6 +23,11 @@ from content.source import Source
 from content.text import clip
 
 TAG = re.compile(rb"<[^<>]{0,2000}>")
+WHOLE_TAG = re.compile(
+    rb"<[/!?A-Za-z](?:[^<>\"']{1,2000}+|\"[^\"]{0,2000}+\"|'[^']{0,2000}+'){0,60}+>|<[/!?A-Za-z][^<>]{0,2000}>"
+)
+"""A tag, also one with a bracket in the value of an attribute."""
+
 _HTML = re.compile(
     rb"<(?:!doctype\s+html|html|head|body|div|p|span|table|ul|script|style|h[1-6])\b", re.IGNORECASE
 )

@@ -193,3 +193,14 @@ async def test_where_nothing_matches_the_few_lines_with_the_rarest_word_are_show
     assert found.startswith(
         "No line matches, and none holds all of “accepted”, “root”.\n“accepted”: 700 lines"
     )
+
+
+async def test_a_line_above_items_opens_their_block(client: httpx.AsyncClient) -> None:
+    trains = "".join(
+        f"Train {n} to Rome\n" + "".join(f"- class {k}: {n + k} seats\n" for k in range(6)) for n in range(400)
+    )
+    found = await search(client, trains, "^Train 77 ")
+    shown = trains.splitlines()[539:546]
+    assert [line.partition(" ")[2] for line in found.splitlines()[2:9]] == shown
+    items = "".join(f"- item {n} of a list\n" for n in range(900))
+    assert len((await search(client, items, "item 77 ")).splitlines()) == 6

@@ -246,8 +246,8 @@ def test_the_first_table_of_a_large_page_is_named() -> None:
     assert sketched(f"<html><body>{layout}{layout}</body></html>").endswith("\nquery: lines(line, text)")
 
 
-def test_the_rows_of_a_list_of_which_the_beginning_is_known_are_data() -> None:
-    for text, named in (('[{"id": 1, "of": "a"},', "data, lines"), ('{"of": [{"id": 1},', "lines")):
+def test_rows_of_which_the_beginning_is_known_are_data() -> None:
+    for text in ('[{"id": 1, "of": "a"},', '{"of": [{"id": 1},'):
         data = (text + '{"id": 2, "of": "b"},' * 900).encode()
         told = sketch(source_of(data, data[-4096:], 2 * len(data), 1))
-        assert told.endswith(f"\nquery: {named}(line, text)")
+        assert told.endswith("\nquery: data, lines(line, text)")
