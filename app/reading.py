@@ -33,7 +33,7 @@ from domain.errors import (
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
-from extraction.queries import Query, QueryAnswer, Slice
+from extraction.query_terms import Query, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name
 from storage.sealed.keys import refuse_sealed

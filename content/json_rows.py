@@ -23,6 +23,7 @@ _MOST_TABLES = 24
 _TEXT_SHARE = 0.75
 _ESCAPED_QUOTE = b'\\"'
 _HEAD = 64 << 10
+_BEGIN = 60
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -31,17 +32,18 @@ _elements = msgspec.json.Decoder(list[Raw]).decode
 
 class JsonRows(NamedTuple):
     """Rows at `path`, such as `$.result.items`, "$" for all of the value. `array` is the text of an array of
-    objects, b"" where `rows` are what the reader has made of another form. `size` is the number of rows."""
+    objects, b"" where `rows` are what the reader has made of another form. `size` is the number of rows.
+    `begin` are the texts of the first elements of the array."""
 
     path: str
     size: int
     array: bytes = b""
     rows: tuple[Row, ...] = ()
+    begin: tuple[bytes, ...] = ()
 
     def first(self, most: int) -> list[Row]:
-        if not self.array:
-            return list(self.rows[:most])
-        return [decoded(bytes(raw)) for raw in _elements(self.array)[:most]]
+        """At most 60."""
+        return [decoded(raw) for raw in self.begin[:most]] if self.array else list(self.rows[:most])
 
 
 class JsonTables(NamedTuple):
@@ -120,7 +122,7 @@ def tables_in(data: bytes) -> JsonTables:
             inside = _of_object(bytes(items[0]))
             if inside.document is not None:
                 return inside
-        return JsonTables(_of_array("$", raw, len(items), _firsts(items)), {})
+        return JsonTables(_of_array("$", raw, items, _firsts(items)), {})
     return JsonTables(JsonRows("$", 1, rows=({"value": decoded(raw)},)), {})
 
 
@@ -171,7 +173,7 @@ def _places(
                 or _is_grid(inner, firsts)
                 or (len(elements) >= _LEAST_SCALARS and not firsts & {b"{", b"["})
             ):
-                yield inside, _of_array(path_of(inside), inner, len(elements), firsts)
+                yield inside, _of_array(path_of(inside), inner, elements, firsts)
         elif inner[:1] == b"{" and len(steps) < _DEEPEST:
             yield from _places(inner, _members(inner), inside)
 
@@ -185,9 +187,9 @@ def _is_grid(raw: bytes, firsts: set[bytes]) -> bool:
     return firsts == {b"["} and sheets.table_of(decoded(raw)) is not None
 
 
-def _of_array(path: str, raw: bytes, size: int, firsts: set[bytes]) -> JsonRows:
+def _of_array(path: str, raw: bytes, items: list[Raw], firsts: set[bytes]) -> JsonRows:
     if firsts == {b"{"} and (table := sheets.rows_in(raw)) is None:
-        return JsonRows(path, size, raw)
+        return JsonRows(path, len(items), raw, begin=tuple(map(bytes, items[:_BEGIN])))
     value = decoded(raw)
     table = sheets.table_of(value)
     rows = table if table is not None else rows_of(value)

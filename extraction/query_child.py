@@ -16,11 +16,10 @@ from contextlib import suppress
 
 import msgspec
 
-from content.jmespath import Expression
 from content.source import Source
 from content.values import as_table, read_value
 from domain.errors import BadPattern, BadQuery, InvalidField, NotQueryable, QueryTooCostly
-from extraction.queries import (
+from extraction.query_terms import (
     LINES_ALWAYS_BYTES,
     TOO_LARGE,
     Query,
@@ -62,6 +61,8 @@ class Answerer:
 
 
 def _jmespath(query: Query, data: bytes) -> QueryAnswer:
+    from content.jmespath import Expression
+
     expression = Expression(query.expression)
     kind, value = read_value(data, query.tool_name, query.path)
     del data

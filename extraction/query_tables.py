@@ -52,6 +52,9 @@ _TEXTS = re.compile(
     r"""("(?:[^"]|"")*")|\b(?:TIMESTAMP WITH TIME ZONE|TIMESTAMP_NS|TIMESTAMP|TIME|DATE|UUID)(?=[,)\[]|$)"""
 )
 _LONG_INTEGER = re.compile(rb"(?<![\d.\"A-Za-z])-?\d{19,}(?![\d.eE])")
+_LONG_DIGITS = 19
+"""Integers of fewer digits have 64 bits."""
+
 _TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 _DIGITS = r"(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)"
@@ -360,17 +363,22 @@ class Tables:
             for column in names
             if column not in texts and (form := self._form(table, column, has_comma=mark == ";"))
         }
-        if forms or mark == "|":
-            bare = "nullif(trim({0}), '') AS {0}" if mark == "|" else "{0}"
+        if mark == "|":
             fields = ", ".join(
                 f"{forms[column].cast(quoted(column))} AS {quoted(column)}"
                 if column in forms
-                else bare.format(quoted(column))
+                else f"nullif(trim({quoted(column)}), '') AS {quoted(column)}"
                 for column in names
             )
             self._connection.execute(f"CREATE TABLE typed AS SELECT {fields} FROM {table}")
             self._connection.execute(f"DROP TABLE {table}")
             self._connection.execute(f"ALTER TABLE typed RENAME TO {table}")
+        else:
+            for column, form in forms.items():
+                cell = quoted(column)
+                self._connection.execute(
+                    f"ALTER TABLE {table} ALTER {cell} TYPE {form.kind} USING {form.cast(cell)}"
+                )
         self._note(name, {column: form.note for column, form in forms.items() if form.note})
 
     def _form(self, table: str, column: str, *, has_comma: bool) -> "_Form | None":
@@ -395,6 +403,14 @@ class Tables:
         ).fetchall()
         if sample[0][0]:
             return None
+        # Most numbers are written plainly, and are short.
+        [(filled, integers, plain, longest)] = self._connection.execute(
+            f"SELECT count(c), count(*) FILTER (regexp_full_match(c, '{_INTEGER}')), "
+            f"count(*) FILTER (regexp_full_match(c, '{_PLAIN}')), coalesce(max(strlen(c)), 0) "
+            f"FROM (SELECT {cell} AS c FROM {table})"
+        ).fetchall()
+        if filled == plain and longest < _LONG_DIGITS:
+            return (_Form("BIGINT") if integers == filled else _Form("DOUBLE")) if filled else None
         counted = self._connection.execute(
             f"SELECT count(c), count(*) FILTER (regexp_full_match(c, '{_INTEGER}')), "
             f"count(*) FILTER (regexp_full_match(c, '{_PLAIN}')), "

@@ -24,7 +24,7 @@ from app.main import create_app
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
 from domain.ports import Clock
-from extraction import queries, query_child
+from extraction import queries, query_child, query_terms
 from tests.counts import count
 from tests.faults.service_process import Service, Services
 from tests.postgres_server import postgres_server, postgres_url  # noqa: F401
@@ -206,8 +206,13 @@ def queries_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries are evaluated in this process: to start an interpreter for each takes a fifth of a second."""
 
     async def answer(
-        self: queries.Queries, tenant: str, query: queries.Query, size: int, read: queries.Read, key: object
-    ) -> queries.QueryAnswer:
+        self: queries.Queries,
+        tenant: str,
+        query: query_terms.Query,
+        size: int,
+        read: queries.Read,
+        key: object,
+    ) -> query_terms.QueryAnswer:
         data = io.BytesIO(b"".join([chunk async for chunk in read()]))
         return query_child.Answerer(data.read).answer(query)
 

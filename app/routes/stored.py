@@ -57,8 +57,8 @@ from domain.errors import (
 )
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
-from extraction.queries import Query as DataQuery
-from extraction.queries import QueryAnswer
+from extraction.query_terms import Query as DataQuery
+from extraction.query_terms import QueryAnswer
 
 router = Router(tags=["results"])
 

@@ -42,7 +42,7 @@ from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question as ExtractQuestion
 from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
-from extraction.queries import Data, Query
+from extraction.query_terms import Data, Query
 from extraction.task import frame_failure
 from policies.policy import Offer
 

@@ -24,7 +24,7 @@ from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateErr
 from domain.handles import SessionKey, forgiven_handle
 from domain.references import NOT_RUN, REFERENCE, replaced
 from domain.results import StoredResult
-from extraction.queries import Query
+from extraction.query_terms import Query
 from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)

@@ -197,7 +197,8 @@ async def test_where_nothing_matches_the_few_lines_with_the_rarest_word_are_show
 
 async def test_a_line_above_items_opens_their_block(client: httpx.AsyncClient) -> None:
     trains = "".join(
-        f"Train {n} to Rome\n" + "".join(f"- class {k}: {n + k} seats\n" for k in range(6)) for n in range(400)
+        f"Train {n} to Rome\n" + "".join(f"- class {k}: {n + k} seats\n" for k in range(6))
+        for n in range(400)
     )
     found = await search(client, trains, "^Train 77 ")
     shown = trains.splitlines()[539:546]

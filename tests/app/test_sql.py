@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.errors import BadQuery
-from extraction import queries, query_child
+from domain.errors import BadQuery, QueryTooCostly
+from extraction import query_child
+from extraction.query_terms import Query
 from tests.app.test_query import CSV, NDJSON, ROWS, keep
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
@@ -327,8 +328,8 @@ WORDS = SYNTAX.split()
 def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: str) -> None:
     value = [{**row, "n": {"a": row["id"], "b": [1]}} for row in ROWS[:5]]
     read = io.BytesIO(json.dumps(value).encode()).read
-    with suppress(BadQuery, queries.QueryTooCostly, MemoryError):
-        answer = query_child.Answerer(read).answer(queries.Query(start + " ".join(words), 2000))
+    with suppress(BadQuery, QueryTooCostly, MemoryError):
+        answer = query_child.Answerer(read).answer(Query(start + " ".join(words), 2000))
         msgspec.json.decode(answer.slice.result)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from content.jmespath import Expression
 from domain.errors import InvalidField, QueryTooCostly
-from extraction.queries import slice_of
+from extraction.query_terms import slice_of
 
 ROWS = [
     {"id": 1, "level": "ok", "ms": 12, "tags": ["a"]},

@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from domain.errors import BadQuery, Overloaded, StoreUnavailable
-from extraction.queries import Queries, Query, Read
+from extraction.queries import Queries, Read
 from extraction.query_child import MEMORY_BYTES
+from extraction.query_terms import Query
 
 pytestmark = pytest.mark.anyio
 

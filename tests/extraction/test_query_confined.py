@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from domain.errors import BadQuery, QueryTooCostly
-from extraction.queries import Queries, Query
+from extraction.queries import Queries
+from extraction.query_terms import Query
 from tests.counts import FULL
 
 pytestmark = pytest.mark.anyio
