@@ -24,7 +24,7 @@ from content.text import clip
 
 TAG = re.compile(rb"<[^<>]{0,2000}>")
 WHOLE_TAG = re.compile(
-    rb"<[/!?A-Za-z](?:[^<>\"']{1,2000}+|\"[^\"]{0,2000}+\"|'[^']{0,2000}+'){0,60}+>|<[/!?A-Za-z][^<>]{0,2000}>"
+    rb"<[/!?A-Za-z](?>(?:[^<>\"']{1,2000}+|\"[^\"]{0,2000}+\"|'[^']{0,2000}+'){0,60})>|<[/!?A-Za-z][^<>]{0,2000}>"
 )
 """A tag, also one with a bracket in the value of an attribute."""
 
