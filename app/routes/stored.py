@@ -386,7 +386,6 @@ _CSV_BYTES = 16 << 20
     "/results/{handle:path}/query",
     summary="Query JSON, tables or lines; Accept: text/csv answers with all rows",
     response_model=QueryOut,
-    responses={200: {"content": {CSV: {"schema": {"type": "string"}}}}},
 )
 @Traits(span=READ, raises=(BadQuery, NotQueryable, QueryTooCostly))
 async def get_query(
