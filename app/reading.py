@@ -382,7 +382,7 @@ async def selected(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> Q
 
 
 def _with_masks(part: Slice, data: bytes) -> Slice:
-    """`data` are the masked bytes of the part. They are told as a text where they are JSON no more."""
+    """`data` are the masked bytes of the part. If a mask broke their JSON, the answer is a string."""
     try:
         msgspec.json.decode(data)
     except msgspec.DecodeError:

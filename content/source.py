@@ -359,8 +359,8 @@ def _without_remarks(data: bytes, pattern: re.Pattern[bytes]) -> tuple[int, int]
 
 
 def _numbers(data: bytes) -> re.Pattern[bytes] | None:
-    """The numbers that a tool put before the lines: half of the first ones begin with a number and the same
-    mark, and the numbers grow but for a few restarts. None if there are none."""
+    """A pattern for the line numbers that a tool added. Half of the first lines must begin with a number and
+    the same mark, and the numbers must ascend, with few restarts. Else None."""
     if not any(map(_NUMBER.match, data[:_REMARK_BYTES].split(b"\n", _REMARKS)[:_REMARKS])):
         return None
     lines = list(filter(bytes.strip, data[:_LOOKED_AT].split(b"\n", _LINES)[:_LINES]))

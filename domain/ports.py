@@ -447,8 +447,8 @@ class Observer:
     def part(
         self, name: str, tracing: Mapping[str, str] | None = None, method: str | None = None
     ) -> AbstractContextManager[None]:
-        """What is told within is about this part of the request, and about no other. `tracing`: the part
-        belongs to this trace of the caller. `method`: of the protocol in which the part came."""
+        """A context in which all that the observer is told belongs to this part of the request. `tracing`:
+        the caller's trace of the part. `method`: that of the protocol in which it came."""
         return nullcontext()
 
     def refused(self, error: SpillgateError, route: str, *, carries_result: bool) -> None:

@@ -195,7 +195,7 @@ class Tables:
             self._load_values(name, rows_of(self._parsed(data, form)))
 
     def _parsed(self, data: bytes, form: str) -> list[object]:
-        """The values of an array, or of the lines that are records; the others are told."""
+        """The values of an array, or of the lines that are records. A remark counts the other lines."""
         if form == "array":
             values: list[object] = decoded(data)
             return values

@@ -21,7 +21,7 @@ class Lines:
         """The rows at the end of which the cap was reached; 0 before."""
 
     def counted(self, below: str, *, is_open: bool) -> int:
-        """All rows. `below`: a footer that is none of them, and was fed. `is_open`: no line end was last."""
+        """All rows without the lines of `below`, a footer. `is_open`: the text ends without a line end."""
         return self.ended + is_open - below.count("\n")
 
     def fed(self, text: str, most: int) -> int:

@@ -636,8 +636,8 @@ class Relay:
     def _read(self, read: Callable[[Json], T], message: Buffer, otherwise: T) -> T:
         """What `read` returns; `otherwise` for a message that is no JSON, and if `read` fails.
 
-        Any exception is caught. A thread that ends would stop the conversation, and the promise that the
-        client then gets what the server said outranks the rule against `except Exception`."""
+        Catches any exception: one that ended the thread would stop the conversation. The client is promised
+        the message of the server even if this code fails."""
         try:
             with suppress(*NOT_JSON):
                 return read(parse(message))

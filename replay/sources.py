@@ -275,7 +275,7 @@ def _lines(file: IO[bytes], raw: _Bounded, path: Path, notes: Notes) -> Iterator
 
 
 def _document(first: bytes, file: IO[bytes], path: Path, notes: Notes) -> Iterator[Any]:
-    """One document; or lines of JSON after a first line that is none."""
+    """One document, or lines of JSON whose first line is no JSON."""
     if first.lstrip()[:1] not in (b"{", b"["):
         notes.fault(NOT_A_TRANSCRIPT, str(path))
         return

@@ -69,8 +69,8 @@ class _Held:
 
 
 class Pending(NamedTuple):
-    """Results and readings that no entry of the ledger stands for yet, and the time (Unix ms) of the first
-    and of the last of them."""
+    """How many results and readings wait for an entry in the ledger, and the time (Unix ms) of the first and
+    of the last of them."""
 
     since: int
     until: int

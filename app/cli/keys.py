@@ -114,8 +114,8 @@ def _parsed(line: str) -> ApiKey | None:
 
 
 def _line_of(lines: list[str], wanted: str, or_expired: bool = False) -> tuple[int, ApiKey]:
-    """The line of the key of this name or digest that has not expired, or, with `or_expired` and without such
-    a line, of one that has."""
+    """The line of the key of this name or digest. An expired key is found only with `or_expired`, and only if
+    no other matches."""
     if not wanted:
         raise ConfigError(
             "NAME is empty. A key without a name is named by the digits that `keys list` shows."

@@ -79,8 +79,8 @@ async def retrieve(tenant: str, hash: str, query: str | None, rt: Runtime) -> tu
 
 def _tool_name(document: dict[str, Any], user_agent: str) -> str:
     """The tool by which the model asks: as the request's config says, else the first of its tools that it can
-    be. LiteLLM adds Headroom's own tool and says so nowhere. "" if none is known. The texts hold the name, so
-    that one with spaces is none."""
+    be. LiteLLM adds Headroom's own tool without saying so. "" if none is known. A configured name with spaces
+    is ignored: the texts for the model could not quote it."""
     named = text_in(document.get("config"), "tool_name") or ""
     tools = document.get("tools")
     own = [name for name in tool_names(tools) if name == RETRIEVE or door_of([name]).knows_tools]

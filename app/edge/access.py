@@ -144,7 +144,7 @@ class Access:
         return request_id.decode()
 
     async def _admit(self, headers: Headers, scope: Scope, traits: Traits, body: RequestBody) -> str:
-        """Answers with the tenant. Raises whatever is to be answered instead."""
+        """Returns the tenant. Raises the error that the request is answered with."""
         body.has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if len(headers) < len(scope["headers"]):
             once = [name for name, _ in scope["headers"] if name in _ONCE]

@@ -130,8 +130,8 @@ class ApiKeys(ReloadedKeys[KeyFile]):
         return ending
 
     def _ending(self, within: float) -> list[ApiKey]:
-        """The keys in force that expire within so many seconds, but for those that `keys rotate` replaced:
-        another key of their tenant, role and name lasts longer."""
+        """The keys in force that expire within so many seconds, without those that `keys rotate` replaced:
+        another key of the same tenant, role and name lasts longer."""
         now, last = self._now(), dict[tuple[str, KeyRole, str], float]()
         in_force = [key for key in self.lines.keys.values() if not key.has_expired(now)]
         for key in in_force:

@@ -210,8 +210,8 @@ def serve(app: FastAPI, settings: Settings, refused: Refused, idle: IdleWatch | 
 
 
 def _stderr_that_never_waits() -> int:
-    """A descriptor of its own on the pipe, file or terminal of stderr: the traceback is cut where a pipe that
-    is not read is full, and the process still ends. A socket cannot be opened again: stderr itself."""
+    """A non-blocking descriptor for stderr, so that a full pipe which no program reads cuts the traceback and
+    does not keep the process from ending. Returns stderr itself if that is a socket."""
     stderr = (sys.__stderr__ or sys.stderr).fileno()
     try:
         return os.open(f"/dev/fd/{stderr}", os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)

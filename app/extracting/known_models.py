@@ -95,8 +95,8 @@ class KnownModels:
         return SessionModel(terms.window, terms.enforce, self.tokenizer(name))
 
     def warns(self, session: Session, model: SessionModel) -> bool:
-        """Whether the answer is to warn that no budget is enforced for want of a window: once a session, and
-        again after a restart or once thousands of other sessions were warned."""
+        """Whether the answer warns that no budget is enforced, because the window is not known. A session is
+        warned once, and again after a restart or after thousands of other sessions."""
         if model.window.is_known or model.enforce or session.context_window is not None:
             return False
         life = session.key, session.epoch

@@ -180,9 +180,9 @@ async def _searched(reading: "Reading") -> _Searched:
 async def _first_page(
     reading: "Reading", searched: _Searched, arguments: GrepArguments
 ) -> tuple[_Searched, GrepArguments, GrepPage, list[str]]:
-    """The matches of the pattern as it is, else as indented JSON spells it, else in any case, else in the
-    markup of a page, else between the slashes that it has; with what was searched for, where, and what has to
-    be said of it."""
+    """Tries the pattern as it is, as indented JSON spells it, in any letter case, in the markup of a page,
+    and without slashes around it, until one matches. Returns what was searched, how, the matches, and remarks
+    for the model."""
     spaced = _NAME_END.sub(r'":\\s*', arguments.pattern) if reading.shown.needs_view else arguments.pattern
     tries = [
         (searched, arguments, []),

@@ -119,7 +119,7 @@ class Sample:
 
 
 class Format:
-    """A format of text; this is plain text in the methods that a format does not have of its own."""
+    """A format of text. The methods here are those of plain text; a format overrides the ones that differ."""
 
     kind: Kind
     noun: str

@@ -159,7 +159,7 @@ def dialect_in(source: Source) -> Dialect:
 
 
 def _wide(header: bytes) -> bytes:
-    """The separator of a header longer than all that is looked at; b"" if it is none."""
+    """The separator of a header that is longer than the part that is looked at. b"" if it is no header."""
     first = _QUOTED.sub(b"", header[:_FIRST_BYTES]).partition(b'"')[0]
     if _MEMBER in header or _is_prose(first) or _UNLIKE_A_HEADER.search(first):
         return b""

@@ -25,9 +25,8 @@ NOT_SEARCHED = "not_searched"
 
 
 class Masks:
-    """Where the secrets of a body are, in order. Of each it keeps a digest of the value, and how many lines
-    it ends: its mask ends as many, so that the lines of a body have the same numbers with masks. A million
-    take 50 MB."""
+    """Where the secrets of a body are, in order, with a digest of each. A mask has as many line ends as its
+    secret, so that line numbers stay the same. A million take 50 MB."""
 
     def __init__(self) -> None:
         self.starts, self.ends = array("Q"), array("Q")

@@ -47,7 +47,7 @@ class Values:
     def _at(self, data: bytes, at: int) -> Iterator[Span]:
         if at < 0:
             return
-        # Whatever the text begins with here begins the last value that is not greater than the text.
+        # A value at this place is the last value that is not greater than the text, or a beginning of it.
         number = bisect_right(self._sorted, data[at : at + self._longest]) - 1
         if number < 0:
             return

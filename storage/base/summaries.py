@@ -57,8 +57,8 @@ _OF_ENTRIES = {GroupBy.SESSION_ID, GroupBy.HOUR, GroupBy.MINUTE}
 
 
 def merged(group: Group) -> Group:
-    """The group for the sums of what MOST_GROUPS_OF_DAY leaves no room for. What costs are asked for by, the
-    key and the model that was called, is told apart."""
+    """The group that takes the sums past MOST_GROUPS_OF_DAY. It keeps the key and the called model, since
+    costs are asked for by these."""
     free = _FREE if group[_TYPE] == EntryType.LLM else _FREE | {_MODEL}
     return tuple(MERGED if place in free else value for place, value in enumerate(group))
 
@@ -259,8 +259,8 @@ def matches(entry: AccountingEntry, wanted: EntryFilter) -> bool:
 
 
 def may_tell_of_gap(entry: AccountingEntry, wanted: EntryFilter) -> bool:
-    """Whether the entry, if its type tells of a gap, tells of one in what is asked for, whatever that is. The
-    session is known of all but lost entries."""
+    """Whether an entry of a type that reports a gap reports one in the sessions and the time of `wanted`. A
+    lost entry has no session, and so counts for each."""
     is_of_session = entry.type is EntryType.LOST or wanted.session_id in (None, entry.session_id)
     return is_of_session and is_of_time(entry, wanted)
 

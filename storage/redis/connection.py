@@ -349,8 +349,8 @@ def _place_of(url: RedisUrl) -> Server | Sentinels | Cluster:
 
 
 def _away(answers: Sequence[object]) -> list[StoreUnavailable]:
-    """Returns the failures of those servers of a cluster that are away. Raises the failure if none has
-    answered, or if it is another one."""
+    """Returns the failures of the servers that are away. Raises one of them if no server answered, and any
+    failure of another kind."""
     failures = [one for one in answers if isinstance(one, BaseException)]
     away = [one for one in failures if isinstance(one, StoreUnavailable)]
     for other in failures:

@@ -71,8 +71,8 @@ class Sentinels:
         return await (await self._named()).probe_values()
 
     async def send(self, commands: Sequence[Sequence[Arg]], more: float = 0.0) -> list[Any]:
-        """Calls Server.send of the primary. The replies of a server that is the primary no longer are not
-        believed."""
+        """Calls Server.send of the primary. Discards replies and raises StoreUnavailable if the server is no
+        longer the primary."""
         server = await self._named()
         replies = await server.send(commands, more=more)
         if self._fails_over or server is not self._primary:
@@ -80,8 +80,8 @@ class Sentinels:
         return replies
 
     async def is_alone(self, replicas: int) -> bool:
-        """Whether the primary has fewer connected replicas, and no failover is under way: then no replica can
-        have a write, and none is about to take over without it."""
+        """Whether the primary has fewer than `replicas` connected replicas and no failover is under way: then
+        no replica without the last writes is about to take over."""
         server = await self._named()
         (info,) = await server.send([("INFO", "replication")])
         connected = _online(info) if isinstance(info, dict) else replicas

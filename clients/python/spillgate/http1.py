@@ -306,8 +306,8 @@ def _wait_until(connection: socket.socket, ends: float | None) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Reads a socket until a moment. http.client gets it in place of the socket, whose timeout is that of one
-    read: a server that sends a byte at a time would be waited for without end."""
+    """Reads a socket until a deadline. The socket's own timeout is that of one read, so http.client would
+    wait without end for a server that sends a byte at a time."""
 
     def __init__(self, connection: socket.socket, ends: float | None) -> None:
         self._socket = connection
