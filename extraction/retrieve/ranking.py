@@ -13,7 +13,7 @@ from content.formats.markup import TAG
 from content.kind import Kind
 from content.patterns import Pattern
 from extraction.retrieve.index import Likeness, PassageIndex
-from extraction.retrieve.question import Question, Word, parse, stem
+from extraction.retrieve.question import Question, Word, stem
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -21,12 +21,6 @@ _SHORT = 4
 _NEARLY = 0.02
 _WITHIN = 100
 _LEAST_SHARE = 0.15
-_PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
-_LINK = re.compile(
-    rb"\[[^\[\]\n]{1,200}\]\([^()\n]{1,500}\)|<a\b[^<>]{0,500}>[^<]{0,200}</a>|^[^\n]{1,200}?\.{4,}\s*\d+$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_LEAST_LINKS, _MOSTLY, _OF_CONTENTS = 3, 0.6, 0.4
 _BREAK = re.compile(r"[\W_]")
 
 # The constant of reciprocal rank fusion, which joins the order by words and the order by meaning. 60 is usual
@@ -120,11 +114,6 @@ class Ranking:
             at = self.index.passages[numbers[-1]].end
         return numbers
 
-    def is_contents(self, passage: Passage) -> bool:
-        piece = self.data[passage.start : passage.end]
-        links = [len(link[0]) for link in _LINK.finditer(piece)]
-        return len(links) >= _LEAST_LINKS and sum(links) >= _MOSTLY * len(piece.strip())
-
     def _text(self, passage: Passage) -> str:
         """In lower case, of a page without its tags, without the header of a table: that is shown anyway."""
         piece = self.data[max(passage.start, self.index.header_end) : passage.end]
@@ -146,36 +135,16 @@ def seen(ranking: Ranking) -> None:
     ranking.hits = [hit for hit in ranking.hits if test(hit.passage)] or ranking.hits
 
 
-def contents(ranking: Ranking) -> None:
-    """A passage of links alone, such as a menu or a table of contents, comes after what it leads to."""
-    if ranking.index.kind in _PAGES:
-        ranking.hits = [
-            replace(hit, score=hit.score * _OF_CONTENTS) if ranking.is_contents(hit.passage) else hit
-            for hit in ranking.hits
-        ]
-
-
 def as_written(ranking: Ranking) -> None:
     """Only passages that hold as many of the exact texts, as whole words, as any does."""
     most = max((len(hit.exact) for hit in ranking.hits), default=0)
     ranking.hits = [hit for hit in ranking.hits if len(hit.exact) == most]
 
 
-def quoted(ranking: Ranking) -> None:
-    """No passage is shown where nothing that the question quotes stands in the data, in any form."""
-    texts = ranking.question.quoted
-    words = {word for text in texts for word in parse(text).words}
-    if texts and not any(text in ranking.exact for text in texts):
-        held = {word.text for word in words} & ranking.weights.keys()
-        ranking.hits = [hit for hit in ranking.hits if hit.words & held]
-
-
 HEURISTICS: dict[str, Callable[[Ranking], None]] = {
     "shared": shared,
-    "contents": contents,
     "seen": seen,
     "as_written": as_written,
-    "quoted": quoted,
 }
 """Each is measured by `bench.recall --without NAME`."""
 

@@ -104,15 +104,6 @@ async def test_each_part_of_a_joined_question_has_a_passage() -> None:
     assert "valid for a year" in body
 
 
-async def test_a_table_of_contents_comes_after_what_it_leads_to() -> None:
-    chapters = [f"Care of the {word} pump" for word in ("red", "blue", "green", "valve", "brass", "steel")]
-    menu = "".join(f"- [{one}](#{one.replace(' ', '-')})\n" for one in chapters)
-    said = "Oil it twice a year, and never run it dry: this voids the warranty of the maker. " * 9
-    body = "".join(f"\n## {one}\n\n{said}\n" for one in chapters)
-    first = (await asked(f"# Manual\n\n{menu}\n{body * 4}", "care of the valve pump")).body.split("\n[")[0]
-    assert "Oil it twice" in first
-
-
 async def test_a_name_in_a_list_is_shown_under_the_heading_of_the_list() -> None:
     names = ",\n".join(f"{WORDS[n % 10]}-{n}" for n in range(100))
     text = f"{FILLER}\nMembers that were admitted:\n{names}\n\n{FILLER}"
@@ -290,14 +281,6 @@ async def test_a_word_that_is_part_of_longer_ones_is_not_told_to_be_nowhere() ->
     assert head == "Nowhere in the data: packages, begin."
     assert "libssl-0/stable" in passage
     assert body.endswith("[To count, sum or compare: query over lines(line, text).]")
-
-
-async def test_where_quoted_texts_are_nowhere_no_other_passage_is_shown() -> None:
-    code = "".join(f"def read_{n}(path):\n    # fits a pattern\n    return {n}\n\n\n" for n in range(300))
-    body = (await asked(code, "Find the pattern 'TODO' or 'FIXME'")).body
-    assert body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: TODO, FIXME.\n")
-    body = (await asked(with_needle("the disk failed to mount"), "Why 'disk failure'?")).body
-    assert "the disk failed to mount" in body
 
 
 async def test_of_passages_that_hold_as_much_the_first_ones_are_shown() -> None:
