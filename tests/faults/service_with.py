@@ -15,6 +15,7 @@ from app.edge.deadlines import Protocol
 from app.operations import clock, line_writer, logs, readiness, supervisor, sweeper
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
+from extraction import queries
 from storage.base import bounded
 from storage.disk import store as disk_store
 from storage.disk.draft import DiskDraft
@@ -168,6 +169,7 @@ if __name__ == "__main__":
                 connection,
                 sentinel,
                 bounded,
+                queries,
             )
             (bound,) = [one for one in owners if hasattr(one, name)]
             setattr(bound, name, float(seconds))

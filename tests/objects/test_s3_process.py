@@ -100,3 +100,33 @@ async def test_killed_at_any_request_of_an_upload_it_shows_nothing_that_is_half_
             kept = [Kept.of(call, await call.send(client)) for call in calls]
             assert [await read_back(client, one) for one in kept] == [[]] * len(calls)
         assert service.failures() == []
+
+
+async def test_a_model_reads_a_result_by_each_argument_of_its_tool(
+    services: Services, url: Url, s3_port: int, tmp_path: Path
+) -> None:
+    rows = "".join(f'{n},"city, {n % 3}",{n * 2}\n' for n in range(200_000))
+    body = f"id,city,amount\n{rows}".encode()
+    service = await _start(services, url(s3_port), tmp_path)
+    async with service.client(timeout=120) as client:
+        handle = (await Call("run-1", body, "call-1", is_streamed=True).send(client)).json()["handle"]
+
+        async def asked(**arguments: str) -> str:
+            call = {"name": "tool_output", "session_id": "run-1", "arguments": {"handle": handle} | arguments}
+            return str((await client.post("/tools/call", json=call)).json()["text"])
+
+        sql = "SELECT city, count(*) n, sum(amount) s FROM data GROUP BY city ORDER BY city"
+        sums = [
+            f"city, {k} | {len(range(k, 200_000, 3))} | {2 * sum(range(k, 200_000, 3))}" for k in range(3)
+        ]
+        assert (await asked(query=sql)).splitlines()[:4] == ["city | n | s", *sums]
+        assert (await asked(query="SELECT text FROM lines WHERE line = 77")) == '75,"city, 0",150'
+        assert '\n199999: 199997,"city, 2",399994\n' in f"\n{await asked(pattern='^199997,')}"
+        assert (await asked(lines="3,-1")).splitlines() == [
+            '3: 1,"city, 1",2',
+            '[Lines 3 to 3 of 200,001. Go on with lines = "4-43".]',
+            '200001: 199999,"city, 1",399998',
+            "[Lines 200,001 to 200,001 of 200,001.]",
+        ]
+        assert '"city, 1"' in await asked(extract="id 199999")
+    assert await service.stop() == 0
