@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE, HTML, SITES = ROOT / ".site" / "source", ROOT / ".site" / "html", ROOT / "dist" / "site"
 FROM_ELSEWHERE = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "measured.md": "bench/README.md"}
 """Pages of the site that are files outside docs/."""
-AFTER_THE_FIRST_PAGE = "\n## Try it\n"
+AFTER_THE_FIRST_PAGE = "\n## In an agent\n"
 """From this title on the README is for those who have a clone."""
 ONLY_IN_THE_REPOSITORY = ("house.md",)
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]*)(#[^)\s]*)?\)")
