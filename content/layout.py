@@ -17,17 +17,19 @@ from content.formats.literal import json_of
 from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, first_page_tables, page_tables
-from content.formats.printed import barred_tables
+from content.formats.printed import FOOTER, barred_tables
+from content.formats.table import Table as TableFormat
 from content.formats.table import (
-    Dialect,
     dialect_in,
     is_doubtful_header,
     is_header,
-    printed_table,
+    printed_tables_of,
+    row_count,
+    rows_start,
     split_rows,
+    table_end,
     table_start,
 )
-from content.formats.table import Table as TableFormat
 from content.json_rows import JsonRows, decoded, encoded, tables_in, unpacked
 from content.kind import Kind
 from content.source import Source
@@ -61,11 +63,12 @@ class Column(NamedTuple):
 
 
 class Delimited(NamedTuple):
-    """Rows between separators, which DuckDB reads: `start` is the byte of the data at which they begin.
-    `escape` stands before a quote in a cell."""
+    """Rows between separators, which DuckDB reads: `start` and `end` are the bytes of the data between which
+    they stand. `escape` stands before a quote in a cell."""
 
     mark: str
     start: int
+    end: int
     escape: str = '"'
 
 
@@ -162,7 +165,7 @@ def _of_page(number: int, table: PageTable) -> Table:
         Column(name, _type_of(row[at] for row in table.rows[:_SAMPLED]))
         for at, name in enumerate(unique(table.names))
     )
-    sample = tuple(_cell(cell, column) for cell, column in zip(table.rows[0], columns, strict=False))
+    sample = _sample(table.rows, columns)
     return Table(
         f"table{number}", columns, len(table.rows), sample, table.is_named, read=lambda: iter(table.rows)
     )
@@ -173,32 +176,45 @@ def _of_page(number: int, table: PageTable) -> Table:
 
 def _delimited(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     dialect = dialect_in(source)
+    if not dialect.is_separated:
+        return _printed(source)
     head = source.data if source.is_whole and len(source.data) <= _HEAD else source.data[:_HEAD]
     notes: list[str] = []
-    if not dialect.is_separated:
-        names, rows = printed_table(source)
-        first = list(islice(rows(), _SAMPLED))
-        read: Delimited | Rows = rows
-        is_named = True
-    else:
-        start = table_start(source.data, dialect)
-        parsed = list(islice(split_rows(head[start:].decode("utf-8", "replace"), dialect), _SAMPLED))
-        if not parsed:
-            raise ValueError("no rows")
-        is_named = is_header(parsed[0], parsed[1:])
-        names, first = (parsed[0], parsed[1:]) if is_named else ([""] * len(parsed[0]), parsed)
-        if is_named and is_doubtful_header(parsed[0], parsed[1:]):
-            notes.append("first row taken as names")
-        if dialect.above > 1:
-            notes.append(f"the {dialect.above:,} lines above the header are only in lines")
-        below = _header_end(source.data[start:], parsed[0]) if is_named else 0
-        read = Delimited(dialect.mark.decode(), start + below, dialect.escape.decode())
+    start, end = table_start(source.data, dialect), table_end(source, dialect)
+    parsed = list(islice(split_rows(head[start:end].decode("utf-8", "replace"), dialect), _SAMPLED + 1))
+    if not parsed:
+        raise ValueError("no rows")
+    is_named = is_header(parsed[0], parsed[1:])
+    names, first = (parsed[0], parsed[1:]) if is_named else ([""] * len(parsed[0]), parsed)
+    if is_named and is_doubtful_header(parsed[0], parsed[1:]):
+        notes.append("First row taken as names.")
+    notes += _left_out(source.data[:start].decode("utf-8", "replace").split("\n")[:-1], "above the header")
+    notes += _left_out(source.data[end:].decode("utf-8", "replace").split("\n"), "below the rows")
+    body = rows_start(source, dialect)
+    read = Delimited(dialect.mark.decode(), body, end, dialect.escape.decode())
     columns = _columns(names, first)
-    sample = (
-        tuple(_cell(cell, column) for cell, column in zip(first[0], columns, strict=False)) if first else None
+    is_counted = source.is_whole and len(source.data) <= _COUNTED
+    count = row_count(source, dialect, body) if is_counted else None
+    return (Table("data", columns, count, _sample(first, columns), is_named, read=read),), tuple(notes)
+
+
+def _left_out(lines: Sequence[str], where: str) -> list[str]:
+    """A note of lines of text that are no rows."""
+    if all(map(_TOLD.fullmatch, filter(str.strip, lines))):
+        return []
+    count = len(lines) if where.startswith("above") else "\n".join(lines).strip().count("\n") + 1
+    are = "line {} is" if count == 1 else f"{count:,} lines {{}} are"
+    return [f"The {are.format(where)} only in lines."]
+
+
+_TOLD = re.compile(rf"sep=.\s*|{FOOTER.pattern}", FOOTER.flags)
+"""Lines that say of the table what the answer says, too."""
+
+
+def _sample(rows: Sequence[Sequence[str | None]], columns: Sequence[Column]) -> tuple[object, ...] | None:
+    return (
+        tuple(_cell(cell, column) for cell, column in zip(rows[0], columns, strict=False)) if rows else None
     )
-    table = Table("data", columns, _count(source, read, dialect), sample, is_named, read=read)
-    return (table,), tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
 
 
 def _columns(names: Iterable[str], rows: Sequence[Sequence[str | None]]) -> tuple[Column, ...]:
@@ -219,26 +235,26 @@ def few_values(texts: Sequence[str]) -> tuple[str, ...]:
     return values if are_words else ()
 
 
-def _header_end(data: bytes, first: Sequence[str]) -> int:
-    """Where the row after the header begins: a newline in a cell of it ends no row."""
-    at = 0
-    for _ in range(1 + sum(cell.count("\n") for cell in first)):
-        while data[at : at + 1] in (b"\n", b"\r"):
-            at += 1
-        ends = [end for mark in (b"\n", b"\r") if (end := data.find(mark, at)) >= 0]
-        at = min(ends, default=len(data)) + 1
-    return min(at + (data[at - 1 : at + 1] == b"\r\n"), len(data))
-
-
-def _count(source: Source, read: "Delimited | Rows", dialect: Dialect) -> int | None:
-    if not source.is_whole or len(source.data) > _COUNTED:
-        return None
-    if not isinstance(read, Delimited):
-        return sum(1 for _ in read())
-    data = source.data[read.start :]
-    if data[:1] != b"\n" and not any(mark in data for mark in (b'"', b"\\", b"\r", b"\n\n")):
-        return data.count(b"\n") + (data[-1:] not in (b"\n", b""))
-    return sum(map(bool, split_rows(data.decode("utf-8", "replace"), dialect)))
+def _printed(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """Tables with bars or white space between their cells: one is `data`, of several each has a name."""
+    lines, found, end = printed_tables_of(source)
+    if len(found) > 1:
+        tables = [
+            _of_cells(f"table{number}", one.names, list(one.rows(lines)))
+            for number, one in enumerate(found, 1)
+        ]
+        return _known((_lines(source)._replace(name="data"), *tables), source), ()
+    (made,) = found
+    sample = list(islice(made.rows(lines), _SAMPLED))
+    columns = _columns(made.names, sample)
+    notes = _left_out(lines[: made.first], "above the header") if made.is_below else []
+    notes += _left_out(lines[end:], "below the table") if source.is_whole else []
+    is_counted = source.is_whole and len(source.data) <= _COUNTED
+    if is_counted and made.leaves_out(lines):
+        notes.append("The program left out rows.")
+    count = sum(1 for _ in made.rows(lines)) if is_counted else None
+    table = Table("data", columns, count, _sample(sample, columns), read=lambda: made.rows(lines))
+    return (table,), tuple(notes)
 
 
 def _type_of(cells: Iterable[str | None]) -> str:
@@ -322,14 +338,17 @@ def _broken(data: bytes) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if ends_early(text):
         tables, _ = _json(encoded(cut_off(text)))
         last = text.rstrip().count("\n") + 1
+        # One line is shown as many.
+        where = f" in line {last:,}" if last > 1 else ""
         rows = count_of(tables[0].rows or 0, "complete element")
-        return tables, (f"The JSON is cut off in line {last:,}: data has its {rows}.",)
+        return tables, (f"The JSON is cut off{where}: data has its {rows}.",)
     values, end = documents(text)
     if not values or not _is_most(text, end):
         raise ValueError("most of it is no JSON")
     tables, _ = _json(encoded(values[0] if len(values) == 1 else values))
     line = text.count("\n", 0, end) + 1
-    note = f"What follows the JSON in line {line:,} is only in lines." if text[end:].strip() else ""
+    where = f" in line {line:,}" if "\n" in text.rstrip() else ""
+    note = f"What follows the JSON{where} is only in lines." if text[end:].strip() else ""
     return tables, (note,) if note else ()
 
 
@@ -385,17 +404,16 @@ def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
         return None
     rows = [[row.get(name) for name in found.names] for row in found.rows]
     are = "is" if found.others == 1 else "are"
-    note = f"{count_of(found.others, 'block')} of another kind {are} only in lines."
+    notes = [f"data is the list {found.of}; all else is only in lines."] if found.of else []
+    if found.others:
+        notes.append(f"{count_of(found.others, 'block')} of another kind {are} only in lines.")
     table = _of_cells("data", found.names, rows)
-    return (table if source.is_whole else table._replace(rows=None),), (note,) if found.others else ()
+    return (table if source.is_whole else table._replace(rows=None),), tuple(notes)
 
 
 def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Table:
     columns = _columns(names, rows[:_SAMPLED])
-    sample = (
-        tuple(_cell(cell, column) for cell, column in zip(rows[0], columns, strict=False)) if rows else None
-    )
-    return Table(name, columns, len(rows), sample, read=lambda: iter(rows))
+    return Table(name, columns, len(rows), _sample(rows, columns), read=lambda: iter(rows))
 
 
 _MOST_TABLES = 24

@@ -375,10 +375,24 @@ def _numbers(data: bytes) -> re.Pattern[bytes] | None:
         return None
     if sum(b <= a for a, b in pairwise(numbers)) > _RESTARTS * len(numbers):
         return None
-    # A table with a header whose first column counts the rows.
+    # Sizes that grow stand before a tab, too.
+    if mark != b":" and sum(b == a + 1 for a, b in pairwise(numbers)) < _SHARE * (len(numbers) - 1):
+        return None
+    # A table whose first column counts the rows, with a header or with as many bars in each line.
     if found[0].string is not lines[0] and mark in b"\t|" and mark in lines[0]:
         return None
+    bars = {line.count(b"|") for line in lines[:-1]} if mark == b"|" else ()
+    if (
+        len(bars) == 1
+        and max(bars) > 1
+        and not any(_OUTER_BAR.match(one.string, one.start(1)) for one in found)
+    ):
+        return None
     return _numbers_before([one for one in found if one[2] == mark], mark)
+
+
+_OUTER_BAR = re.compile(rb"0\d|\d+\| ?\|")
+"""A number that is padded, or stands before a row with a bar around it, is none of the row."""
 
 
 def _numbers_before(found: list[re.Match[bytes]], mark: bytes) -> re.Pattern[bytes]:

@@ -202,9 +202,12 @@ class Tables:
         values, rest, lines = [], list[int](), data.split(b"\n")
         for number, line in enumerate(lines, 1):
             if line.strip():
-                found, end = documents(line.decode("utf-8", "replace"))
-                values += found
-                if not found:
+                text = line.decode("utf-8", "replace")
+                found, end = documents(text)
+                # A line of a record that has several is no record.
+                if found and not text[end:].strip():
+                    values += found
+                else:
                     rest.append(number)
         if len(rest) > len(values):
             found, end = documents(data.decode("utf-8", "replace"))
@@ -301,7 +304,7 @@ class Tables:
 
     def _load_csv(self, name: str, names: list[str], read: Delimited, source: Source) -> None:
         """Raises NotQueryable."""
-        data = source.data[read.start :]
+        data = source.data[read.start : read.end]
         quotes = data.count(b'"') - (data.count(b'\\"') if read.escape == "\\" else 0)
         if len(names) > MOST_COLUMNS or quotes % 2:
             self._load_parsed(name, names, source)

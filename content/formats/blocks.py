@@ -1,10 +1,10 @@
 """Records that programs print as blocks of one field a line: `psql -x`, MySQL, `sqlite3 -line`, LDIF, vCard,
-ICS, packages of Debian, lists of YAML."""
+ICS, packages of Debian, lists and documents of YAML."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 _LEAST_BLOCKS = 3
@@ -17,6 +17,7 @@ _EQUALS = re.compile(rf"\s*(?P<name>{_NAME}) = ?(?P<value>.*)")
 _COLON = re.compile(rf"(?P<name>{_NAME})\s*::?(?:\s+(?P<value>.*)|\s*)")
 _ITEM = re.compile(rf"(?P<dash>- )(?P<name>{_NAME}):(?:\s+(?P<value>.*)|\s*)")
 _MEMBER = re.compile(rf"(?P<dash>  )(?P<name>{_NAME}):(?:\s+(?P<value>.*)|\s*)")
+_KEY = re.compile(rf"(?P<name>{_NAME}):(?:\s+(?P<value>.*)|\s*)")
 _PROPERTY = re.compile(r"(?P<name>[A-Z][A-Z0-9-]{0,60})(?:;[^:\n]{0,200})?:(?P<value>.*)")
 _FOOTER = re.compile(r"\(\d+ rows?\)\s*|\d+ rows? in set.*")
 
@@ -25,11 +26,13 @@ Block = dict[str, str]
 
 class Blocks(NamedTuple):
     """`names` are the fields of all blocks, in the order in which they first stand. `others`: how many blocks
-    have another first field, and are left out."""
+    have another first field, and are left out. `of`: the key of YAML whose list they are; all else is left
+    out."""
 
     names: Sequence[str]
     rows: Sequence[Block]
     others: int = 0
+    of: str = ""
 
 
 def blocks_in(text: str) -> Blocks | None:
@@ -41,8 +44,10 @@ def blocks_in(text: str) -> Blocks | None:
         return _of(_ruled(lines))
     if first.startswith("BEGIN:"):
         return _of(_between(lines))
-    if _ITEM.fullmatch(first) or first.strip() == "---":
+    if _ITEM.fullmatch(first):
         return _alike(_items(lines))
+    if yaml := _yaml(lines):
+        return yaml
     if "\n\n" not in text:
         return None
     return _alike(_stanzas(lines, _EQUALS if _EQUALS.fullmatch(first) else _COLON))
@@ -135,6 +140,48 @@ def _between(lines: Sequence[str]) -> list[Block]:
     kinds = Counter(kind for kind, _ in found)
     most = max(kinds, key=kinds.__getitem__, default="")
     return [block for kind, block in found if kind == most and block]
+
+
+def _yaml(lines: Sequence[str]) -> Blocks | None:
+    """Documents between lines of ---, or one with a list that is most of it."""
+    rules = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
+    parts = [lines[start + 1 : end] for start, end in pairwise((-1, *rules, len(lines)))]
+    filled = [part for part in parts if next(_without_comments(part), None) is not None]
+    if len(filled) == 1:
+        return _alike(_items(filled[0])) or _list_of(filled[0])
+    documents = [_document(part) for part in filled] if len(filled) >= _LEAST_BLOCKS else []
+    found = [one for one in documents if one is not None]
+    return _alike(found) if found and len(found) == len(documents) else None
+
+
+def _document(lines: Sequence[str]) -> Block | None:
+    """The keys of a document; what stands deeper belongs to the key above it."""
+    block: Block = {}
+    for line in _without_comments(lines):
+        if found := _KEY.fullmatch(line):
+            _put(block, found["name"], _bare(found["value"]))
+        elif block and line[:1] in (" ", "-"):
+            _go_on(block, line.strip())
+        else:
+            return None
+    return block or None
+
+
+def _list_of(lines: Sequence[str]) -> Blocks | None:
+    """The records of a list under a key of the document."""
+    document, lists, name = _document(lines), dict[str, list[str]](), ""
+    for line in _without_comments(lines) if document else ():
+        if found := _KEY.fullmatch(line):
+            name = found["name"]
+        else:
+            lists.setdefault(name, []).append(line)
+    name = max(lists, key=lambda one: len(lists[one]), default="")
+    inside = lists.get(name, [""])
+    indent = len(inside[0]) - len(inside[0].lstrip())
+    if 2 * len(inside) < len(lines) or any(line[:indent].strip() for line in inside):
+        return None
+    made = _alike(_items([line[indent:] for line in inside]))
+    return made._replace(of=name) if made else None
 
 
 def _items(lines: Sequence[str]) -> list[Block] | None:

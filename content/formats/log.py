@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import dropwhile, islice
 
 from content.formats.cuts import UNINDENTED, at_ends
 from content.formats.format import Format, Sample, Shape
@@ -202,8 +202,9 @@ _NAME = re.compile(rb'\s*"?[A-Za-z_][\w .()/%-]{0,60}"?\s*')
 
 
 def _is_table(lines: list[bytes]) -> bool:
-    """True if the lines are rows of times below a header: as many cells in each, and names in the first."""
-    header, *rows = lines
+    """True if the lines are rows of times below a header, which may have comments above it: as many cells in
+    each, and names in the first."""
+    header, *rows = [*dropwhile(lambda line: line.startswith(b"#"), lines)] or lines
     mark = max((b",", b"\t", b";", b"|"), key=header.count)
     names = header.split(mark)
     # A sentence with one comma may stand above a log whose times have one.

@@ -23,7 +23,7 @@ from content.formats.format import (
     lines_around,
 )
 from content.formats.languages import CODE_LINE
-from content.formats.printed import printed_in
+from content.formats.printed import FOOTER, Printed, printed_in, printed_tables
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -31,12 +31,10 @@ from domain.errors import NotQueryable
 
 _MARKS = (b"\t", b",", b";")
 _QUOTED = re.compile(rb'"[^"]*"')
-_NO_QUOTES = bytes(set(range(256)) - set(b'"\n'))
 _CODE = re.compile(rb"\s*+(?:%b)" % CODE_LINE)
 # Messages of compilers, lines of code and sentences have commas too.
 _UNLIKE_A_HEADER = re.compile(rb"[{}=]|:\s|[:.]\Z|\(\d+,|\);")
 RULE = re.compile(rb"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*+\Z")
-_GAPPED_RULE = re.compile(rb"(?:-{2,}|={2,})(?: +(?:-{2,}|={2,}))+\s*\Z")
 _WORDS = re.compile(rb"\S+")
 # `1K-blocks` is the name of a column, `12K` is not.
 _NO_NAME = re.compile(rb"\d(?!\S*[A-Za-z]{4})")
@@ -48,12 +46,10 @@ _HEAD = 64 << 10
 _SNIFFED = 8 << 10
 _MANY = 50
 _LONGEST_HEADER = 1 << 20
-_BLOCK = 256 << 10
 _HEADER_BYTES = 300
 _FIRST_BYTES = 512
 # A member of JSON. No header has it.
 _MEMBER = b'":'
-_FOOTER = re.compile(rb"\(\d+ rows?\)\s*\Z")
 
 
 class Dialect(NamedTuple):
@@ -81,6 +77,9 @@ class Dialect(NamedTuple):
 def dialect_of(head: bytes) -> Dialect | None:
     """The dialect of a table whose first 8 KiB are these; None if it is none."""
     is_cut = len(head) >= _SNIFFED
+    if b"\n" not in head:
+        # Old programs end lines with a carriage return.
+        head = head.replace(b"\r", b"\n")
     every = head.strip(b"\r\n").split(b"\n", 60)[:60]
     if is_cut and len(every) > 2 and len(every) < 60:
         every.pop()
@@ -109,13 +108,26 @@ def _separated(every: list[bytes], lines: list[bytes]) -> Dialect | None:
     if escape == b"\\":
         lines = [line.replace(b'\\"', b"") for line in lines]
     if mark := _separator(lines) or _bar(lines):
-        return Dialect(mark, escape=escape)
+        return None if _are_sentences(lines, mark) else Dialect(mark, escape=escape)
     for above in range(1, min(_MOST_ABOVE, len(lines) - _LEAST_BELOW)):
         below = lines[above:]
         if (mark := _separator(below)) and _is_uniform(mark, lines[above - 1], below):
             first = every.index(next(line for line in every[_place(every, above) :] if line.strip()))
             return Dialect(mark, above=first, escape=escape)
     return None
+
+
+def _are_sentences(lines: list[bytes], mark: bytes) -> bool:
+    """Whether a space stands behind each comma, and nothing tells names from words."""
+    commas = sum(line.count(b",") for line in lines)
+    if (
+        mark != b","
+        or any(b'"' in line for line in lines)
+        or sum(line.count(b", ") for line in lines) < 0.9 * commas
+    ):
+        return False
+    first, *rows = ([cell.decode("utf-8", "replace") for cell in line.split(b",")] for line in lines)
+    return is_doubtful_header(first, rows)
 
 
 def _place(every: list[bytes], filled: int) -> int:
@@ -149,6 +161,36 @@ def table_start(data: bytes, dialect: Dialect) -> int:
     for _ in range(dialect.above):
         at = data.find(b"\n", at) + 1
     return at
+
+
+_MOST_BELOW = 6
+
+
+def table_end(source: Source, dialect: Dialect) -> int:
+    """Where the rows of a table with separators end: lines without one that stand below the last row, such as
+    how many rows there are, are none of it. The whole text, where that is not sure."""
+    data, mark = source.data, dialect.mark
+    if not source.is_whole or data.count(b'"') % 2:
+        return len(data)
+    end = at = len(data.rstrip(b"\r\n"))
+    for _ in range(_MOST_BELOW):
+        start = data.rfind(b"\n", 0, at) + 1
+        line = data[start:at].strip()
+        if not start or mark in line or b'"' in line:
+            break
+        if line:
+            end = start
+        at = start - 1
+    else:
+        return len(data)
+    above = data.rfind(b"\n", 0, at)
+    is_apart = not data[above + 1 : end].strip() or bool(_BLANK.search(data, max(0, above), end))
+    below = data[end:].decode("utf-8", "replace").strip()
+    is_footer = all(map(FOOTER.fullmatch, filter(str.strip, below.splitlines())))
+    return end if below and (is_apart or is_footer or data.count(mark, above + 1, at) > 1) else len(data)
+
+
+_BLANK = re.compile(rb"\n[ \t\r]*\n")
 
 
 def dialect_in(source: Source) -> Dialect:
@@ -210,18 +252,31 @@ def _printed(every: list[bytes]) -> Dialect | None:
     printed = printed_in([line.decode("utf-8", "replace") for line in every])
     if printed is None:
         return None
-    return Dialect(b"|" if printed.has_bars else b"", printed.body, every[printed.first])
+    top = printed.first if printed.is_below else 0
+    return Dialect(b"|" if printed.has_bars else b"", printed.body - top, every[printed.first], top)
 
 
-def printed_table(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
-    """The names and the rows of a table that has bars or white space between its cells."""
+def printed_tables_of(source: Source) -> tuple[list[str], list[Printed], int]:
+    """The lines of a text, the tables with bars or white space between their cells that follow each other in
+    it, and the first line that is in none."""
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     if not source.is_whole and len(lines) > _ROWS:
         lines.pop()
-    printed = printed_in(lines)
-    if printed is None:
+    above = dialect_in(source).above
+    found, end = printed_tables(lines, _blank_lines(source.data) + above if above else 0)
+    if not found:
         raise NotQueryable("The result is no table as a whole. Use `lines` or `pattern`.")
-    return list(printed.names), lambda: printed.rows(lines)
+    return lines, found, end
+
+
+def printed_table(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]]]]:
+    """The names and the rows of the first of them."""
+    lines, (first, *_), _ = printed_tables_of(source)
+    return list(first.names), lambda: first.rows(lines)
+
+
+def _blank_lines(data: bytes) -> int:
+    return data.count(b"\n", 0, len(data) - len(data.lstrip(b"\r\n")))
 
 
 def is_over(header: bytes, row: bytes) -> bool:
@@ -236,24 +291,6 @@ def is_over(header: bytes, row: bytes) -> bool:
         return False
     aligned = sum(word.start() in starts or word.end() in ends for word in words)
     return aligned >= _ALIGNED * len(words)
-
-
-def filled_lines(data: bytes, *, has_quotes: bool = False) -> int:
-    """Counts lines that are not blank. With `has_quotes`, newlines within quotes end no line."""
-    count = is_inside = 0
-    is_filled = False
-    for at in range(0, len(data), _BLOCK):
-        block = data[at : at + _BLOCK]
-        if has_quotes:
-            parts = block.split(b'"')
-            block = (b"_" if is_inside else b"") + b"_".join(parts[is_inside::2])
-            is_inside = (is_inside + len(parts) - 1) % 2
-            block += b"_" if is_inside else b""
-        filled = list(map(bool, map(bytes.strip, block.split(b"\n"))))
-        filled[0] = filled[0] or is_filled
-        count += sum(filled[:-1])
-        is_filled = filled[-1]
-    return count + is_filled
 
 
 # Quotes that open or close a cell for certain. Two in a row are a quote in a cell, or an empty cell.
@@ -300,7 +337,11 @@ class Table(Format):
         names, rows = _header(source, dialect)
         has_names = any(names)
         counts = []
-        if (count := _count(source, dialect, 1 if has_names else 0)) is not None:
+        if dialect.is_separated:
+            count = row_count(source, dialect, rows_start(source, dialect))
+        else:
+            count = sum(1 for _ in printed_table(source)[1]()) if source.is_whole else None
+        if count is not None:
             counts.append(count_of(count, "row"))
         if b"\n" in source.data.lstrip(b"\r\n"):
             counts.append(count_of(len(names or next(iter(rows), ())), "column"))
@@ -342,7 +383,11 @@ class Table(Format):
     is_lines = False
 
     def value(self, source: Source) -> list["Row"]:
-        return read_table(source.take_text(), dialect_in(source))
+        dialect = dialect_in(source)
+        if dialect.is_separated:
+            start, end = table_start(source.data, dialect), table_end(source, dialect)
+            source.data = source.data[start:end]
+        return read_table(source.take_text(), dialect)
 
 
 def header_end(data: bytes) -> int:
@@ -350,7 +395,7 @@ def header_end(data: bytes) -> int:
     dialect = dialect_of(data[:_SNIFFED])
     if dialect is None or not _has_names(data[:_SNIFFED]):
         return 0
-    blank = len(data) - len(data.lstrip(b"\r\n")) if dialect.is_separated else 0
+    blank = _blank_lines(data)
     above = 0
     for _ in range(dialect.above + dialect.first + blank):
         above = data.find(b"\n", above, _HEAD) + 1
@@ -383,23 +428,36 @@ def _header(source: Source, dialect: Dialect) -> tuple[list[str], list[list[str]
     return (names if is_header(rows[0], rows[1:]) else []), rows
 
 
-def _count(source: Source, dialect: Dialect, names: int) -> int | None:
-    """The rows; None where blank lines or quotes may not be counted without all of the text."""
+def row_count(source: Source, dialect: Dialect, start: int) -> int | None:
+    """The rows of a table with separators whose first row below the header begins at `start`; None where that
+    may not be told without all of the text."""
     data = source.data
-    has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or (b"\r" in data and b"\n\r\n" in data)
-    if dialect.is_separated:
-        if b'"' not in data and not has_blanks:
-            return source.lines - names
-        if not source.is_whole:
-            return None
-        has_quotes = data.count(b'"') % 2 == 0
-        # Lines with an odd number of quotes keep one.
-        if not has_blanks and not (
-            has_quotes and b'"' in data.translate(None, _NO_QUOTES).replace(b'""', b"")
-        ):
-            return source.lines - names
-        return filled_lines(data, has_quotes=has_quotes) - names
-    return sum(1 for _ in printed_table(source)[1]()) if source.is_whole else None
+    if not source.is_whole:
+        has_blanks = data[:1] in (b"\r", b"\n") or b"\n\n" in data or b"\n\r\n" in data
+        return None if b'"' in data or has_blanks else source.lines - data.count(b"\n", 0, start)
+    data = data[start : table_end(source, dialect)]
+    if data[:1] != b"\n" and not any(mark in data for mark in (b'"', b"\\", b"\r", b"\n\n")):
+        return data.count(b"\n") + (data[-1:] not in (b"\n", b""))
+    try:
+        return sum(map(bool, split_rows(data.decode("utf-8", "replace"), dialect)))
+    except csv.Error:
+        return None
+
+
+def rows_start(source: Source, dialect: Dialect) -> int:
+    """Where the first row below the header begins, or the first of all where there is no header: a newline in
+    a cell of the header ends no row."""
+    start = at = table_start(source.data, dialect)
+    first, *rows = _first_rows(source.data[start : start + _HEAD], dialect) or [[]]
+    if not first or not is_header(first, rows):
+        return start
+    data = source.data
+    for _ in range(1 + sum(cell.count("\n") for cell in first)):
+        while data[at : at + 1] in (b"\n", b"\r"):
+            at += 1
+        ends = [end for mark in (b"\n", b"\r") if (end := data.find(mark, at)) >= 0]
+        at = min(ends, default=len(data)) + 1
+    return min(at + (data[at - 1 : at + 1] == b"\r\n"), len(data))
 
 
 def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
@@ -407,7 +465,7 @@ def _first_rows(head: bytes, dialect: Dialect) -> list[list[str]]:
     text = head.decode("utf-8", "replace").lstrip("\r\n")
     rows: list[list[str]] = []
     with suppress(csv.Error):
-        rows += islice(_split(text, dialect, csv.QUOTE_MINIMAL, strict=False), _ROWS)
+        rows += islice(_split(text, dialect, csv.QUOTE_MINIMAL, strict=False), _SAMPLED + 1)
     return rows
 
 
@@ -500,7 +558,8 @@ def cells_of(source: Source) -> tuple[list[str], Callable[[], Iterator[list[str]
     dialect = dialect_in(source)
     if not dialect.is_separated:
         return printed_table(source)
-    text = source.data[table_start(source.data, dialect) :].decode("utf-8", "replace")
+    start, end = table_start(source.data, dialect), table_end(source, dialect)
+    text = source.data[start:end].decode("utf-8", "replace")
     split = partial(_split, text, dialect, _quoting(text, dialect))
     rows = split()
     first = next(rows, [])
@@ -544,6 +603,9 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
     text above a column of numbers."""
     if any(cell.strip() and _stands_below(cell, column, sample) for column, cell in enumerate(first)):
         return False
+    blank = [column for column, cell in enumerate(first) if not cell.strip()]
+    if any(_is_blank(column, sample) for column in blank) and is_doubtful_header(first, sample):
+        return False
     numbers = [column for column, cell in enumerate(first) if _NUMBER.fullmatch(cell)]
     if all(_is_year_above(first, column, sample) for column in numbers):
         return True
@@ -551,6 +613,10 @@ def is_header(first: Sequence[str], sample: Sequence[Sequence[str]]) -> bool:
         first[column].strip() and not _NUMBER.fullmatch(first[column])
         for column in _plain_numbers(sample, len(first))
     )
+
+
+def _is_blank(column: int, sample: Sequence[Sequence[str]]) -> bool:
+    return bool(sample) and not any(cells[column].strip() for cells in sample if column < len(cells))
 
 
 def _stands_below(cell: str, column: int, sample: Sequence[Sequence[str]]) -> bool:

@@ -109,7 +109,7 @@ def test_json_that_is_cut_off_has_its_complete_elements_and_says_so(end: str, ro
     layout = read(CUT[: at + len(end)])
     data, document, _ = layout.tables
     assert (data.path, data.rows, names(data), document.sample) == ("$.items", rows, ["id", "o", "t"], (30,))
-    assert layout.notes == (f"The JSON is cut off in line 1: data has its {rows} complete elements.",)
+    assert layout.notes == (f"The JSON is cut off: data has its {rows} complete elements.",)
 
 
 def test_text_around_json_is_left_out_and_told() -> None:
