@@ -142,7 +142,9 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         tables = (_lines(source)._replace(name="data"), *starmap(_of_page, enumerate(found, 1)))
         return _known(tables if found else (), source), ()
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
-        return _records_in_lines(source) or _blocks(source) or _in_text(source) or _below(source)
+        is_code = source.format.kind is Kind.CODE
+        found = _records_in_lines(source) or (None if is_code else _blocks(source))
+        return found or _in_text(source) or _below(source)
     return (), ()
 
 

@@ -41,6 +41,7 @@ _CELL_WIDTHS = (60, 40, 24, 14, 8)
 _NOTE = 160
 _VALUED_COLUMNS = 4
 _FIRST_RECORDS = 24
+_MOST_TEXTS = 80
 _HEADING, _FEW_HEADINGS = 60, 3
 _MOST = 200
 _LEAST = 40
@@ -500,9 +501,8 @@ def _texts_of(source: Source) -> Iterator[str]:
     if len(data) == SAMPLE_BYTES:
         # The last tag may be cut.
         data = data[: data.rfind(b"<") + 1].removesuffix(b"<")
-    for line in WHOLE_TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n"):
-        if len(line) <= 3:
-            continue
+    lines = WHOLE_TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n")
+    for line in islice((line for line in lines if len(line) > 3), _MOST_TEXTS):
         text = html.unescape(clip(line, _LONG_LINE)).strip(" |")
         kind = _NUMBERS.sub("0", text)
         if len(text) > 3 and _WORD.search(text) and kind not in seen:
