@@ -143,8 +143,8 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         return _known(tables if found else (), source), ()
     if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
         is_code = source.format.kind is Kind.CODE
-        found = _records_in_lines(source) or (None if is_code else _blocks(source))
-        return found or _in_text(source) or _below(source)
+        records = _records_in_lines(source) or (None if is_code else _blocks(source))
+        return records or _in_text(source) or _below(source)
     return (), ()
 
 
