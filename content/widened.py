@@ -5,8 +5,11 @@ from dataclasses import replace
 
 from content.grep import Match
 
-AROUND = 24
+AROUND = 40
 """The most lines on each side of a match."""
+
+_BLOCKS_BYTES, _OTHERS_BYTES = 1500, 1000
+"""The most bytes of all lines while blocks grow, and while others do."""
 
 _LINE_BYTES = 250
 _NUMBER_BYTES = 6
@@ -20,20 +23,20 @@ def trimmed(matches: Sequence[Match], context: int, rows: Collection[int] = ()) 
     return [_within(match, *((0, 0) if match.line in rows else (context, context))) for match in matches]
 
 
-def grown(matches: Sequence[Match], context: int, room: int, rows: Collection[int] = ()) -> list[Match]:
-    """With `context` lines on each side, and more while all fit `room` bytes: first behind lines that open a
-    block, to its end, then as many before others as behind them. Lines of a flat list stay as they are: they
-    say nothing of each other."""
+def grown(matches: Sequence[Match], context: int, rows: Collection[int] = ()) -> list[Match]:
+    """With `context` lines on each side, and more while there is room: first behind lines that open a block,
+    to its end, then as many before others as behind them. Lines of a flat list stay as they are: they say
+    nothing of each other."""
     windows = [_Window(match, context) for match in matches if match.line not in rows]
     shown = {match.line: _size(match.text) for match in matches}
     for window in windows:
         shown |= window.lines()
-    left = room - sum(shown.values())
     structured = [window for window in windows if not window.is_flat]
-    for growing in (
-        [window for window in structured if window.is_opening],
-        [window for window in structured if not window.is_opening],
+    for room, growing in (
+        (_BLOCKS_BYTES, [window for window in structured if window.is_opening]),
+        (_OTHERS_BYTES, [window for window in structured if not window.is_opening]),
     ):
+        left = room - sum(shown.values())
         while growing:
             for window in tuple(growing):
                 added = {line: size for line, size in window.next_lines().items() if line not in shown}

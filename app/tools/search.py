@@ -42,9 +42,6 @@ _SCANNED_BYTES = 1 << 20
 _USUAL_BYTES, _ALL_BYTES = 1500, 3500
 """The most bytes of matches, and of matches if that shows all of them."""
 
-_GROWN_BYTES = 1000
-"""Fewer bytes of matches get more lines around them."""
-
 _FEW = 10
 """Each of so many matches has lines around it."""
 
@@ -150,7 +147,7 @@ async def _with_lines(
         if model_text.matches_that_fit(with_lines, _USUAL_BYTES) == total:
             if kind is Kind.LOG or kind in _ROWS:
                 return with_lines
-            return shown._replace(lines=grown(page.matches, context, _GROWN_BYTES, rows))
+            return shown._replace(lines=grown(page.matches, context, rows))
     return matches
 
 

@@ -160,7 +160,7 @@ async def test_a_match_that_opens_a_block_shows_it_or_says_where_it_ends(client:
     assert f"\n{short + 13}-     return step_0\n[The only" in found
     found = await search(client, source, r"def long\(")
     assert f"{long}: def long(value):  [to line {long + 71}]\n" in found
-    assert f"\n{long + 24}-     step_23 = long_of(23)\n[The only" in found
+    assert f"\n{long + 40}-     step_39 = long_of(39)\n[The only" in found
     within = await search(client, source, "step_11 = short_of")
     assert f"\n{short}- def short(value):\n" in f"\n{within}"
     assert "long" not in within
