@@ -17,7 +17,7 @@ from content.formats.literal import json_of
 from content.formats.log import Log
 from content.formats.markup import Html
 from content.formats.page_tables import PageTable, first_page_tables, page_tables
-from content.formats.printed import FOOTER, barred_tables
+from content.formats.printed import FOOTER, are_dots, barred_tables
 from content.formats.table import Table as TableFormat
 from content.formats.table import (
     dialect_in,
@@ -251,10 +251,11 @@ def _printed(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     columns = _columns(made.names, sample)
     notes = _left_out(lines[: made.first], "above the header") if made.is_below else []
     notes += _left_out(lines[end:], "below the table") if source.is_whole else []
-    is_counted = source.is_whole and len(source.data) <= _COUNTED
-    if is_counted and made.leaves_out(lines):
-        notes.append("The program left out rows.")
-    count = sum(1 for _ in made.rows(lines)) if is_counted else None
+    count = None
+    if source.is_whole and len(source.data) <= _COUNTED:
+        are_left_out = [are_dots(cells) for cells in made.every(lines)]
+        count = are_left_out.count(False)
+        notes += ["The program left out rows."] if count < len(are_left_out) else []
     table = Table("data", columns, count, _sample(sample, columns), read=lambda: made.rows(lines))
     return (table,), tuple(notes)
 

@@ -27,8 +27,9 @@ from content.text import SAMPLE_BYTES, clip, count_of, cut_head
 
 MAX_BYTES = 700
 
-_READ_BYTES = 4 << 10
-"""What is looked at for tables that DuckDB does not read as they are: our reader takes ten times as long."""
+_READ_BYTES, _PRINTED_BYTES = 4 << 10, 16 << 10
+"""What is looked at for tables that DuckDB does not read as they are, and of those with white space or bars
+between their cells: our reader takes ten times as long."""
 
 _SCANNED = 64 << 10
 """The bytes of a page that are looked at for text."""
@@ -104,7 +105,7 @@ def _read_part(source: Source) -> Source:
     if kind in (Kind.JSON, Kind.NDJSON, Kind.LOG) or (kind is Kind.CSV and dialect_in(source).is_separated):
         return source
     start = max(0, source.data.find(b"<table")) if kind is Kind.HTML else 0
-    return source.beginning(_READ_BYTES, start)
+    return source.beginning(_PRINTED_BYTES if kind is Kind.CSV else _READ_BYTES, start)
 
 
 def _size(text: str) -> int:

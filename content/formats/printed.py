@@ -3,7 +3,7 @@ terminal."""
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
@@ -49,13 +49,11 @@ class Printed(NamedTuple):
     def rows(self, lines: Sequence[str]) -> Iterator[list[str]]:
         """The rows below the header, to the end of the table. Dots alone stand for rows that the program left
         out, and are none."""
-        return (cells for cells in self._cells(lines[self.body : self.end(lines)]) if not _are_dots(cells))
+        return (cells for cells in self.every(lines) if not are_dots(cells))
 
-    def leaves_out(self, lines: Sequence[str]) -> bool:
-        """Whether the program left out rows."""
-        return any(_are_dots(cells) for cells in self._cells(lines[self.body : self.end(lines)]))
-
-    def _cells(self, below: Sequence[str]) -> Iterator[list[str]]:
+    def every(self, lines: Sequence[str]) -> Iterator[list[str]]:
+        """The rows, and those of dots."""
+        below = lines[self.body : self.end(lines)]
         if self.is_split:
             return (line.split(None, len(self.names) - 1) for line in below)
         return self._between_bars(below) if self.has_bars else (self._cut(line) for line in below)
@@ -119,7 +117,7 @@ class Printed(NamedTuple):
 _DOTS = frozenset(("…", "...", "..", "·", "⋮", ":", "┊"))
 
 
-def _are_dots(cells: Sequence[str]) -> bool:
+def are_dots(cells: Sequence[str]) -> bool:
     return cells[0] in _DOTS and all(cell in _DOTS or not cell for cell in cells)
 
 
@@ -176,12 +174,23 @@ def spread(line: str) -> str:
     line = line.rstrip("\r\n").expandtabs()
     if line.isascii():
         return line
-    parts = []
-    for char in line:
+    return line.translate(_WIDTHS)
+
+
+class _Widths(dict[int, str]):
+    """What a character is spread to, by its number."""
+
+    def __missing__(self, number: int) -> str:
+        char = chr(number)
         if combining(char) or char in "\u200b\u200d\ufe0f":
-            continue
-        parts.append(f"{char}\0" if east_asian_width(char) in "WF" else char)
-    return "".join(parts)
+            spread = ""
+        else:
+            spread = f"{char}\0" if east_asian_width(char) in "WF" else char
+        self[number] = spread
+        return spread
+
+
+_WIDTHS = _Widths()
 
 
 _MOST_ABOVE = 12
@@ -419,10 +428,10 @@ def _cuts(
     last of several. A single space is a gap only if few rows have a character there, cells stand on both
     sides of it, and those on one side begin or end with their word. `are_columns`: each word is one."""
     stray, broken = _STRAY * len(rows), _BROKEN * len(rows)
+    filled = _filled(rows)
     cuts = []
     for (first, end), (start, last) in pairwise(words):
-        filled = [(sum(row[at : at + 1].strip() != "" for row in rows), -at) for at in range(end, start)]
-        count, place = min(filled)
+        count, place = min((filled[at] if at < len(filled) else 0, -at) for at in range(end, start))
         if are_columns:
             if count > broken:
                 return None
@@ -435,6 +444,16 @@ def _cuts(
             return None
         cuts.append(-place)
     return cuts
+
+
+def _filled(rows: Sequence[str]) -> list[int]:
+    """How many rows have a character at each place."""
+    steps = [0] * (max(map(len, rows), default=0) + 1)
+    for row in rows:
+        for word in _WORD.finditer(row):
+            steps[word.start()] += 1
+            steps[word.end()] -= 1
+    return list(accumulate(steps))
 
 
 def _is_gap(first: int, end: int, start: int, last: int, rows: Sequence[str]) -> bool:
@@ -475,7 +494,7 @@ def _is_aligned(header: str, made: Printed, rows: Sequence[str]) -> bool:
     port, are centred: no cell of them reaches into another column."""
     starts = [made.start, *made.cuts]
     ends = [*made.cuts, max(map(len, rows))]
-    stray = _STRAY * len(rows)
+    stray, filled = _STRAY * len(rows), _filled(rows)
     good = clean = 0
     for start, end in zip(starts, ends, strict=True):
         name = header[start:end]
@@ -488,5 +507,5 @@ def _is_aligned(header: str, made: Printed, rows: Sequence[str]) -> bool:
             good += 1
         else:
             edges = (start, end) if end < ends[-1] else (start,)
-            clean += all(sum(row[at : at + 1].strip() != "" for row in rows) <= stray for at in edges)
+            clean += all(filled[at] <= stray for at in edges if at < len(filled))
     return 2 * good >= len(starts) and good + clean >= _ALIGNED * len(starts)
