@@ -109,8 +109,11 @@ def outline(
     noun = str(source.format.kind)
     if source.format.kind is Kind.CODE:
         noun = source.format.shape(source).noun.removesuffix(" source").lower()
-    text = "\n".join((f"Outline ({noun}{part}):", *lines))
-    return cut_head(text.encode("utf-8", "replace"), max_bytes).decode()
+    text = "\n".join((f"Outline ({noun}{part}):", *lines)).encode("utf-8", "replace")
+    cut = cut_head(text, max_bytes)
+    # Half of the number of a line is another number.
+    whole = cut.rpartition(b"\n")[0] if len(cut) < len(text) else cut
+    return (whole or cut).decode()
 
 
 def structure(path: str | None, data: bytes, first_line: int = 1) -> list[str]:

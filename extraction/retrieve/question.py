@@ -47,12 +47,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`words` are without stop words. `exact` are identifiers, numbers and what stands in quotes. `parts` are
-    the questions that are joined in one, none if it is one."""
+    """`words` are without stop words. `exact` are identifiers, numbers and what stands in quotes, `quoted`
+    these alone. `parts` are the questions that are joined in one, none if it is one."""
 
     text: str
     words: tuple[Word, ...]
     exact: tuple[str, ...]
+    quoted: tuple[str, ...]
     parts: tuple[str, ...]
 
     @property
@@ -71,6 +72,7 @@ def parse(instruction: str) -> Question:
         text=text,
         words=_distinct(tokens),
         exact=_few([*quoted, *identifiers]),
+        quoted=_few(quoted),
         parts=_parts(text),
     )
 

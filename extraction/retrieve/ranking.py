@@ -13,7 +13,7 @@ from content.formats.markup import TAG
 from content.kind import Kind
 from content.patterns import Pattern
 from extraction.retrieve.index import Likeness, PassageIndex
-from extraction.retrieve.question import Question, Word, stem
+from extraction.retrieve.question import Question, Word, parse, stem
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -141,10 +141,20 @@ def as_written(ranking: Ranking) -> None:
     ranking.hits = [hit for hit in ranking.hits if len(hit.exact) == most]
 
 
+def quoted(ranking: Ranking) -> None:
+    """No passage is shown where nothing that the question quotes stands in the data, in any form."""
+    texts = ranking.question.quoted
+    words = {word for text in texts for word in parse(text).words}
+    if texts and not any(text in ranking.exact for text in texts):
+        held = {word.text for word in words} & ranking.weights.keys()
+        ranking.hits = [hit for hit in ranking.hits if hit.words & held]
+
+
 HEURISTICS: dict[str, Callable[[Ranking], None]] = {
     "shared": shared,
     "seen": seen,
     "as_written": as_written,
+    "quoted": quoted,
 }
 """Each is measured by `bench.recall --without NAME`."""
 

@@ -222,3 +222,64 @@ async def test_an_answer_names_what_the_model_is_offered(
                 assert not re.search(rf"\b{argument} (?:=|over)", answer)
         if question == "name of 7919":
             assert told["text"].rstrip("\n").endswith(f"{named}.]")
+
+
+SETTINGS = "".join(f"[section{n}]\nkey = {n}\npath = /srv/{n}\n\n" for n in range(300)) + (
+    "[configuration]\nretries = 7\nregion = eu-north\n\n"
+)
+LOADER = "".join(
+    f'def read_{n}(path, limit):\n    """Reads {n}."""\n    return [path, limit]\n\n\n' for n in range(200)
+)
+SCRIPT = "".join(
+    f"import x{n} from './x{n}';\n\nfunction helper{n}(a) {{\n  return a;\n}}\n\n" for n in range(300)
+)
+INSTRUCTIONS = [
+    (
+        "Extract all function definitions",
+        LOADER,
+        ["Nowhere in the data: function, definitions.", "def read_3 (line 16)"],
+    ),
+    (
+        "Find lines containing 'export default' and show 10 lines of context around each",
+        SCRIPT + "export default function App() {\n  return 'the app';\n}\n",
+        ["export default function App() {", "return 'the app'"],
+    ),
+    (
+        "List all error messages with their line numbers",
+        LOG.replace("INFO request 2000 took", "ERROR request 2000 lost its disk, took"),
+        ["ERROR request 2000 lost its disk", "[lines 199"],
+    ),
+    (
+        "Get the configuration section and summarize its values",
+        SETTINGS,
+        ["[configuration]\nretries = 7\nregion = eu-north\n", "Nowhere in the data: summarize."],
+    ),
+    (
+        "Find all occurrences of pattern 'TODO' or 'FIXME'",
+        LOADER.replace("Reads", "Fits a pattern of"),
+        ["NO RELEVANT DATA FOUND\n", "TODO, FIXME."],
+    ),
+]
+"""The examples of the extraction tool of ai-agent, and what stands in the answer."""
+
+
+@pytest.mark.parametrize("profile", ["default", "ai-agent"])
+async def test_instructions_of_ai_agent_are_answered_by_passages_or_name_what_counts(
+    client: httpx.AsyncClient, profile: str
+) -> None:
+    for instruction, text, wanted in INSTRUCTIONS:
+        handle = await keep(client, text, policy={"profile": profile})
+        body = (await ask(client, handle, instruction))["body"]
+        assert [one for one in wanted if one not in body] == [], instruction
+        *above, last = body.rstrip("\n").split("\n")
+        assert "lines(line, text)" in last, instruction
+        number = {f"def read_{n} (line {5 * n + 1})" for n in range(200)}
+        assert {line for line in above if line.startswith("def read_") and "(line" in line} <= number
+
+
+async def test_where_quoted_texts_are_nowhere_no_other_passage_is_shown(client: httpx.AsyncClient) -> None:
+    handle = await keep(client, LOADER.replace("Reads", "Fits a pattern of"))
+    body = (await ask(client, handle, "Find the pattern 'TODO' or 'FIXME'"))["body"]
+    assert body.startswith("NO RELEVANT DATA FOUND\nNowhere in the data: TODO, FIXME.\n")
+    handle = await keep(client, FAULTY)
+    assert "lost its connection" in (await ask(client, handle, "Why 'lost connections'?"))["body"]
