@@ -224,7 +224,7 @@ async def test_an_answer_names_what_the_model_is_offered(
             assert told["text"].rstrip("\n").endswith(f"{named}.]")
 
 
-SETTINGS = "".join(f"[section{n}]\nkey = {n}\npath = /srv/{n}\n\n" for n in range(300)) + (
+SETTINGS = "".join(f"[section{n}]\nkey = {n}\npath = /srv/{n}\n\n" for n in range(600)) + (
     "[configuration]\nretries = 7\nregion = eu-north\n\n"
 )
 LOADER = "".join(
@@ -247,7 +247,7 @@ INSTRUCTIONS = [
     (
         "List all error messages with their line numbers",
         LOG.replace("INFO request 2000 took", "ERROR request 2000 lost its disk, took"),
-        ["ERROR request 2000 lost its disk", "[lines 199"],
+        ["ERROR request 2000 lost its disk", "“error” is in 1 line"],
     ),
     (
         "Get the configuration section and summarize its values",
