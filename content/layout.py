@@ -43,6 +43,7 @@ TEXT, INTEGER, NUMBER = "VARCHAR", "BIGINT", "DOUBLE"
 LINES = "lines"
 
 _SAMPLED = 60
+_LEVEL_LINES = 200
 _MOST_VALUES, _LEAST_TIMES, _VALUE_CHARS = 5, 3, 24
 _HEAD = 64 << 10
 _COUNTED = 256 << 10
@@ -55,7 +56,7 @@ Rows = Callable[[], Iterator[Cells]]
 
 class Column(NamedTuple):
     """`type` is DuckDB's, as far as the bytes that were seen show it. `values` are all texts of the first
-    rows, if they are few."""
+    rows, if they are few; the levels of a log in any case."""
 
     name: str
     type: str = TEXT
@@ -279,6 +280,9 @@ def _cell(cell: object, column: Column) -> object:
 def _log(source: Source) -> Table:
     readers = source.format.of_lines(source)
     columns = (Column("line", INTEGER), Column("text"), *map(Column, readers))
+    if level := readers.get("level"):
+        found = (level(line) for _, line in islice(numbered_lines(source), _LEVEL_LINES))
+        columns = (*columns[:-1], Column("level", values=tuple(dict.fromkeys(filter(None, found)))))
     sample = next(_log_rows(source, readers), None)
     return Table("data", columns, source.lines, sample, read=partial(_log_rows, source, readers))
 
@@ -419,7 +423,7 @@ def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | Non
     return Table(name, columns, len(rows), _sample(rows, columns), read=lambda: iter(rows))
 
 
-_MOST_TABLES = 24
+_MOST_TABLES, _FIRST_TABLES = 24, 8
 _BARS = (b"|", b"+-", b"\xe2\x94", b"\xe2\x95")
 _RULE_OF_BARS = re.compile(
     rb"^[ \t]*(?:\|?[ \t]*:?-{2,}[-: \t]*[|+]|[+|][-=+|: ]{3,}|[\xe2][\x94\x95])", re.MULTILINE
@@ -437,7 +441,8 @@ def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None
         return None
     lines = source.data.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     found = [
-        (printed.names, list(printed.rows(lines))) for printed in islice(barred_tables(lines), _MOST_TABLES)
+        (printed.names, list(printed.rows(lines)))
+        for printed in islice(barred_tables(lines), _MOST_TABLES if source.is_whole else _FIRST_TABLES)
     ]
     if not found:
         return None

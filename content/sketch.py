@@ -42,14 +42,14 @@ _CELL_WIDTHS = (60, 40, 24, 14, 8)
 _NOTE = 160
 _VALUED_COLUMNS = 4
 _FIRST_RECORDS = 24
-_MOST_TEXTS = 80
+_MOST_TEXTS, _TEXTS_BYTES = 80, 8 << 10
 _HEADING, _FEW_HEADINGS = 60, 3
 _MOST = 200
 _LEAST = 40
 _END_LINES = 5
 _TABLES_BYTES = 180
 _MOST_GRAVE = 3
-_LEVEL_ROWS, _MOST_LEVELS = 200, 5
+_MOST_LEVELS = 5
 
 _EXIT = re.compile(
     rb"(?i)(?:exit(?:ed|ing)?[ _-]?(?:with )?(?:code|status)|return(?:ed)?[ _]?code)\W{0,4}(-?\d{1,5})\b"
@@ -172,11 +172,9 @@ def _has_own_names(table: Table, layout: Layout) -> bool:
 
 def _with_levels(table: Table) -> list[str]:
     """The columns; of a log the levels as the column has them, which need not be those of the text."""
-    names = list(_names(table.columns))
-    if not callable(table.read) or names[-1:] != ["level"]:
-        return names
-    levels = dict.fromkeys(str(row[-1]) for row in islice(table.read(), _LEVEL_ROWS) if row[-1])
-    return [*names[:-1], f"level such as {', '.join(islice(levels, _MOST_LEVELS))}"] if levels else names
+    *names, last = list(_names(table.columns))
+    levels = table.columns[-1].values if table.columns[-1].name == last == "level" else ()
+    return [*names, f"level such as {', '.join(levels[:_MOST_LEVELS])}"] if levels else [*names, last]
 
 
 def _named(table: Table, *, has_columns: bool = True) -> str:
@@ -497,9 +495,9 @@ def _texts_of(source: Source) -> Iterator[str]:
     data = source.data[:_SCANNED]
     data = without(hidden_spans(data), data, 0, len(data))
     begin = _BEGINS.search(data) or _BODY.search(data)
-    data = data[begin.start() if begin else 0 :][:SAMPLE_BYTES]
+    data = data[begin.start() if begin else 0 :][:_TEXTS_BYTES]
     seen = set[str]()
-    if len(data) == SAMPLE_BYTES:
+    if len(data) == _TEXTS_BYTES:
         # The last tag may be cut.
         data = data[: data.rfind(b"<") + 1].removesuffix(b"<")
     lines = WHOLE_TAG.sub(b"", TAGS_BETWEEN.sub(b"\n", data)).split(b"\n")

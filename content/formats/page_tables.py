@@ -8,6 +8,7 @@ from typing import NamedTuple
 from content.formats.table import unique
 
 _MOST_COVERED = 400
+_FIRST_ROWS = 24
 _MOST_CELLS = 200_000
 
 # Each alternative ends at the next "<" or reads to the end of the text once: no part is looked at twice.
@@ -38,7 +39,7 @@ def page_tables(text: str) -> list[PageTable]:
 
 def first_page_tables(text: str) -> list[PageTable]:
     """The first of the tables of a page that goes on behind `text`. The last may have more rows."""
-    reader = _read(text)
+    reader = _read(text, _FIRST_ROWS)
     found = []
     for grid in reader.grids:
         table = _table(grid)
@@ -49,13 +50,15 @@ def first_page_tables(text: str) -> list[PageTable]:
     return found
 
 
-def _read(text: str) -> "_Reader":
+def _read(text: str, most_rows: int | None = None) -> "_Reader":
     reader = _Reader()
     at = 0
     for found in _MARKUP.finditer(text):
         reader.say(text[at : found.start()])
         if tag := found["tag"]:
             reader.take(tag.lower(), found["more"], is_end=bool(found["end"]))
+            if most_rows is not None and reader.grids and reader.grids[-1].row >= most_rows:
+                break
         at = found.end()
     return reader
 
