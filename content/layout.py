@@ -404,7 +404,10 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """Records of one field a line; None where the text is something else."""
-    if blocks_in(source.head.decode("utf-8", "replace")) is None or len(source.data) > PARSED_BYTES:
+    is_long = len(source.data) > len(source.head)
+    if len(source.data) > PARSED_BYTES or (
+        is_long and blocks_in(source.head.decode("utf-8", "replace")) is None
+    ):
         return None
     found = blocks_in(source.data.decode("utf-8", "replace"))
     if found is None:
@@ -412,7 +415,7 @@ def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     rows = [[row.get(name) for name in found.names] for row in found.rows]
     are = "is" if found.others == 1 else "are"
     notes = [f"data is the list {found.of}; all else is only in lines."] if found.of else []
-    if found.others:
+    if found.others and source.is_whole:
         notes.append(f"{count_of(found.others, 'block')} of another kind {are} only in lines.")
     table = _of_cells("data", found.names, rows)
     return (table if source.is_whole else table._replace(rows=None),), tuple(notes)
