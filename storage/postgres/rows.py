@@ -111,6 +111,7 @@ def where(wanted: EntryFilter, first: int = 1) -> tuple[str, list[object]]:
         "outcome =": wanted.outcome,
         "status =": wanted.status,
         "handle =": wanted.handle,
+        "(type = 'tool' AND handle IS NOT NULL) =": wanted.stored or None,
         '"timestamp" >=': wanted.since,
         '"timestamp" <': wanted.until,
     }
