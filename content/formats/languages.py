@@ -26,12 +26,6 @@ class Language(StrEnum):
     PHP = "php"
     KOTLIN = "kotlin"
     SWIFT = "swift"
-    SCALA = "scala"
-    ELIXIR = "elixir"
-    LUA = "lua"
-    R = "r"
-    PERL = "perl"
-    SQL = "sql"
 
 
 CODE_LINE = (
@@ -56,24 +50,15 @@ _EXTENSIONS = {
     Language.PHP: "php phtml php5 php7",
     Language.KOTLIN: "kt kts",
     Language.SWIFT: "swift",
-    Language.SCALA: "scala sc sbt",
-    Language.ELIXIR: "ex exs",
-    Language.LUA: "lua luau",
-    Language.R: "r",
-    Language.PERL: "pl pm t",
-    Language.SQL: "sql ddl psql",
 }
 _BY_EXTENSION = {ending: language for language, endings in _EXTENSIONS.items() for ending in endings.split()}
 _BY_NAME = {"rakefile": Language.RUBY, "gemfile": Language.RUBY, ".bashrc": Language.SHELL}
 
-_SHEBANG = re.compile(
-    rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|perl|lua|elixir|Rscript|(?:ba|z|k|da)?sh)[\d.]*\b"
-)
+_SHEBANG = re.compile(rb"#![^\n]{0,80}?\b(python|node|deno|bun|ruby|php|(?:ba|z|k|da)?sh)[\d.]*\b")
 _INTERPRETERS = {
     "node": Language.JAVASCRIPT,
     "deno": Language.TYPESCRIPT,
     "bun": Language.TYPESCRIPT,
-    "Rscript": Language.R,
 }
 _LOOKED_AT, _MOST_LINES = 8 * 1024, 250
 _LINE = 400
@@ -147,7 +132,6 @@ _SIGNS = {
     Language.RUBY: (
         r"require(?:_relative)? ['\"]",
         r"\s*def (?:self\.)?\w+[?!]?(?:\([^:]*\))?\s*$",
-        r"\s*end\s*$",
         r"\s*attr_(?:reader|accessor|writer) :",
         r"module [A-Z][\w:]*\s*$|class [A-Z]\w*(?: < [\w:]+)?\s*$",
     ),
@@ -170,47 +154,12 @@ _SIGNS = {
         r"\s*guard let |extension \w+.*\{\s*$",
         r"\s*(?:@\w+ )?(?:private )?(?:let|var) \w+: [A-Z\[]",
     ),
-    Language.SCALA: (
-        r"\s*(?:case |implicit )*(?:class|object) \w+.*(?:extends|\{\s*$)",
-        r"\s*(?:override |private |protected |final )*def \w+.*=\s*\{?\s*$",
-        r"import [\w.]+\.(?:\{|_\s*$)",
-        r"\s*sealed (?:abstract class|trait) ",
-        r"\s*case .* =>\s*$",
-    ),
-    Language.ELIXIR: (
-        r"\s*def(?:module|protocol|impl) [A-Z][\w.]*.* do\s*$",
-        r"\s*defp? \w+[?!]?.*(?: do|, do: .*)\s*$",
-        r"\s*@(?:moduledoc|doc|spec|impl)\b",
-        r"\s*\|> ",
-    ),
-    Language.LUA: (
-        r"\s*local (?:function )?\w+",
-        r"\s*function [\w.:]+\(.*\)\s*$",
-        r"\s*(?:if|elseif) .* then\s*$",
-        r"--\[\[|--- ?@",
-    ),
-    Language.R: (r"\s*[\w.]+ <- ", r"library\(\w+\)|require\(\w+\)\s*$", r"#' "),
-    Language.PERL: (
-        r"use (?:strict|warnings|[A-Z]\w*(?:::\w+)*).*;",
-        r"\s*my [$@%(]",
-        r"sub \w+ *\{?\s*$",
-        r"package [\w:]+;",
-        r"\s*[$@%]\w+.*;\s*$",
-    ),
-    Language.SQL: (
-        r"(?i:create (?:or replace |temp |unique )*(?:table|view|function|procedure|trigger|index) )",
-        r"(?i:alter table |insert into |drop (?:table|view|index) |comment on )",
-        r"(?i:select .* from |begin;|commit;)",
-        r"(?i:\s+(?:\w+) (?:integer|int|bigint|text|varchar|timestamp|boolean|serial|numeric)\b)",
-    ),
 }
 # Lines of the first language count for the second, if the second has enough lines of its own.
 _WIDER = (
     (Language.JAVASCRIPT, Language.TYPESCRIPT),
     (Language.C, Language.CPP),
     (Language.JAVA, Language.CSHARP),
-    (Language.RUBY, Language.LUA),
-    (Language.RUBY, Language.ELIXIR),
 )
 
 
@@ -281,7 +230,6 @@ _SLASHES = r"//[^\n]*+"
 _BLOCK = r"/\*(?>(?:[^*]++|\*(?!/))*)(?>(?:\*/)?)"
 _HASH = r"#[^\n]*+"
 _HASH_WORD = r"#(?<![^\s;(){}\[\],]#)[^\n]*+"
-_DASHES = r"--[^\n]*+"
 _DOUBLE = r'"(?>(?:[^"\\\n]++|\\.)*)"?+'
 _SINGLE = r"'(?>(?:[^'\\\n]++|\\.)*)'?+"
 _DOUBLE_LINES = r'"(?>(?:[^"\\]++|\\.)*)"?+'
@@ -354,33 +302,6 @@ _PATTERNS: Mapping[Language, tuple[str, ...]] = {
     ),
     Language.KOTLIN: (_SLASHES, _BLOCK, _TRIPLE_RAW, _DOUBLE, _CHARACTER),
     Language.SWIFT: (_SLASHES, _BLOCK, _TRIPLE_DOUBLE, _DOUBLE),
-    Language.SCALA: (_SLASHES, _BLOCK, _TRIPLE_RAW, _DOUBLE, _CHARACTER),
-    Language.ELIXIR: (
-        r'~[a-zA-Z]"""(?>(?:[^"]++|"(?!""))*)"*+',
-        r"\?[\"']",
-        _HASH,
-        _TRIPLE_DOUBLE,
-        _TRIPLE_SINGLE,
-        _DOUBLE_LINES,
-        _SINGLE,
-    ),
-    Language.LUA: (
-        r"--\[(?P<a>=*)\[(?>(?:[^\]]++|\](?!(?P=a)\]))*)",
-        _DASHES,
-        r"\[(?P<b>=*)\[(?>(?:[^\]]++|\](?!(?P=b)\]))*)",
-        _DOUBLE,
-        _SINGLE,
-    ),
-    Language.R: (_HASH, _DOUBLE_LINES, _SINGLE_LINES),
-    Language.PERL: (
-        r"\n=(?=[a-z])(?!cut)[^\n]*+(?>(?:\n(?!=cut)[^\n]*+)*)",
-        r"\n__(?:END|DATA)__[\s\S]*+",
-        _HASH_WORD,
-        _UPPER_HERE,
-        _DOUBLE,
-        _SINGLE,
-    ),
-    Language.SQL: (_DASHES, _BLOCK, r"'(?>(?:[^']++|'')*)'?+"),
 }
 
 TOKENS = {

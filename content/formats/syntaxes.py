@@ -215,18 +215,10 @@ _SWIFT_MODIFIERS = _ANNOTATIONS + _modifiers(
     "distributed isolated consuming borrowing lazy",
     rf"(?:{_PARENS})?",
 )
-_SCALA_MODIFIERS = _ANNOTATIONS + _modifiers(
-    "private protected override final sealed abstract implicit lazy case inline package",
-    r"(?:\[[^\]\n]*+\])?",
-)
 _RUBY_NAME = (
     r"(?:\w++(?:\.|::))?(?:\w++(?:[?!]|=(?=[ \t]*+[\w(]))?|\[\]=?|[-+!~]@|<=>|===?|=~|![=~]?|\*\*|<<|>>"
     r"|[<>]=?|[-+*/%&|^~]|`)"
 )
-_SQL_MODIFIERS = (
-    r"(?>(?:(?i:or\s++replace|temp|temporary|unique|unlogged|global|local|recursive|materialized)\s++){0,9})"
-)
-_SQL_KINDS = r"(?i:table|view|function|procedure|trigger|index|type|schema|sequence|domain|aggregate)"
 
 SYNTAXES: Mapping[Language, Syntax] = {
     Language.PYTHON: _syntax(
@@ -336,28 +328,5 @@ SYNTAXES: Mapping[Language, Syntax] = {
         ),
         ("func", rf"{_SWIFT_MODIFIERS}func{_GAP}(?P<n>{_ID}|`\w+`|[^\s\w(]++)"),
         ("func", rf"{_SWIFT_MODIFIERS}(?P<n>init)\b[?!]?{_ANY_GAP}[<(]"),
-    ),
-    Language.SCALA: _syntax(
-        ("", rf"{_SCALA_MODIFIERS}(?P<w>class|object|trait|def|type){_GAP}(?P<n>\w++|[^\s\w(\[:=]++)"),
-        nesting=Nesting.INDENT,
-    ),
-    Language.ELIXIR: _syntax(
-        ("", r"(?P<w>defmodule|defprotocol|defimpl)[ \t]++(?P<n>[A-Z][\w.]*+)"),
-        ("", r"(?P<w>defp?|defmacrop?|defguardp?|defdelegate)[ \t]++(?P<n>\w++[?!]?)"),
-        nesting=Nesting.INDENT,
-    ),
-    Language.LUA: _syntax(
-        ("function", r"(?:local[ \t]++)?function[ \t]++(?P<n>\w[\w.:]*+)"),
-        ("function", r"(?:local[ \t]++)?(?P<n>\w[\w.]*+)[ \t]*+=[ \t]*+function\b"),
-        nesting=Nesting.INDENT,
-    ),
-    Language.R: _syntax(("function", r"(?P<n>[\w.]++|`[^`\n]*+`)[ \t]*+(?:<<?-|=)\s*+function\b")),
-    Language.PERL: _syntax(("", r"(?P<w>sub|package)[ \t]++(?P<n>[A-Za-z_][\w:']*+)")),
-    Language.SQL: _syntax(
-        (
-            "",
-            rf"(?i:create)\s++{_SQL_MODIFIERS}(?P<w>{_SQL_KINDS})\s++"
-            r"(?>(?:(?i:if\s++not\s++exists|concurrently)\s++){0,2})(?P<n>[\w.\"]++)",
-        )
     ),
 }

@@ -148,44 +148,6 @@ interface Props (line 3)
 function Orders (line 7)
   function open (line 8)
 function App (line 20)""",
-    "shop.lua": """\
-function Order.new (line 9)
-function Order:price (line 14)
-function total (line 20)
-  function add (line 21)
-function Order.close (line 27)""",
-    "shop.ex": """\
-defmodule Shop.Order (line 1)
-  def price (line 8)
-  def open? (line 12)
-  defp half (line 14)
-  defmacro unless_open (line 16)
-  defmodule Line (line 20)
-    def total (line 21)""",
-    "shop.R": """\
-function price (line 4)
-function total.orders (line 10)
-  function add (line 11)
-function `%shop%` (line 17)""",
-    "shop.pl": """\
-package Shop::Order (line 1)
-sub new (line 13)
-sub price (line 18)
-package Shop::Line (line 20)
-sub total (line 22)""",
-    "shop.sql": """\
-table shop.orders (line 2)
-index orders_note (line 7)
-view open_orders (line 12)
-function total (line 15)""",
-    "Shop.scala": """\
-trait Priced (line 5)
-  def price (line 6)
-class Order (line 9)
-  def price (line 10)
-object Shop (line 17)
-  type Orders (line 18)
-  def total (line 21)""",
 }
 
 

@@ -44,7 +44,6 @@ def test_the_text_of_a_whole_file_tells_the_same_as_its_name(path: Path) -> None
         (b"#! /usr/bin/env -S node --no-warnings\n", Language.JAVASCRIPT),
         (b"\xef\xbb\xbf<?php\n", Language.PHP),
         (b"     1\t#!/bin/bash\n     2\techo\n", Language.SHELL),
-        (b"#!/usr/bin/perl\n", Language.PERL),
     ],
 )
 def test_the_first_line_tells(first: bytes, language: Language | None) -> None:
@@ -58,6 +57,9 @@ def test_the_first_line_tells(first: bytes, language: Language | None) -> None:
         b"A class of its own.\nThe type of thing that one would import from abroad.\n",
         b"# Title\n\nimport os\n",
         b"x = 1\n",
+        b"local M = {}\n\nfunction M.open(path)\n  if path then\n    return 1\n  end\nend\n\nreturn M\n",
+        b"defmodule Shop do\n  def open(path) do\n    path\n  end\n\n  defp close(_), do: :ok\nend\n",
+        b"object Shop extends App {\n  def open(path: String): Int = {\n    val n = 1\n    n\n  }\n}\n",
         b"\x00" * 9000,
         b"import os\n" + b"use std::fmt;\n" * 2 + b"import sys\n",
     ],

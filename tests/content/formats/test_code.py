@@ -7,8 +7,6 @@ from tests.content.formats.describing import kind_of, outlined, pieces, said
 
 LICENCE = "# Permission is hereby granted, free of charge, to any person.\n" * 40
 PYTHON = "import os\nimport re\n\n\ndef f(a):\n    # why\n    return a\n\n\nclass A(B):\n    x = 1\n"
-LUA = "local M = {}\n\nfunction M.open(path)\n  if path then\n    return 1\n  end\nend\n\nreturn M\n"
-SQL = "CREATE TABLE a (\n  id integer,\n  name text\n);\nINSERT INTO a VALUES (1);\nSELECT id FROM a;\n"
 GO = 'package main\n\nimport (\n\t"fmt"\n)\n\nfunc main() {\n\tn := 1\n\tfmt.Println(n)\n}\n'
 MAKEFILE = """\
 VENV := .venv
@@ -24,9 +22,7 @@ clean:
 """
 
 
-@pytest.mark.parametrize(
-    "text", [LICENCE + PYTHON, PYTHON, LUA, SQL, GO, "#!/bin/sh\necho a\n", "<?php\necho 1;\n"]
-)
+@pytest.mark.parametrize("text", [LICENCE + PYTHON, PYTHON, GO, "#!/bin/sh\necho a\n", "<?php\necho 1;\n"])
 def test_source_is_known_by_its_content(text: str) -> None:
     assert kind_of(text) is Kind.CODE
 
@@ -36,8 +32,6 @@ def test_source_is_known_by_its_content(text: str) -> None:
     [
         (PYTHON, None, "Python source, 1 class, 1 other definition"),
         (PYTHON, "a.txt", "Python source, 1 class, 1 other definition"),
-        (LUA, None, "Lua source, 1 definition"),
-        (SQL, None, "Sql source, 1 definition"),
         (GO, None, "Go source, 1 definition"),
         ("x = 1\ny = 2\n", "src/a.rb", "Ruby source"),
         ("echo a\necho b\n", "bin/run.sh", "Shell source"),
