@@ -81,6 +81,7 @@ class PostgresServer:
             *options,
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._primary: PostgresServer | None = None
 
     @property
     def url(self) -> str:
@@ -95,6 +96,10 @@ class PostgresServer:
         return self._process.pid
 
     def __enter__(self) -> Self:
+        if self._primary is not None:
+            self._follow(self._primary)
+            self.start()
+            return self
         self.make()
         self.start()
         self.sql(
@@ -206,20 +211,31 @@ class PostgresServer:
         return self._log.read_text(errors="replace")
 
     def replica(self) -> "PostgresServer":
-        """One that follows this server; not started. To be stopped, and ended as a context."""
+        """One that follows this server while it is a context."""
         made = PostgresServer()
-        made._lines = [
-            line for line in self._lines if not line.startswith(("port", "synchronous_standby_names"))
-        ]
+        made._primary = self
+        not_its = ("port", "synchronous")
+        made._lines = [line for line in self._lines if not line.startswith(not_its)]
         made._lines += [f"port = {made.port}", "cluster_name = 'replica'"]
-        made._own_directory()
-        backup = ("pg_basebackup", "-D", str(made.directory), "-R", "-c", "fast", "-X", "stream")
-        self._program(*backup, environment=self.environment())
-        written = (made.directory / "postgresql.auto.conf").read_text()
-        (conninfo,) = [line for line in written.splitlines() if line.startswith("primary_conninfo")]
-        conninfo = conninfo.replace("primary_conninfo = '", "primary_conninfo = 'application_name=replica ")
-        made.configure(conninfo)
         return made
+
+    def _follow(self, primary: "PostgresServer") -> None:
+        self._own_directory()
+        backup = ("pg_basebackup", "-D", str(self.directory), "-c", "fast", "-X", "stream")
+        self._program(*backup, environment=primary.environment())
+        (self.directory / "standby.signal").touch()
+        give_away(self.directory / "standby.signal")
+        place = f"host={HOST} port={primary.port} user={USER}"
+        self.configure(f"primary_conninfo = '{place} password=''{PASSWORD}'' application_name=replica'")
+
+    def lag(self) -> None:
+        """From now on it gets nothing from its primary."""
+        self.configure()
+        self.sql("SELECT pg_reload_conf()", "postgres")
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver", "postgres") != "0":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def promote(self) -> None:
         self.sql("SELECT pg_promote(true, 60)", "postgres")

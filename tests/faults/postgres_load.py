@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,8 @@ class Load:
     refused: Counter[str] = field(default_factory=Counter)
     """Codes of the errors."""
     sent: int = 0
+    longest_refusal: float = 0.0
+    """Seconds until the answer."""
 
     def __post_init__(self) -> None:
         self._source = random.Random(self.seed)
@@ -68,6 +71,7 @@ class Load:
         return f"{self.name}-{number % SESSIONS}"
 
     async def _acknowledge(self, body: dict[str, str], call_id: str | None) -> bool:
+        began = time.monotonic()
         try:
             answer = await self._source.choice(self.clients).post("/results", json=body)
         except httpx.TransportError:
@@ -75,6 +79,7 @@ class Load:
         found = answer.json()
         if answer.status_code != 200:
             self.refused[found["code"]] += 1
+            self.longest_refusal = max(self.longest_refusal, time.monotonic() - began)
             await asyncio.sleep(0.02)
             return False
         assert found["outcome"] == "pass", found
