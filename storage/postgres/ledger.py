@@ -256,7 +256,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
             await self._delete_old(oldest)
         elif (first := oldest // DAY_MS * DAY_MS) > 0:
             # Those that came when their partition was gone.
-            await self._delete_old(first)
+            await self._delete_old(first - 1)
         await self._forget_sums(first_kept_day(now, self._entry_ms))
 
     async def _delete_old(self, until: int) -> None:

@@ -1,4 +1,4 @@
-"""A replica of PostgreSQL takes over: with synchronous commits nothing is lost, else what is lost is counted."""
+"""A replica of PostgreSQL takes over: with synchronous commits nothing is lost, else the lost is counted."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The network before PostgreSQL, as bad as it can be, and a pooler: each call is charged once, none is lost."""
+"""The network before PostgreSQL, as bad as it can be, and a pooler: each call is charged once."""
 
 import asyncio
 from collections.abc import AsyncIterator
