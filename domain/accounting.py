@@ -159,8 +159,10 @@ class AccountingEntry:
 
     @property
     def is_asked_back(self) -> bool:
-        """A question about a stored result was answered, or the result was read."""
-        return self.type in _ASKED_BACK and self.status is EntryStatus.OK
+        """A model's question about a stored result was answered, or a model read the result. What a person
+        is answered takes nothing off the savings."""
+        costs_nothing = self.tokens_saved == 0 and self.tokens_out > 0
+        return self.type in _ASKED_BACK and self.status is EntryStatus.OK and not costs_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +200,9 @@ class EntryPage:
 class SummaryRow:
     """Sums over the entries of one group. `groups` has the value of each key, None for entries without that
     property; `group` is that of the first key. `tokens_saved_observed` is what mode `observe` would have
-    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` questions about
-    stored results and readings of them were answered; of these answers, `found_nothing` held nothing, and
-    `costs_more` cost more than storing the result saved."""
+    saved; `tokens_saved` does not include it. `stored` results were stored; `asked_back` questions of
+    models about stored results and readings of them were answered; of these answers, `found_nothing` held
+    nothing, and `costs_more` cost more than storing the result saved."""
 
     group: str | None
     entries: int

@@ -295,7 +295,8 @@ class _Extraction:
     def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
         spent = answer.usage.input_tokens + answer.usage.output_tokens
         entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started, spent=spent)
-        found_nothing = NOTHING_FOUND in answer.body.partition("\n")[0]
+        # Of a person's question it would be counted among the answers of models.
+        found_nothing = not subject.by_person and NOTHING_FOUND in answer.body.partition("\n")[0]
         return replace(
             entry,
             id=self._entry_id,

@@ -195,7 +195,7 @@ function figures(root, types, total) {
   const figure = (name, value, note) => h("div", { class: "figure" }, h("span", { class: "name" }, name), h("strong", {}, value), h("span", { class: "note" }, note));
   root.replaceChildren(
     figure("Kept out of context, net", tokens(total.tokens_saved), `${percent(share)} of the ${tokens(tool.tokens_in)} that tools returned`),
-    figure("Read back", tokens(back), `${plural((of.extract?.entries ?? 0), "question")}, ${plural((of.read?.entries ?? 0), "read")}`),
+    figure("Read back", tokens(back), `${plural(of.extract?.asked_back ?? 0, "question")}, ${plural(of.read?.asked_back ?? 0, "read")}`),
     figure("Results governed", whole(tool.entries), `${whole(tool.failed ?? 0)} from failed tools, ${bytes(tool.bytes ?? 0)}`),
     figure("Spent on models", dollars(total.cost_usd), plural(of.llm?.entries ?? 0, "call")),
     tool.tokens_saved_observed ? figure("Observe would have saved", tokens(tool.tokens_saved_observed), "policies that only observe pass everything") : "");

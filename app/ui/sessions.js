@@ -6,6 +6,8 @@ import { filterForm, read, suggestNames } from "./lists.js";
 
 const PAGE = 100;
 const CALLS = 200;
+/** The session of the entries of a person's questions. */
+const OURS = "dashboard";
 
 function budgetBar(budget) {
   const part = (value, kind) => {
@@ -85,7 +87,8 @@ export const one = {
         askedWords(id, { signal }),
       ]);
       if (session instanceof Error && !page.entries.length) throw session;
-      top.replaceChildren(session instanceof Error ? h("p", { class: "warning" }, session.message) : facts(session));
+      const isOurs = session instanceof Error && id === OURS;
+      top.replaceChildren(isOurs ? h("p", { class: "note" }, "What people asked on this page. No session pays for it.") : session instanceof Error ? h("p", { class: "warning" }, session.message) : facts(session));
       line.replaceChildren(timeline(page.entries, (entry) => (entry.type === "tool" ? commands.get(entry.details.tool_output_handle) : asked.get(entry.id))), page.more ? h("p", {}, h("button", { type: "button", onclick: () => { shown += CALLS; refresh(); } }, "Earlier calls")) : "");
     }
     await refresh();
@@ -129,14 +132,15 @@ function timeline(entries, told) {
   return h("ol", { class: "timeline" }, heads.map((entry) => {
     const handle = entry.details.tool_output_handle;
     const questions = entry.type === "tool" ? below.get(handle) ?? [] : [];
-    return h("li", {}, item(entry, told(entry)), questions.length ? h("ul", {}, questions.map((other) => h("li", {}, item(other, told(other))))) : "");
+    return h("li", {}, item(entry, told(entry), true), questions.length ? h("ul", {}, questions.map((other) => h("li", {}, item(other, told(other))))) : "");
   }));
 }
 
-function item(entry, told) {
+/** `isAlone`: it does not stand below its result. */
+function item(entry, told, isAlone = false) {
   const handle = entry.details.tool_output_handle;
-  const name = ["tool", "pass_on"].includes(entry.type) ? named(entry.tool_name) : "";
-  return h("span", { class: "row" }, when(entry.timestamp), kindOf(entry), handle && entry.type === "tool" ? h("a", { href: toResult(handle) }, name) : name,
+  const name = isAlone || entry.type === "pass_on" ? named(entry.tool_name) : "";
+  return h("span", { class: "row" }, when(entry.timestamp), kindOf(entry), handle && isAlone && entry.type !== "pass_on" ? h("a", { href: toResult(handle) }, name) : name,
     h("span", { class: "muted" }, [bytes(entry.details.bytes), `${short(entry.tokens_out)} tokens read`, entry.turn === null ? "" : `turn ${entry.turn}`, entry.tokens_saved > 0 ? `${short(entry.tokens_saved)} kept out` : ""].filter(Boolean).join(" · ")),
     h("span", { class: "muted" }, about(entry)),
     told ? words(told) : "");

@@ -29,7 +29,8 @@ _OF_ENTRY = {
     "entries": "1",
     "failed": "status = 'failed'",
     "tokens_saved_observed": "observed_tokens_saved",
-    "asked_back": "type IN ('extract', 'read') AND status = 'ok'",
+    "asked_back": "type IN ('extract', 'read') AND status = 'ok'"
+    " AND NOT (tokens_saved = 0 AND tokens_out > 0)",
     "latency_max": "latency",
 }
 """The amounts of an entry, by their names in sums."""

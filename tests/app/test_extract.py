@@ -81,6 +81,8 @@ async def test_a_persons_question_is_no_cost_of_the_session(client: httpx.AsyncC
     assert entry["tokens_out"] > 0
     rows = (await client.get("/accounting/summary?group_by=session_id")).json()["rows"]
     assert [row for row in rows if row["group"] == "s"] == sums
+    (row,) = (await client.get("/accounting/summary?group_by=tool_name")).json()["rows"]
+    assert (row["tokens_saved"], row["asked_back"]) == (sums[0]["tokens_saved"], 0)
     given = (await client.get(f"/results/{handle}/given")).json()["given"]
     assert [one["type"] for one in given] == ["tool"]
     sessions = (await client.get("/sessions")).json()["sessions"]

@@ -214,6 +214,11 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
     # Looking at it was no reading back.
     entries = service.http.get("/accounting/entries", params={"handle": log}).json()["entries"]
     assert [entry["type"] for entry in entries] == ["tool", "extract", "pass_on"]
+    # What people asked has a page of its own, which leads to the result.
+    opened(page, service, "/sessions/dashboard")
+    expect(page.locator("main")).to_contain_text("What people asked on this page.")
+    page.locator(f'.timeline a[href="#/results/{log}"]').first.click()
+    expect(page.get_by_role("region", name="Lines of the result")).to_contain_text("item 1")
 
 
 def test_a_result_is_downloaded_whole_and_deleted(page: Page, watch: Watch, service: Service) -> None:

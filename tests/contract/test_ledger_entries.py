@@ -232,6 +232,8 @@ async def test_a_summary_counts_stored_results_and_what_became_of_them(
         await ledger.append(entry(type=EntryType.READ, details=details))
     for status in EntryStatus:
         await ledger.append(entry(type=EntryType.EXTRACT, status=status, details=about))
+    # A person asks: that costs the savings nothing.
+    await ledger.append(entry(type=EntryType.EXTRACT, tokens_out=90, details=about))
     await ledger.append(entry(type=EntryType.LLM, details=about))
     await ledger.append(entry())
     await ledger.sweep()

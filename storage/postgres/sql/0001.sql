@@ -86,7 +86,8 @@ SELECT tenant, ("timestamp" / 86400000)::integer AS day, false AS is_merged, typ
   status, model, strategy, tool_kind, key, client, 1::bigint AS entries, (status = 'failed')::integer::bigint AS failed,
   bytes, tokens_in, tokens_out, tokens_saved, latency, cost_usd, observed_tokens_saved AS tokens_saved_observed,
   (type = 'tool' AND handle IS NOT NULL)::integer::bigint AS stored,
-  (type IN ('extract', 'read') AND status = 'ok')::integer::bigint AS asked_back,
+  (type IN ('extract', 'read') AND status = 'ok' AND NOT (tokens_saved = 0 AND tokens_out > 0))::integer::bigint
+    AS asked_back,
   found_nothing::integer::bigint AS found_nothing, costs_more::integer::bigint AS costs_more,
   latency AS latency_max, "timestamp", session_id, handle
 FROM spillgate.entries;
@@ -295,7 +296,8 @@ BEGIN
       strategy, tool_kind, key, client, count(*), count(*) FILTER (WHERE status = 'failed'), sum(bytes),
       sum(tokens_in), sum(tokens_out), sum(tokens_saved), sum(latency), sum(cost_usd), sum(observed_tokens_saved),
       count(*) FILTER (WHERE type = 'tool' AND handle IS NOT NULL),
-      count(*) FILTER (WHERE type IN ('extract', 'read') AND status = 'ok'), count(*) FILTER (WHERE found_nothing),
+      count(*) FILTER (WHERE type IN ('extract', 'read') AND status = 'ok' AND NOT (tokens_saved = 0 AND tokens_out > 0)),
+      count(*) FILTER (WHERE found_nothing),
       count(*) FILTER (WHERE costs_more), max(latency)
     FROM unnest(gone)
     WHERE ("timestamp" / 86400000)::integer NOT IN (SELECT day FROM spillgate.days WHERE closed)
@@ -316,7 +318,8 @@ BEGIN
       NEW.outcome, NEW.status, NEW.model, NEW.strategy, NEW.tool_kind, NEW.key, NEW.client, 1,
       (NEW.status = 'failed')::integer, NEW.bytes, NEW.tokens_in, NEW.tokens_out, NEW.tokens_saved, NEW.latency,
       NEW.cost_usd, NEW.observed_tokens_saved, (NEW.type = 'tool' AND NEW.handle IS NOT NULL)::integer,
-      (NEW.type IN ('extract', 'read') AND NEW.status = 'ok')::integer, NEW.found_nothing::integer,
+      (NEW.type IN ('extract', 'read') AND NEW.status = 'ok'
+        AND NOT (NEW.tokens_saved = 0 AND NEW.tokens_out > 0))::integer, NEW.found_nothing::integer,
       NEW.costs_more::integer, NEW.latency);
   END IF;
   RETURN NULL;
