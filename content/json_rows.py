@@ -110,10 +110,13 @@ def tables_in(data: bytes) -> JsonTables:
     of its objects whose members are alike; of another object the object itself. Raises ValueError and
     RecursionError."""
     try:
-        raw = bytes(msgspec.json.decode(data, type=Raw))
+        return _tables_of(data.strip())
     except msgspec.DecodeError:
         # NaN, infinities, lone surrogates, which JSON does not have.
-        raw = encoded(decoded(data))
+        return _tables_of(encoded(decoded(data)))
+
+
+def _tables_of(raw: bytes) -> JsonTables:
     if raw[:1] == b"{":
         return _of_object(raw)
     if raw[:1] == b"[":
@@ -180,7 +183,7 @@ def _places(
 
 def _firsts(items: list[Raw]) -> set[bytes]:
     """The first bytes of the elements, which tell their types."""
-    return {bytes(item)[:1] for item in items}
+    return {b"%c" % first for first in {memoryview(item)[0] for item in items}}
 
 
 def _is_grid(raw: bytes, firsts: set[bytes]) -> bool:
