@@ -26,7 +26,6 @@ _COLUMNS_BYTES = 300
 _WORD = re.compile(rb"\S++")
 
 _PROSE = 2 * 1024
-_WRITTEN = (Kind.TEXT, Kind.MARKDOWN, Kind.HTML)
 _FEW_WORDS = 40
 _ESCAPES = 4
 """How many times as long a text may be in the escapes of JSON."""
@@ -199,6 +198,6 @@ def language_of(source: Source) -> str:
     if b"\\u" in head[:_PROSE]:
         head = _ESCAPED.sub(lambda escapes: decode_escapes(escapes[0]), head[: _ESCAPES * _PROSE])
     head = head[:_PROSE]
-    if kind is Kind.BINARY or (kind not in _WRITTEN and head.isascii()):
+    if kind is Kind.BINARY or (not source.format.is_written and head.isascii()):
         return ""
     return language_of_text(head.decode("utf-8", "ignore"))

@@ -142,7 +142,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         found = read(source.data.decode("utf-8", "replace"))
         tables = (_lines(source)._replace(name="data"), *starmap(_of_page, enumerate(found, 1)))
         return _known(tables if found else (), source), ()
-    if source.format.kind in (Kind.TEXT, Kind.MARKDOWN, Kind.CODE):
+    if source.format.is_doubtful:
         is_code = source.format.kind is Kind.CODE
         records = _records_in_lines(source) or (None if is_code else _blocks(source))
         return records or _in_text(source) or _below(source)

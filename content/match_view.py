@@ -38,7 +38,6 @@ _ENDS = (b"}", b")", b"]", b"</", b"end")
 _MOST_BLOCK_LINES = 2000
 
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
-_WITH_HEADERS = (Kind.CSV, Kind.TEXT, Kind.MARKDOWN, Kind.CODE)
 
 Span = tuple[int, int]
 
@@ -75,10 +74,9 @@ def _character(entity: re.Match[bytes]) -> bytes:
 
 def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int, Surroundings]:
     """`data` is what was searched: a view of the source, on lines that begin at 1. `lines` are in order."""
-    kind = source.format.kind
     if isinstance(source.format, Json):
         return dict(_records(data, lines))
-    if kind in _WITH_HEADERS and source.is_verbatim and data == source.data:
+    if source.format.is_doubtful and source.is_verbatim and data == source.data:
         return dict(_rows(source, lines))
     return {}
 

@@ -52,9 +52,6 @@ _MOST_ADDRESSED = 2000
 """Characters of a line of a page that is shown with the addresses of its links."""
 
 _CONTEXTS = (2, 1)
-_ROWS = (Kind.CSV, Kind.NDJSON, Kind.GREP, Kind.LISTING)
-"""Kinds whose lines are records: those beside a match say nothing of it."""
-
 _WINDOW_BYTES = 120
 """What is shown on each side of a match in a long line as it is stored."""
 
@@ -133,9 +130,10 @@ async def _with_lines(
     reading: "Reading", searched: _Searched, arguments: GrepArguments, matches: model_text.Matches
 ) -> model_text.Matches:
     total = matches.total
-    kind = searched.text.format.kind if searched.text else None
+    text_format = searched.text.format if searched.text else None
+    are_records = text_format is not None and text_format.is_records
     rows = _rows(matches) if total > 1 else set()
-    if matches.is_record or (total > 1 and (kind in _ROWS or len(rows) == total)):
+    if matches.is_record or (total > 1 and (are_records or len(rows) == total)):
         return matches
     wider = msgspec.structs.replace(arguments, context=AROUND)
     page = await _page(reading, searched, wider)
@@ -145,7 +143,7 @@ async def _with_lines(
     for context in _CONTEXTS:
         with_lines = shown._replace(lines=trimmed(page.matches, context, rows))
         if model_text.matches_that_fit(with_lines, _USUAL_BYTES) == total:
-            if kind is Kind.LOG or kind in _ROWS:
+            if are_records or (text_format is not None and text_format.kind is Kind.LOG):
                 return with_lines
             return shown._replace(lines=grown(page.matches, context, rows))
     return matches

@@ -12,7 +12,6 @@ from content.formats.markup import Html, Xml
 from content.formats.prose import Markdown, Text
 from content.formats.search import Search
 from content.formats.table import Table
-from content.kind import Kind
 from content.source import Source
 
 _MARKDOWN, _CODE, _TEXT = Markdown(), Code(), Text()
@@ -37,9 +36,6 @@ FORMATS: tuple[Format, ...] = (
 
 OF_KIND = {one.kind: one for one in FORMATS}
 
-_BY_PATH = (Kind.TEXT, Kind.MARKDOWN, Kind.CSV, Kind.CODE)
-"""Kinds that the path of the file may correct."""
-
 _MARKDOWN_ENDINGS = frozenset(["md", "markdown", "mdx", "qmd", "rmd"])
 # Names of settings files: their comments look like headings.
 _SETTINGS_WORDS = """
@@ -53,7 +49,7 @@ def identify(source: Source) -> Format:
     """Reads at most 8 KiB."""
     sample = Sample(source)
     found = next(one for one in FORMATS if one.matches(sample)) if sample.lines else _TEXT
-    return _named(sample, found) if source.path and found.kind in _BY_PATH else found
+    return _named(sample, found) if source.path and found.is_doubtful else found
 
 
 def _named(sample: Sample, found: Format) -> Format:

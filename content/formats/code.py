@@ -78,6 +78,7 @@ def definitions_in_order(source: Source) -> Iterator[tuple[int, str]]:
 
 class Code(Format):
     kind = Kind.CODE
+    is_doubtful = True
     noun = "source code"
     finds = (at_ends(_UNINDENTED_PARAGRAPH), at_ends(PARAGRAPH), at_ends(UNINDENTED))
     passage_finds = finds[1:2]

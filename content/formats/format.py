@@ -132,6 +132,12 @@ class Format:
     """False: its outline says nothing that helps to find a place in it again."""
     is_lines = True
     """SQL reads its lines. False: it reads its `value`."""
+    is_records = False
+    """Its lines are records: those beside one say nothing of it."""
+    is_doubtful = False
+    """Little tells it: the name of the file may correct it, and other formats may stand in it."""
+    is_written = False
+    """People write it, and read it as it is."""
 
     def matches(self, sample: Sample) -> bool:
         raise NotImplementedError

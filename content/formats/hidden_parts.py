@@ -1,4 +1,4 @@
-"""What a reader of a page does not see: scripts, style sheets, bare tags, buttons to share it, base64."""
+"""What a reader of a page does not see: scripts, style sheets, bare tags, base64."""
 
 import re
 from bisect import bisect_right
@@ -19,19 +19,6 @@ _LEAST_WORDS = 3
 
 _PAGES = (Kind.HTML, Kind.MARKDOWN, Kind.TEXT)
 _TEXTS = (*_PAGES, Kind.JSON, Kind.NDJSON)
-_URL = re.compile(rb"\(?https?://[^\s)\"'<>]+\)?")
-_WORD = re.compile(r"[^\W\d_]+")
-_SERVICES_WORDS = "facebook twitter linkedin pinterest reddit whatsapp telegram tumblr weibo"
-_SHARE_WORDS = f"""
-{_SERVICES_WORDS} bluesky instagram line mastodon messenger pocket threads tiktok wechat x xing youtube
-copy email follow link mail pin post print share subscribe this tweet us by on to via
-compartir condividi drucken imprimir partager teilen
-"""
-_SERVICES = _SERVICES_WORDS.encode().split()
-_OF_SHARING = frozenset(_SHARE_WORDS.split())
-_LEAST_SERVICES = 2
-_SHARE = 0.7
-
 _LEAST_BASE64 = 100
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{100,}+={0,2}(?>(?:(?>(?:\\[nr]|\s)+)[A-Za-z0-9+/_-]{20,}+={0,2})*)")
 _DECLARATION = rb"[\w-]{2,40}+\s*+:[^;{}]{1,200}+"
@@ -73,7 +60,7 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
     is_page = kind is Kind.HTML
     has_scripts = is_page or (kind in _TEXTS and any(tag in data[:_HEAD] for tag in _OPENING))
     spans = hidden_spans(data, is_page) if has_scripts else []
-    has_buttons = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
+    may_have_rules = kind in _PAGES and not _is_style_sheet(data[:_SHEET_BYTES])
 
     def test(passage: Passage) -> bool:
         text = without(spans, data, passage.start, passage.end)
@@ -81,18 +68,9 @@ def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
             return False
         if is_page and len(TAG.sub(b"", text).split()) < _LEAST_WORDS:
             return False
-        return not (_is_base64(text) or (has_buttons and _is_furniture(text)))
+        return not (_is_base64(text) or (may_have_rules and b"}" in text and _is_style_sheet(text)))
 
     return test
-
-
-def _is_furniture(text: bytes) -> bool:
-    """True for buttons that share a page, and for rules of a style sheet."""
-    small = text.lower()
-    if sum(service in small for service in _SERVICES) >= _LEAST_SERVICES:
-        words = _WORD.findall(_URL.sub(b" ", TAG.sub(b" ", small)).decode("utf-8", "ignore"))
-        return sum(word in _OF_SHARING for word in words) >= _SHARE * len(words)
-    return b"}" in text and _is_style_sheet(text)
 
 
 def _is_base64(text: bytes) -> bool:

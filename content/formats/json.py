@@ -531,6 +531,7 @@ def _are_most_bytes(head: bytes) -> bool:
 
 class Records(Json):
     kind = Kind.NDJSON
+    is_records = True
     noun = "JSON lines"
 
     def matches(self, sample: Sample) -> bool:
@@ -591,6 +592,8 @@ class Literal(Json):
     """A list of tuples or another literal of Python, as clients of databases print it."""
 
     kind = Kind.TEXT
+    is_doubtful = True
+    is_written = True
     noun = "plain text"
     has_structure = False
     finds = ()

@@ -17,6 +17,7 @@ _FIRST_LINES = 24
 
 class Listing(Format):
     kind = Kind.LISTING
+    is_records = True
     noun = "a list of files"
     has_structure = False
 

@@ -66,6 +66,7 @@ def page_headings(data: bytes) -> Iterator[tuple[int, str]]:
 
 class Html(Format):
     kind = Kind.HTML
+    is_written = True
     noun = "an HTML page"
     finds = (at_starts(_BLOCK_TAG),)
 

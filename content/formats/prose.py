@@ -76,6 +76,9 @@ def _are_comments(head: bytes, levels: set[int]) -> bool:
 
 
 class _Prose(Format):
+    is_doubtful = True
+    is_written = True
+
     def around(self, data: bytes, passage: Passage, *, has_sentences: bool = True) -> Whole:
         start, end = lines_around(data, passage)
         start, end = within(passage, start, _record_end(data, start, end))

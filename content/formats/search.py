@@ -19,6 +19,7 @@ _FILES = 200
 
 class Search(Format):
     kind = Kind.GREP
+    is_records = True
     noun = "search output"
     has_structure = False
 

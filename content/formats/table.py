@@ -326,6 +326,8 @@ def _row_end(data: bytes, low: int, wished: int, high: int) -> int:
 
 class Table(Format):
     kind = Kind.CSV
+    is_records = True
+    is_doubtful = True
     noun = "a table"
     finds = (_row_end,)
 
