@@ -21,6 +21,9 @@ from policies.documents import check_base_url
 from storage import ledger_url
 
 PREFIX = "SPILLGATE_"
+HOOK_CAP = 7168
+"""The size cap of results that come by a coding agent's hook. docs/worth.md says why."""
+
 CENTURY_SECONDS = 36_525 * 86_400
 """The longest retention: the backends count milliseconds in 64 bits."""
 
@@ -94,6 +97,13 @@ class Settings(BaseSettings):
         True, description="Whether a request, and an agent's key on a session, may set a `policy`."
     )
     max_bytes: int = Field(12288, ge=0, le=1_000_000, description="Size cap in bytes; 0 = none.")
+    hook_max_bytes: int | None = Field(
+        None,
+        ge=0,
+        le=1_000_000,
+        description=f"Size cap in bytes of results that come by a coding agent's hook. Unset: {HOOK_CAP}, or "
+        "`SPILLGATE_MAX_BYTES` where that is set.",
+    )
     context_window: int = Field(
         131_072, ge=1, description="Context window (tokens) of a session that declares none."
     )

@@ -78,7 +78,9 @@ class EntryDetails:
     saved.
 
     `redacted`: how many secrets of each kind were masked in what the model was shown. `durability`: where the
-    body of a stored result was when its handle was returned. `unrecorded`: of an entry of that type."""
+    body of a stored result was when its handle was returned. `client_passes`: the result of a client's own
+    tool that passes whatever its size, as a file that is read to be edited. `unrecorded`: of an entry of that
+    type."""
 
     tool_output_handle: str | None = None
     tool_output_reason: str | None = None
@@ -94,6 +96,7 @@ class EntryDetails:
     costs_more: bool = False
     redacted: dict[str, int] | None = None
     durability: Durability | None = None
+    client_passes: bool = False
     unrecorded: Unrecorded | None = None
 
 

@@ -16,7 +16,9 @@ class Door(NamedTuple):
     known. `call`: what the model calls instead of our tools, as the texts are to say it. `reads` are the
     client's own tools that read a file to edit it: their results pass. `passes` are others whose results
     pass: the report of a sub-agent, which was written for the model that reads it. `shells` are the tools
-    with whose commands the client's model reads files to edit them. `tool_name`: what the client calls
+    with whose commands the client's model reads files to edit them. `hooked` is a pattern of the tools whose
+    results the client's hooks may replace, "" for all; those of failed calls only with `hooks_failures`.
+    `is_hook`: it is that of a coding agent's hook. `tool_name`: what the client calls
     `tool_output`. Without `knows_tools` nothing is known of what the model has: texts name the handle and the
     file, and a tool only if the policy's `tool_names` does. Without `keeps_budget` the results are held to
     size caps alone, unless their session declares a window."""
@@ -31,6 +33,9 @@ class Door(NamedTuple):
     reads: frozenset[str] = frozenset()
     passes: frozenset[str] = frozenset()
     shells: frozenset[str] = frozenset()
+    hooked: str = ""
+    hooks_failures: bool = True
+    is_hook: bool = False
     own_limit_bytes: int = 0
     tool_name: str = ""
     knows_tools: bool = True

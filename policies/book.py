@@ -61,14 +61,21 @@ class PolicyBook:
         overrides: bool = True,
         models: Iterable[str] = (),
         profiles: Profiles | None = None,
+        hook_profiles: Profiles | None = None,
         known_window: Callable[[str], int] = lambda model: 0,
         quota: TenantQuota = TenantQuota(),  # noqa: B008
     ) -> None:
         """`models` are those of the settings. `extract_models` may name them, `session`, and models that a
         layer gives a backend; any name if there are neither. `known_window` returns a model's context window
-        in tokens, 0 if it is unknown. `quota` is that of a tenant that no layer names. Raises ConfigError."""
+        in tokens, 0 if it is unknown. `hook_profiles` are those of results that come by a coding agent's
+        hook. `quota` is that of a tenant that no layer names. Raises ConfigError."""
         self._profiles = profiles or (lambda profile: ())
-        self._layers = tuple(part for layer in layers for part in self._based(layer))
+        self._hook_profiles = hook_profiles or self._profiles
+        documents = tuple(layers)
+        self._layers, self._hook_layers = (
+            tuple(part for layer in documents for part in self._based(layer, is_hook=is_hook))
+            for is_hook in (False, True)
+        )
         self._window = window
         self._required = required
         self._overrides = overrides
@@ -178,9 +185,10 @@ class PolicyBook:
         tables = (layer.models.get(model or "", {}) for layer in self._layers)
         return {name: value for table in tables for name, value in table.items()}
 
-    def _based(self, document: PolicyDocument) -> list[PolicyDocument]:
+    def _based(self, document: PolicyDocument, *, is_hook: bool = False) -> list[PolicyDocument]:
         """The layers of the document's profile, then the document."""
-        return [*(self._profiles(document.profile) if document.profile else ()), document]
+        profiles = self._hook_profiles if is_hook else self._profiles
+        return [*(profiles(document.profile) if document.profile else ()), document]
 
     def _faults(self, document: PolicyDocument) -> Iterator[tuple[Path, str]]:
         """Where the document names models or patterns that are not configured, and what is wrong there."""
@@ -231,7 +239,8 @@ class PolicyBook:
         if request is not None:
             self.check_request(request)
         keys: dict[str, Any] = {}
-        for layer in self._layers:
+        is_hook = door is not None and door.is_hook
+        for layer in self._hook_layers if is_hook else self._layers:
             keys |= layer.for_tool(tool_name)
         always_passes = keys.get("bypass", False)
         if door is not None and tool_name in door.reads | door.passes:
@@ -242,7 +251,7 @@ class PolicyBook:
         for text in (session, request):
             if text is not None:
                 self.check_override(text)
-                for document in self._based(self._parsed(text)):
+                for document in self._based(self._parsed(text), is_hook=is_hook):
                     keys |= _within(keys, document.for_tool(tool_name))
                     # What the operator redacts an override may add to, and not take from.
                     keys["redact"] = tuple(dict.fromkeys((*operator, *keys.get("redact", ()))))

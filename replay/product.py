@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from domain.decisions import Outcome
 from domain.doors import Door
 from domain.handles import Handle, SessionKey
 from domain.hooks import DOORS
-from domain.hooks.call import OWN_TOOL
+from domain.hooks.call import OWN_TOOL, cut_may_pay, cut_pays
 from domain.ports import Tokenizer
 from domain.results import ToolResult
 from replay.literals import plain, stands_in, without_line_numbers
@@ -158,9 +159,9 @@ class Product:
 
     def bypasses(self, subject: Subject, plan: Plan) -> bool:
         """True if the result passes whatever its size: the client reads such files to edit them, the policy
-        says so, or it is an answer of the product's own tool."""
+        says so, it is an answer of the product's own tool, or the client's hooks cannot replace it."""
         tool, door = subject.result.tool, _door(subject)
-        if OWN_TOOL.fullmatch(tool):
+        if OWN_TOOL.fullmatch(tool) or not _is_hooked(subject.result, door):
             return True
         name = tool[:_MAX_NAME] or "tool"
         return self._rt.policies.policy(name, plan.policy, door=door).bypass
@@ -170,10 +171,17 @@ class Product:
         key = (plan.label, subject.digest)
         if key in self._texts and not plan.names_repeats:
             return self._texts[key]
-        if not subject.result.text or OWN_TOOL.fullmatch(subject.result.tool):
+        result = subject.result
+        size = len(result.text.encode("utf-8", "replace"))
+        if (
+            not result.text
+            or OWN_TOOL.fullmatch(result.tool)
+            or not _is_hooked(result, _door(subject))
+            or (result.is_cut and not cut_may_pay(size, has_file=False))
+        ):
             return self._texts.keep(key, None)
         outcome = await self._govern(subject, plan)
-        if outcome.text is None:
+        if outcome.text is None or (result.is_cut and not cut_pays(size, len(outcome.text.encode()))):
             return self._texts.keep(key, None)
         text = self._text(outcome.text, outcome.handle)
         return self._texts.keep(key, text, len(text.plain))
@@ -257,6 +265,15 @@ class Product:
             change = SessionChange(frozenset({"policy"}), policy=plan.policy)
             await self._rt.ledger.put_session(key, change)
         return key
+
+
+def _is_hooked(result: Result, door: Door | None) -> bool:
+    """Whether the client lets its hook replace the result."""
+    if door is None:
+        return True
+    return (not door.hooked or re.fullmatch(door.hooked, result.tool) is not None) and (
+        door.hooks_failures or not result.is_error
+    )
 
 
 def _door(subject: Subject) -> Door | None:

@@ -83,7 +83,7 @@ def charge_of(measured: MeasuredResult, decision: Decision, rt: Runtime) -> Char
 
 
 def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
-    measure, sent_total = measured.measure, measured.result.truncated_total
+    measure, sent_total, door = measured.measure, measured.result.truncated_total, measured.result.door
     redacted = measured.body.redacted
     if decision.text is not None:
         redacted = masks_in(decision.text) if measured.body.has_secrets else None
@@ -100,4 +100,5 @@ def _details(decision: Decision, measured: MeasuredResult) -> EntryDetails:
         observed_tokens_saved=decision.observed_tokens_saved,
         redacted=redacted,
         durability=measured.body.durability if decision.handle else None,
+        client_passes=door is not None and measured.result.tool_name in door.reads | door.passes,
     )

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from app.extracting.model_windows import context_window
 from app.files import read_text
-from app.settings import PREFIX, Settings
+from app.settings import HOOK_CAP, PREFIX, Settings
 from domain.budget import Window, window_of
 from policies.book import PolicyBook, Profiles
 from policies.documents import PolicyDocument, Profile, from_toml
@@ -27,6 +27,7 @@ def load_policies(settings: Settings) -> PolicyBook:
         overrides=settings.allow_request_overrides,
         models=settings.llm_models,
         profiles=_profiles(settings),
+        hook_profiles=_hook_profiles(settings),
         known_window=context_window,
         quota=settings.quota,
     )
@@ -47,12 +48,29 @@ def _window(settings: Settings) -> Window:
 def _profiles(settings: Settings) -> Profiles:
     """The size cap of the settings is that of `default` and `ai-agent`; the other profiles have caps of their
     own."""
-    cap = PolicyDocument({"max_bytes": settings.max_bytes}, source=f"{PREFIX}MAX_BYTES")
     is_capped = "max_bytes" in settings.model_fields_set
+    return _capped(settings.max_bytes if is_capped else None, f"{PREFIX}MAX_BYTES")
+
+
+def _hook_profiles(settings: Settings) -> Profiles:
+    """Those of results that come by a coding agent's hook."""
+    cap, name = settings.hook_max_bytes, f"{PREFIX}HOOK_MAX_BYTES"
+    if cap is None and "max_bytes" in settings.model_fields_set:
+        return _profiles(settings)
+    return _capped(HOOK_CAP if cap is None else cap, name)
+
+
+def _capped(most: int | None, source: str) -> Profiles:
+    """`most`: the size cap of `default` and `ai-agent`, None for that of their files."""
+    cap = PolicyDocument({"max_bytes": most or 0}, source=source)
 
     def layers(name: Profile) -> list[PolicyDocument]:
         packaged = _packaged(f"profiles/{name}.toml", f"profile {name}")
-        return [packaged, cap] if is_capped and name in (Profile.DEFAULT, Profile.AI_AGENT) else [packaged]
+        return (
+            [packaged, cap]
+            if most is not None and name in (Profile.DEFAULT, Profile.AI_AGENT)
+            else [packaged]
+        )
 
     return layers
 

@@ -14,10 +14,13 @@ from app.api.result_request import policy_text
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.cli.check_config import ANY, mask_url, report_on
 from app.edge.api_keys import KeyRole
-from domain.accounting import EntryFilter, EntryType
+from app.runtime import Runtime
+from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger
 from domain.errors import InvalidPolicy
+from domain.hooks import DOORS
 from extraction.models.pool import ModelState
+from policies.policy import Policy
 from policies.what_if import MESSAGE_TOKENS, would_be
 
 router = Router(tags=["policy"])
@@ -133,7 +136,7 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
     entries = (await rt.ledger.entries(of_tools, body.limit, None, newest_first=True)).entries
     stored = [one.tokens_out for one in entries if one.outcome is OutcomeKind.STORE]
     message = round(sum(stored) / len(stored)) if stored else MESSAGE_TOKENS
-    pairs = [(one, would_be(one, rt.policies.policy(one.tool_name, text), message)) for one in entries]
+    pairs = [(one, would_be(one, _policy(rt, one, text), message)) for one in entries]
     changed = [pair for pair in pairs if pair[0].outcome is not pair[1].outcome]
     changed.sort(key=lambda pair: -abs(pair[0].tokens_out - pair[1].tokens))
     return WhatIfOut(
@@ -158,6 +161,14 @@ async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfO
             for entry, other in changed[:MOST_CHANGED]
         ],
     )
+
+
+def _policy(rt: Runtime, entry: AccountingEntry, text: str) -> Policy:
+    """What would be in force for the result of the entry, through the door that it came by."""
+    door = DOORS.get(entry.client or "")
+    if door is not None and entry.details.client_passes:
+        door = door._replace(passes=door.passes | {entry.tool_name})
+    return rt.policies.policy(entry.tool_name, text, door=door)
 
 
 def _sums(outcomes: Iterable[tuple[OutcomeKind, int]]) -> list[OutcomeSum]:

@@ -9,7 +9,7 @@ from domain.doors import Door
 from domain.hooks import claude_code, codex, copilot, cursor, gemini, opencode, pi
 from domain.hooks.call import Client
 
-CLIENTS: dict[str, Client] = {
+_CLIENTS = {
     "claude-code": claude_code.client("mcp__spillgate__"),
     "claude-code-plugin": claude_code.client("mcp__plugin_spillgate_spillgate__"),
     "codex": codex.CLIENT,
@@ -18,6 +18,10 @@ CLIENTS: dict[str, Client] = {
     "gemini": gemini.CLIENT,
     "opencode": opencode.CLIENT,
     "pi": pi.CLIENT,
+}
+
+CLIENTS: dict[str, Client] = {
+    name: client._replace(door=client.door._replace(is_hook=True)) for name, client in _CLIENTS.items()
 }
 
 DOORS = {name: client.door for name, client in CLIENTS.items()} | {

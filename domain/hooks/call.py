@@ -36,6 +36,19 @@ PAYING_BYTES = 3 * (650 + _ANSWER_BYTES)
 and an answer. A question costs the model a turn more, too."""
 
 
+def cut_may_pay(shown: int, *, has_file: bool) -> bool:
+    """Whether a message may cost the model less than the bytes that the agent shows of a result that it has
+    cut. A notice or preview of up to two messages costs the model little to lose: the whole output, if it is
+    in a file, is then stored."""
+    return shown >= PAYING_BYTES or (has_file and shown <= 2 * _MESSAGE_BYTES)
+
+
+def cut_pays(shown: int, replacement: int) -> bool:
+    """False for a replacement of so many bytes that is too large beside what the agent shows. Policies that
+    show a part of the result write such texts."""
+    return replacement <= _MESSAGE_BYTES or 3 * (replacement + _ANSWER_BYTES) <= shown
+
+
 class HookCall(NamedTuple):
     """`texts` are the result, with a newline between two. `answer` makes the agent's JSON for a replacement.
     `shown` is all that the agent shows its model, with the texts in it. `spilled` is the file in which the
@@ -73,21 +86,15 @@ class HookCall(NamedTuple):
 
     @property
     def may_pay(self) -> bool:
-        """False if the agent has cut the result, and a message would cost its model more than it saves. A
-        notice or preview of up to two messages costs the model little to lose: the whole output is then
-        stored."""
-        if not (self.is_cut or self.spilled):
-            return True
-        shown = self._shown_bytes
-        return shown >= PAYING_BYTES or (self.spilled is not None and shown <= 2 * _MESSAGE_BYTES)
+        """False if the agent has cut the result, and a message would cost its model more than it saves."""
+        is_whole = not (self.is_cut or self.spilled)
+        return is_whole or cut_may_pay(self._shown_bytes, has_file=self.spilled is not None)
 
     def pays(self, replacement: str) -> bool:
-        """False for a replacement that is too large beside what the agent shows of a result that it has cut.
-        Policies that show a part of the result write such texts."""
-        size = len(replacement.encode())
-        if not (self.is_cut or self.spilled) or size <= _MESSAGE_BYTES:
-            return True
-        return 3 * (size + _ANSWER_BYTES) <= self._shown_bytes
+        """False for a replacement that is too large beside what the agent shows of a result that it has
+        cut."""
+        is_whole = not (self.is_cut or self.spilled)
+        return is_whole or cut_pays(self._shown_bytes, len(replacement.encode()))
 
     @property
     def _shown_bytes(self) -> int:

@@ -160,6 +160,8 @@ def client(tool_prefix: str) -> Client:
         passes=frozenset({"Agent", "Task"}),
         # Not every set-up offers Read, and no hook is told. Edit takes what `cat` showed, too.
         shells=frozenset({"Bash"}),
+        hooked="Bash|Read|Grep|Glob|WebFetch|WebSearch|Agent|Task|ReadMcpResourceTool|mcp__.*",
+        hooks_failures=False,
         own_limit_bytes=CLAUDE_CODE_CHARS,
     )
     return Client(read, door, before=before)

@@ -85,6 +85,7 @@ CLIENT = Client(
         reads=frozenset({"read_file"}),
         passes=frozenset({"wait", "wait_agent"}),
         shells=frozenset({"Bash"}),
+        hooked="Bash|mcp__.*",
         own_limit_bytes=CODEX_BYTES,
     ),
     before=before,

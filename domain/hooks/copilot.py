@@ -40,6 +40,7 @@ CLIENT = Client(
         has_shell=True,
         reads=frozenset({"view", "str_replace_editor"}),
         passes=frozenset({"task", "read_agent"}),
+        hooks_failures=False,
     ),
     outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
 )

@@ -8,7 +8,7 @@ document.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from replay.readers import atif, claude_code, codex, gemini, messages, opencode, pi, swe_agent
+from replay.readers import atif, claude_code, codex, copilot, gemini, messages, opencode, pi, swe_agent
 from replay.runs import Notes, Run
 
 
@@ -19,7 +19,7 @@ class Format(NamedTuple):
 
 FORMATS: dict[str, Format] = {
     module.NAME: Format(module.recognises, module.runs)
-    for module in (claude_code, codex, pi, opencode, gemini, swe_agent, atif, messages)
+    for module in (claude_code, codex, copilot, pi, opencode, gemini, swe_agent, atif, messages)
 }
 """In the order in which they are tried: `messages` knows the loosest shape."""
 

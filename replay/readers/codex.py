@@ -12,7 +12,9 @@ NAME = "codex"
 _WRAPPERS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _SILENT = frozenset({"session_meta", "turn_context", "ghost_snapshot", "world_state", "token_usage_record"})
 _CUT_SIGNS = ("tokens truncated…", "chars truncated…", "[... omitted", "Total output lines:")
-_SHELLS = frozenset({"exec_command", "shell", "shell_command", "local_shell", "container.exec"})
+_SHELLS = frozenset(
+    {"exec_command", "write_stdin", "shell", "shell_command", "local_shell", "container.exec"}
+)
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _CALLS |= {"web_search_call": "action", "tool_search_call": "arguments"}
 _OUTPUTS = (

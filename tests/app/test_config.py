@@ -99,6 +99,46 @@ async def test_what_if_is_what_then_happens(client: httpx.AsyncClient) -> None:
     assert outcomes == ["pass", "store", "store"]
 
 
+async def test_what_if_leaves_out_what_a_client_always_has_pass(client: httpx.AsyncClient) -> None:
+    """Reading tools, files that a command reads, the report of a sub-agent: as when they came."""
+    text = "word " * 2000
+    for tool, command, outcome in (
+        ("Read", "", "pass"),
+        ("Agent", "", "pass"),
+        ("Bash", "cat main.py", "pass"),
+        ("Bash", "make", "store"),
+    ):
+        fields = {"tool_name": tool, "door": "claude-code", "tool_arguments": {"command": command}}
+        assert (await client.post("/results", json={**fields, "content": text})).json()["outcome"] == outcome
+    told = (await client.post("/policy/what-if", json={"policy": {"max_bytes": 3000}})).json()
+    sums = {one["outcome"]: one["results"] for one in told["would_be"]}
+    assert (sums, told["changed_results"]) == ({"pass": 3, "store": 1}, 0)
+    await client.put("/sessions/new", json={"policy": {"max_bytes": 3000}})
+    sent = {"tool_name": "Read", "door": "claude-code", "session_id": "new", "content": text}
+    assert (await client.post("/results", json=sent)).json()["outcome"] == "pass"
+
+
+async def test_results_of_hooks_have_a_cap_of_their_own(serve: Serve, tmp_path: Path) -> None:
+    """Unless the operator sets one for all: by the setting, or in the policy file."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[defaults]\nmax_bytes = 9000\n")
+    cases: list[tuple[dict[str, Any], int, int]] = [
+        ({}, 7168, 12_288),
+        ({"hook_max_bytes": 5000}, 5000, 12_288),
+        ({"max_bytes": 20_000}, 20_000, 20_000),
+        ({"max_bytes": 20_000, "hook_max_bytes": 5000}, 5000, 20_000),
+        ({"hook_max_bytes": 0}, 1_000_000, 12_288),
+        ({"policy_file": policy}, 9000, 9000),
+    ]
+    for number, (settings, by_hook, by_others) in enumerate(cases):
+        async with serve(**settings, storage_url="memory:") as http:
+            for door, cap in (("opencode", by_hook), ("pipe", by_others), (None, by_others)):
+                for size, outcome in ((cap, "pass"), (cap + 1, "store"))[: 1 + (cap < 1_000_000)]:
+                    sent = {"tool_name": "bash", "content": "w" * size, "door": door}
+                    told = (await http.post("/results", json=sent)).json()
+                    assert told["outcome"] == outcome, (number, door, size)
+
+
 async def test_what_if_estimates_what_each_outcome_shows(client: httpx.AsyncClient) -> None:
     cases: list[tuple[dict[str, Any], str, tuple[int, int]]] = [
         ({"on_oversize": "reject"}, "reject", (1, 100)),

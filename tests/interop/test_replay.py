@@ -9,7 +9,7 @@ from replay.runs import Notes
 from replay.sources import found_files, runs_of
 from replay.uses import uses_of
 from tests.interop.agents.model import Call, ScriptedModel
-from tests.interop.agents.programs import Agent, ClaudeCode, Codex, GeminiCli, OpenCode
+from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 from tests.interop.test_agent_hooks import DEMO, placed
 
 pytestmark = pytest.mark.anyio
@@ -19,8 +19,9 @@ COMMANDS = ("printf 'item-%s-of-the-list' 4711", "seq 1 60000", "cat nowhere")
 
 
 class Case(NamedTuple):
-    """`folder` is where the client keeps its transcripts, below its home. `others` are called after the
-    three commands, of whose output the client cuts the second. `tools` are named as its hooks name them."""
+    """`folder` is where the client keeps its transcripts, below its home, as a glob. `others` are
+    called after the three commands, of whose output the client cuts the second. `tools` are named as its
+    hooks name them."""
 
     client: str
     agent: type[Agent]
@@ -68,6 +69,15 @@ CASES = [
         ["run_shell_command", "run_shell_command", "run_shell_command", "read_file", "mcp_demo_blob"],
         {1},
     ),
+    Case(
+        "copilot",
+        CopilotCli,
+        ".copilot/session-state/*/events.jsonl",
+        "bash",
+        [Call("view", {"path": "{project}/small.txt"}), Call("demo-blob", {"n": 600})],
+        ["bash", "bash", "bash", "view", "demo-blob"],
+        {1},
+    ),
 ]
 
 
@@ -92,7 +102,8 @@ async def test_the_transcript_of_a_real_agent_is_read_whole(case: Case, tmp_path
         ran = await agent.run("Find the item.")
         assert FACT in ran.stdout, ran.stderr
     notes = Notes()
-    runs = [run for file in found_files([agent.home / case.folder], notes) for run in runs_of(file, notes)]
+    folders = sorted(agent.home.glob(case.folder))
+    runs = [run for file in found_files(folders, notes) for run in runs_of(file, notes)]
     assert (notes.unknown, notes.faults) == ({}, {})
     (run,) = runs
     assert (run.format, run.client) == (case.client, case.client)

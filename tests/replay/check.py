@@ -22,6 +22,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "worth.md"
 _MADE_UP = re.compile(r"(<!-- replay-check -->\n)(.*?)(<!-- /replay-check -->)", re.DOTALL)
 _RECORDED = re.compile(r"(<!-- runs of (\S+) -->\n)(.*?)(<!-- /runs -->)", re.DOTALL)
 
+_CAPS = "4096,5120,6144,7168,8192,12288,30000"
 _HEAD = """\
 | policy | replaced | visible | 1 call | found | lost | edits broken | follow-ups | always | late | hook |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -43,7 +44,7 @@ def recorded(runs: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         with contextlib.redirect_stdout(io.StringIO()):
-            assert main(["replay", str(runs), "--report", str(report)]) == 0
+            assert main(["replay", str(runs), "--max-bytes", _CAPS, "--report", str(report)]) == 0
         found = json.loads(report.read_text())
     total, unit = found["total"], "dollars" if found["unit"] == "dollars" else "tokens"
     whole = total["bill_as_recorded"][unit]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,31 @@ def test_results_that_the_client_had_cut_are_marked_with_the_whole_beside_them(t
     found = report(tmp_path, path)
     assert found["total"]["cut_results"] == 1
     assert found["total"]["policies"]["whole"]["bytes_shown"] > found["total"]["bytes"]
+
+
+def test_what_codex_has_cut_is_replaced_only_where_its_hook_does(tmp_path: Path) -> None:
+    """A cut of 10,000 bytes, a file that a command reads, and what no hook gets, pass live."""
+    cut = "Warning: truncated output (original token count: 9)\nTotal output lines: 9\n\n"
+    whole = "".join(f"line {number} of the output\n" for number in range(900))
+    calls = [
+        ("exec_command", {"cmd": "make"}, cut + whole[: 10_000 - len(cut)]),
+        ("exec_command", {"cmd": "make"}, cut + whole[:15_000]),
+        ("exec_command", {"cmd": "make"}, whole[:9000]),
+        ("exec_command", {"cmd": "sed -n 1,400p main.py"}, whole),
+        ("wait_agent", {}, whole),
+        ("update_plan", {}, whole),
+    ]
+    records: list[Any] = [{"type": "session_meta", "payload": {"id": "s"}}]
+    for number, (tool, arguments, output) in enumerate(calls):
+        called = {"type": "function_call", "name": tool, "call_id": f"c{number}"}
+        shown = {"type": "function_call_output", "call_id": f"c{number}", "output": output}
+        records += [
+            {"type": "response_item", "payload": {**called, "arguments": json.dumps(arguments)}},
+            {"type": "response_item", "payload": shown},
+        ]
+    path = tmp_path / "rollout-1.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert report(tmp_path, path)["total"]["policies"]["policy in force"]["replaced"] == 2
 
 
 def test_the_whole_of_a_result_that_codex_had_cut_is_found_beside_it(tmp_path: Path) -> None:

@@ -168,6 +168,37 @@ def pi(folder: Path) -> Path:
     return lines(folder / "2026_s.jsonl", records)
 
 
+def copilot(folder: Path) -> Path:
+    def event(kind: str, **data: Any) -> dict[str, Any]:
+        return {"type": kind, "id": "1", "timestamp": "2026-11-29T15:55:00Z", "data": data}
+
+    def call(call_id: str, arguments: Any) -> list[dict[str, Any]]:
+        used = {"inputTokens": 500, "cacheReadTokens": 0, "cacheWriteTokens": 0, "outputTokens": 20}
+        asked = {"toolCallId": call_id, "name": "bash", "arguments": arguments, "type": "function"}
+        return [
+            event("session.usage_record", usage=used),
+            event("assistant.message", model="gpt-5.2", content="", toolRequests=[asked]),
+            event("tool.execution_start", toolCallId=call_id, toolName="bash"),
+        ]
+
+    def result(call_id: str, text: str) -> dict[str, Any]:
+        shown = {"content": text, "detailedContent": "not shown"}
+        return event("tool.execution_complete", toolCallId=call_id, success=True, result=shown)
+
+    records = [
+        event("session.start", producer="copilot-agent", selectedModel="gpt-5.2"),
+        event("user.message", content=TASK),
+        event("system.message", role="system", content="Be short."),
+        *call("call-1", ARGUMENTS),
+        result("call-1", LISTING),
+        *call("call-2", SECOND),
+        result("call-2", "opened"),
+        event("assistant.message", model="gpt-5.2", content=END, toolRequests=[]),
+        event("session.shutdown"),
+    ]
+    return lines(folder / "session-state" / "s" / "events.jsonl", records)
+
+
 def _opencode() -> list[dict[str, Any]]:
     def tool(name: str, arguments: Any, output: str) -> dict[str, Any]:
         state = {
@@ -318,6 +349,7 @@ ALL = {
     "messages": (openai_document, openai_lines, openai_message_a_line, openai_compressed, anthropic_document),
     "claude-code": (claude_code,),
     "codex": (codex,),
+    "copilot": (copilot,),
     "pi": (pi,),
     "opencode": (opencode_export, opencode_storage, opencode_database),
     "gemini": (gemini_document, gemini_lines),
