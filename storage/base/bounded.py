@@ -42,12 +42,16 @@ class BoundedServer(ABC):
     """Its name in errors."""
     driver_errors: ClassVar[tuple[type[BaseException], ...]]
 
-    def __init__(self, max_connections: int, named: str, seconds: float | None = None) -> None:
-        """`named` is its address in the log. `seconds`: the bound of an operation."""
+    def __init__(
+        self, max_connections: int, named: str, seconds: float | None = None, *, may_take_long: bool = False
+    ) -> None:
+        """`named` is its address in the log. `seconds`: the bound of an operation. `may_take_long`: what it
+        takes does not count as waiting for slow answers."""
         self.named = named
         self.running = self.waiting = 0
         self._gate = asyncio.Semaphore(max_connections)
         self._seconds = seconds
+        self._may_take_long = may_take_long
         self._is_away = False
         self._why_away = StorageError()
         self._try_at = 0.0
@@ -69,7 +73,8 @@ class BoundedServer(ABC):
         begun = time.monotonic()
         bound = self._seconds or REQUEST_SECONDS
         waited, at = _slow.get()
-        left = bound - (waited if begun <= at + _FRESH_SECONDS else 0.0)
+        is_counted = not self._may_take_long and begun <= at + _FRESH_SECONDS
+        left = bound - (waited if is_counted else 0.0)
         if self._is_away:
             if begun < self._try_at or left < bound * _LEAST:
                 raise StoreUnavailable(self._why_away.detail, cause=self._why_away.cause)
@@ -94,7 +99,8 @@ class BoundedServer(ABC):
         finally:
             self.running -= 1
             self._gate.release()
-            if (took := time.monotonic() - begun) > bound * _QUICK:
+            took = time.monotonic() - begun
+            if took > bound * _QUICK and not self._may_take_long:
                 _slow.set((bound - left + took, time.monotonic()))
         self._is_away = False
         return done

@@ -49,8 +49,10 @@ class Server(BoundedServer):
     software = "PostgreSQL"
     driver_errors = DRIVER_ERRORS
 
-    def __init__(self, url: PostgresUrl, max_connections: int, seconds: float | None) -> None:
-        super().__init__(max_connections, url.address, seconds)
+    def __init__(
+        self, url: PostgresUrl, max_connections: int, seconds: float | None, *, may_take_long: bool = False
+    ) -> None:
+        super().__init__(max_connections, url.address, seconds, may_take_long=may_take_long)
         self._url = url
         self._idle: list[asyncpg.Connection] = []
         self.broken = 0
@@ -158,7 +160,7 @@ class PostgresConnection:
     def __init__(self, url: PostgresUrl) -> None:
         self._url = url
         self._quick = Server(url, url.max_connections, url.timeout)
-        self._long = Server(url, _LONG_AT_ONCE, max(LONG_SECONDS, url.timeout or 0.0))
+        self._long = Server(url, _LONG_AT_ONCE, max(LONG_SECONDS, url.timeout or 0.0), may_take_long=True)
         self._is_ready = False
         self._preparing = asyncio.Lock()
         self.facts: ServerFacts | None = None

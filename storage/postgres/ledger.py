@@ -197,6 +197,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
 
     async def check(self) -> None:
         await self._postgres.check()
+        self._sessions.check_room()
 
     async def close(self) -> None:
         await self._postgres.close()

@@ -3,12 +3,14 @@ same."""
 
 import hashlib
 import secrets
+import time
 from dataclasses import dataclass
 
 import asyncpg
 import msgspec
 
 from domain.accounting import DAY_MS, AccountingEntry
+from domain.errors import StoreFull
 from domain.handles import SessionKey
 from domain.ports import Clock
 from storage.base import session_rules
@@ -30,6 +32,7 @@ _LONGEST_NAME = 400
 """A longer name of a receipt or a finding is kept as its hash: an index takes no more than 2,700 bytes."""
 
 _AHEAD_DAYS = 2
+_FULL_SECONDS = 60.0
 _NOT_WRITTEN = (None,) * 14
 _SETTLED = "SG001"
 _STEP = f"SELECT spillgate.step({', '.join(f'${number}' for number in range(1, 51))})"
@@ -66,6 +69,7 @@ class Sessions(SteppedSessions[Attempt]):
         self._entry_ms = entry_ms
         self._days: set[int] = set()
         self._step = connection.sql(_STEP)
+        self._full: tuple[StoreFull, float] | None = None
         self.acknowledged = Acknowledged(connection)
 
     async def _read(self, key: SessionKey, receipt: str) -> SessionState:
@@ -84,6 +88,11 @@ class Sessions(SteppedSessions[Attempt]):
             return SessionState(session, row["seal"], _DANGLING, is_damaged=session is None)
         record = CallRecord(entry, *_decode(row["packed"]))
         return SessionState(session, row["seal"], _DANGLING, record, is_damaged=session is None)
+
+    def check_room(self) -> None:
+        """Raises StoreFull if the last entry found no room: what `check` writes needs none."""
+        if self._full is not None and time.monotonic() < self._full[1] + _FULL_SECONDS:
+            raise StoreFull(self._full[0].detail, cause=self._full[0].cause)
 
     def _begun(self) -> Attempt:
         return Attempt()
@@ -109,7 +118,13 @@ class Sessions(SteppedSessions[Attempt]):
                     return False
                 raise
 
-        is_written = await self._postgres.run(write)
+        try:
+            is_written = await self._postgres.run(write)
+        except StoreFull as error:
+            self._full = error, time.monotonic()
+            raise
+        if entry is not None and is_written:
+            self._full = None
         if not is_written:
             return await self._lost_step(key, step, seal, attempt)
         if entry is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import asyncpg
 import pytest
 from samples import KEY, START, TENANT, FakeClock, charge, entry, handle, race, stored_entry
 
@@ -13,6 +14,7 @@ from domain.handles import SessionKey
 from domain.ports import Ledger
 from domain.results import UsageReport
 from storage import open_ledger
+from storage.base import bounded
 from storage.postgres import connection
 from tests.postgres_server import PASSWORD_IN_URL, PostgresServer
 from tests.storage.redis_proxy import Proxy
@@ -245,3 +247,18 @@ async def test_the_clock_is_that_of_the_server_and_a_jump_is_noted_for_all(opene
     assert (await other.read()).jump_ms == -70_000
     await other.confirm()
     assert (await one.read()).jump_ms == 0
+
+
+async def test_what_takes_long_leaves_others_of_its_request_their_time(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await opened()
+    await ledger.append(entry())
+    monkeypatch.setattr(bounded, "REQUEST_SECONDS", 0.3)
+
+    async def slow(one: asyncpg.Connection) -> None:
+        await one.execute("SELECT pg_sleep(0.4)")
+
+    await ledger._postgres.long(slow)  # type: ignore[attr-defined]
+    await ledger.append(entry())
+    assert (await ledger.usage())[TENANT].bytes > 0
