@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from app.api.openapi import described_fields
 from app.main import create_app
 from app.operations import telemetry
@@ -337,12 +339,33 @@ def _locked(lock: str, package: str) -> str:
     return found[1]
 
 
+def alerts() -> str:
+    """A row for the alerts that have the same annotations."""
+    (group,) = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())["groups"]
+    alike = dict[tuple[str, ...], list[str]]()
+    for rule in group["rules"]:
+        said = tuple(_linked(rule["annotations"].get(key, "")) for key in ("run_first", "causes", "do_not"))
+        is_critical = rule["labels"]["severity"] == "critical"
+        alike.setdefault(said, []).append(code(rule["alert"]) + " (critical)" * is_critical)
+    opening = (
+        "[deploy/alerts.yaml](../../deploy/alerts.yaml), for Prometheus. `LOG` is where stderr goes, "
+        "`ADDRESS` that of the instance in the alert. How to install them: [deploying](../deploy.md#metrics)."
+    )
+    rows = [(", ".join(names), *said) for said, names in alike.items()]
+    return page("Alerts", opening, table("alert | run first | likely causes | do not", rows))
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"docs/([a-z]+)\.md(#[a-z-]+)?", r"[\1](../\1.md\2)", text)
+
+
 PAGES = {
     "routes": routes,
     "settings": settings,
     "policy-keys": policy_keys,
     "metrics": metrics,
     "errors": errors,
+    "alerts": alerts,
     "compatibility": compatibility,
 }
 
