@@ -51,6 +51,27 @@ def test_each_link_between_documents_leads_to_a_file_and_a_section() -> None:
     assert wrong == []
 
 
+TITLES = {
+    "What has a handle is there.",
+    "Parallel results share one window.",
+    "Retries are safe.",
+    "Plain files.",
+}
+"""Each says in short what the sentences after it say."""
+
+
+def test_each_sentence_that_one_can_rely_on_has_its_test() -> None:
+    section = (ROOT / "README.md").read_text().partition("## What you can rely on\n")[2].partition("\n## ")[0]
+    bullets = [" ".join(one.split()) for one in section.split("\n- ")[1:]]
+    told = {one for bullet in bullets for one in re.findall(r"\S.*?(?:\.\*\*|\.(?= |$))", bullet)}
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Claims\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "::" in line]
+    assert {sentence for sentence, _ in rows} == {one for one in told if one.strip("*") not in TITLES}
+    for _, tests in rows:
+        for path, name in re.findall(r"`([^`:]+)::(\w+)`", tests):
+            assert f"def {name}(" in (ROOT / path).read_text(), name
+
+
 def test_the_site_leads_to_every_page() -> None:
     def named(entry: object) -> list[str]:
         if isinstance(entry, str):

@@ -1,5 +1,6 @@
 """Budgets, turns and the atomic reservation, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -72,6 +73,21 @@ async def test_the_message_is_charged_even_past_the_limit(client: httpx.AsyncCli
     budget = (await post(client))["budget"]
     assert budget["reserved_tokens"] > 20
     assert budget["remaining_tokens"] == 0
+    assert budget["exhausted"] is True
+
+
+async def test_parallel_results_share_one_window_but_for_those_that_no_message_makes_smaller(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, 2000)
+    larger = await asyncio.gather(*(post(client, HUNDRED * 6) for _ in range(12)))
+    passed = [one for one in larger if one["outcome"] == "pass"]
+    assert 0 < sum(one["measure"]["tokens"] for one in passed) <= 2000
+    assert len(passed) < 12
+    small = await asyncio.gather(*(post(client, " the" * 40) for _ in range(60)))
+    assert {one["outcome"] for one in small} == {"pass"}
+    budget = (await client.get("/sessions/s")).json()["budget"]
+    assert budget["reserved_tokens"] > 60 * 40 > 2000
     assert budget["exhausted"] is True
 
 
