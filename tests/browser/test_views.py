@@ -452,6 +452,7 @@ def test_health_shows_readiness_quotas_models_and_masked_settings(
         opened(page, service, "/health")
         cards = page.locator(".card")
         expect(cards.filter(has_text="Readiness")).to_contain_text("Ready")
+        expect(cards.filter(has_text="Readiness")).to_contain_text(f"listening at {service.url}")
         expect(cards.filter(has_text="Kept here")).to_contain_text("2.0 GiB")
         expect(page.locator('.card:has(h2:text-is("Models"))')).to_contain_text("left alone for")
         expect(cards.filter(has_text="Settings")).to_contain_text("SPILLGATE_LLM_API_KEY")
