@@ -28,6 +28,7 @@ COMMANDS = {
     "replay": Command("show what a policy would have done to recorded runs", SERVICE),
     "openapi": Command("print the OpenAPI document", SERVICE),
     "keys": Command("make, list, revoke and rotate API keys", SERVICE),
+    "ledger": Command("copy the ledger into PostgreSQL", SERVICE),
     "pipe": Command("govern stdin as a tool's result: print what the model is to read", SHELL),
     "ask": Command("ask a question about a stored result", SHELL),
     "grep": Command("search the lines of a stored result", SHELL),

@@ -3,7 +3,7 @@
 A backend is imported where it is opened."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from storage.sealed.keys import KEY_SETTING, KeyRing
 from storage.sqlite.ledger import MemoryLedger, SqliteLedger
 
 if TYPE_CHECKING:
+    from storage.postgres.copying import Copied
     from storage.postgres.url import PostgresUrl
     from storage.redis.connection import RedisConnection
 
@@ -225,6 +226,20 @@ async def _open_postgres(url: str, options: LedgerOptions) -> Ledger:
     from storage.postgres.ledger import PostgresLedger
 
     return PostgresLedger(await connected(parsed), **options)
+
+
+async def copy_to_postgres(source: Ledger, target: Ledger, now: int) -> "AsyncIterator[Copied]":
+    """Copies a ledger of another kind. Raises ConfigError for a target that is none, or not empty."""
+    _parse_postgres("postgresql://host/database")
+    from storage.postgres.copying import copy
+    from storage.postgres.ledger import PostgresLedger
+
+    if not isinstance(target, PostgresLedger) or isinstance(source, PostgresLedger):
+        raise ConfigError(
+            "A ledger is copied from SQLite or Redis to PostgreSQL: postgresql://host/database."
+        )
+    async for copied in copy(source, target, now):
+        yield copied
 
 
 def _parse_postgres(url: str) -> "PostgresUrl":

@@ -35,7 +35,8 @@ _LOGIN = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]*:/{0,2})?(?P<login>.*)@", re.
 _OPTION = re.compile(r"([?&])([^=&]*)(=?)[^&]*", re.DOTALL)
 _SHOWN_OPTIONS = frozenset(
     """max_connections allow_eviction wait_aof tls ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs
-    ssl_check_hostname timeout region endpoint account_name""".split()  # noqa: SIM905
+    ssl_check_hostname timeout region endpoint account_name schema prepared host sslmode sslrootcert sslcert
+    sslkey""".split()  # noqa: SIM905
 )
 ANY = "*"
 _HEADS = ("key", "value", "set by")

@@ -109,6 +109,15 @@ def _add_keys(keys: argparse.ArgumentParser) -> None:
         action.add_argument("key", metavar="NAME", help="the key's name, or the digits that `list` shows")
 
 
+def _add_ledger(ledger: argparse.ArgumentParser) -> None:
+    actions = ledger.add_subparsers(dest="action", required=True, metavar="ACTION")
+    about = "copy the ledger of the settings into an empty PostgreSQL, and compare the sums"
+    copy = actions.add_parser("copy", help=about, description=f"{about.capitalize()}.")
+    target = copy.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="URL", help="as SPILLGATE_LEDGER_URL")
+    target.add_argument("--to-file", metavar="FILE", type=Path, help="a file that holds it")
+
+
 class ServiceCommand(NamedTuple):
     """`module` has the function `run` of the command; "" if it is one of `app.cli.main`."""
 
@@ -123,4 +132,5 @@ COMMANDS = {
     "replay": ServiceCommand(_add_replay, "replay.command"),
     "openapi": ServiceCommand(_add_nothing),
     "keys": ServiceCommand(_add_keys, "app.cli.keys"),
+    "ledger": ServiceCommand(_add_ledger, "app.cli.ledger"),
 }

@@ -98,7 +98,7 @@ class Server(BoundedServer):
         return await self._new()
 
     async def _new(self) -> asyncpg.Connection:
-        seconds = max(bounded.CONNECT_SECONDS, (self._seconds or 0.0) / 2)
+        seconds = max(bounded.CONNECT_SECONDS, (self._url.timeout or 0.0) / 2)
         return await asyncpg.connect(
             self._url.dsn,
             timeout=seconds,
@@ -194,7 +194,9 @@ class PostgresConnection:
             await self.prepare()
         return await self._quick.run(act)
 
-    async def long(self, act: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+    async def long(
+        self, act: Callable[[asyncpg.Connection], Awaitable[T]], seconds: float = LONG_SECONDS
+    ) -> T:
         """Runs what may take long, in a transaction of its own."""
         if not self._is_ready:
             await self.prepare()
@@ -202,11 +204,21 @@ class PostgresConnection:
         async def act_within(connection: asyncpg.Connection, is_again: bool) -> T:
             async with connection.transaction():
                 await connection.execute(
-                    f"SET LOCAL statement_timeout = '{int(LONG_SECONDS)}s'; SET LOCAL jit = off"
+                    f"SET LOCAL statement_timeout = '{int(seconds)}s'; SET LOCAL jit = off"
                 )
                 return await act(connection)
 
-        return await self._long.run(act_within)
+        return await self._long.run(act_within, seconds - LONG_SECONDS)
+
+    async def copy_in(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Writes many rows."""
+
+        async def act(connection: asyncpg.Connection) -> None:
+            await connection.copy_records_to_table(
+                table, schema_name=self._url.schema, columns=columns, records=rows
+            )
+
+        await self.long(act)
 
     async def prepare(self) -> None:
         """Migrates the schema once. Raises StorageError; `has_schema`: because of the schema or the version

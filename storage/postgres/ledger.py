@@ -33,6 +33,8 @@ WHOLE_DAYS_MS = 7 * DAY_MS
 """Where entries are kept for at least so long, those of a day go together, with their partition."""
 _CLOSES_AFTER_MS = 3_600_000
 """How long after its end a day is closed."""
+_DAY_SECONDS = 1800.0
+"""The bound of summing up a day: a second for 100,000 entries."""
 _LOCK_MS = 500
 """How long all charges may wait for a partition that comes or goes."""
 
@@ -83,7 +85,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
 
     def __init__(self, connection: PostgresConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
-        self._postgres = connection
+        self._postgres = self.connection = connection
         self._sessions = Sessions(connection, self._clock, self._entry_ms)
         self.shared_clock = PostgresClock(connection)
         self._first_day = -1
@@ -269,7 +271,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
             await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_MS}ms'")
             await connection.execute(self._postgres.sql(query), *values)
 
-        await self._postgres.long(act)
+        await self._postgres.long(act, _DAY_SECONDS)
 
     async def _forget_sums(self, first: int) -> None:
         if first == self._first_day:

@@ -53,9 +53,9 @@ _rest_of_details = set_fields(EntryDetails, tuple(OF_DETAILS.values()))
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_reports = msgspec.json.Decoder(tuple[UsageReport, ...]).decode
-_SESSION_FIELDS = tuple(field.name for field in fields(Session)[1:-1])
-SESSION_COLUMNS = ", ".join(f"s.{name}" for name in (*_SESSION_FIELDS, "reports", "seal"))
-_values_of_session = attrgetter(*_SESSION_FIELDS)
+SESSION_FIELDS = tuple(field.name for field in fields(Session)[1:-1])
+SESSION_COLUMNS = ", ".join(f"s.{name}" for name in (*SESSION_FIELDS, "reports", "seal"))
+_values_of_session = attrgetter(*SESSION_FIELDS)
 _DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError)
 _notices = Notices()
 
@@ -93,7 +93,7 @@ def session_arguments(session: Session) -> Row:
 def session_of(key: SessionKey, row: Mapping[str, Any]) -> Session | None:
     """None for a damaged row, which a warning names."""
     try:
-        columns = {name: row[name] for name in _SESSION_FIELDS}
+        columns = {name: row[name] for name in SESSION_FIELDS}
         return Session(key, **columns, reports=_decode_reports(row["reports"]))
     except _DAMAGES:
         _notices.warn(f"ledger: session {key.tenant}/{key.session_id}", "is damaged. PUT or end it.")

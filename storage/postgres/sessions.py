@@ -101,7 +101,7 @@ class Sessions(SteppedSessions[Attempt]):
         self, key: SessionKey, state: SessionState, step: Step, receipt: str, attempt: Attempt
     ) -> SessionState | None:
         session, entry = step.session, step.entry
-        seal = secrets.token_bytes(8) if session is not None else None
+        seal = new_seal() if session is not None else None
         if attempt.is_lost and entry is not None and await self._has(entry):
             # Written by an attempt whose answer was lost.
             return await self._read(key, "")
@@ -187,3 +187,7 @@ class Sessions(SteppedSessions[Attempt]):
 
 def short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"sha256:{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def new_seal() -> bytes:
+    return secrets.token_bytes(8)

@@ -252,13 +252,13 @@ BEGIN
   RETURN true;
 END $$;
 
--- Sums that are written, and days that are closed, wait for each other.
-CREATE FUNCTION spillgate.hold_days(p_alone boolean) RETURNS void LANGUAGE plpgsql AS $$
+-- What deletes entries of a day, and what closes the day, wait for each other.
+CREATE FUNCTION spillgate.hold_day(p_day integer, p_alone boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_alone THEN
-    PERFORM pg_advisory_xact_lock('spillgate.days'::regclass::oid::bigint);
+    PERFORM pg_advisory_xact_lock('spillgate.days'::regclass::oid::integer, p_day);
   ELSE
-    PERFORM pg_advisory_xact_lock_shared('spillgate.days'::regclass::oid::bigint);
+    PERFORM pg_advisory_xact_lock_shared('spillgate.days'::regclass::oid::integer, p_day);
   END IF;
 END $$;
 
@@ -269,11 +269,17 @@ CREATE FUNCTION spillgate.delete_entries(
 ) LANGUAGE plpgsql AS $$
 DECLARE
   gone spillgate.entries[];
+  held integer[];
+  chosen text := CASE WHEN p_tenant IS NULL THEN '$1 IS NULL AND "timestamp" <= $2' ELSE 'tenant = $1 AND $2 IS NULL' END;
 BEGIN
-  PERFORM spillgate.hold_days(false);
+  EXECUTE format('SELECT array_agg(DISTINCT ("timestamp" / 86400000)::integer) FROM (SELECT "timestamp"'
+    ' FROM spillgate.entries WHERE %s ORDER BY "timestamp", seq LIMIT $3) AS oldest', chosen)
+  INTO held USING p_tenant, p_until, p_most;
+  PERFORM spillgate.hold_day(day, false) FROM (SELECT unnest(held) AS day ORDER BY 1) AS days;
   EXECUTE format($q$
     WITH oldest AS MATERIALIZED (
-      SELECT tenant, "timestamp", id, size FROM spillgate.entries WHERE %s ORDER BY "timestamp", seq LIMIT $3
+      SELECT tenant, "timestamp", id, size FROM spillgate.entries
+      WHERE %s AND ("timestamp" / 86400000)::integer = ANY ($5) ORDER BY "timestamp", seq LIMIT $3
       FOR UPDATE SKIP LOCKED
     ), chosen AS (
       SELECT *, sum(size) OVER (ORDER BY "timestamp", id ROWS UNBOUNDED PRECEDING) - size AS before FROM oldest
@@ -283,8 +289,7 @@ BEGIN
       RETURNING e
     )
     SELECT array_agg(e) FROM deleted
-  $q$, CASE WHEN p_tenant IS NULL THEN '$1 IS NULL AND "timestamp" <= $2' ELSE 'tenant = $1 AND $2 IS NULL' END)
-  INTO gone USING p_tenant, p_until, p_most, p_surplus;
+  $q$, chosen) INTO gone USING p_tenant, p_until, p_most, p_surplus, held;
   deleted := coalesce(cardinality(gone), 0);
   SELECT coalesce(sum(size), 0) INTO freed FROM unnest(gone);
   IF deleted = 0 THEN
@@ -332,7 +337,7 @@ DECLARE
   name text := 'entries_' || to_char(DATE '1970-01-01' + p_day, 'YYYYMMDD');
   since bigint := p_day * 86400000::bigint;
 BEGIN
-  PERFORM spillgate.hold_days(true);
+  PERFORM spillgate.hold_day(p_day, true);
   IF EXISTS (SELECT FROM spillgate.days WHERE day = p_day) THEN
     RETURN;
   END IF;
@@ -350,7 +355,7 @@ CREATE FUNCTION spillgate.close_day(p_day integer, p_most integer) RETURNS void 
 DECLARE
   of_day spillgate.days;
 BEGIN
-  PERFORM spillgate.hold_days(true);
+  PERFORM spillgate.hold_day(p_day, true);
   SELECT * INTO of_day FROM spillgate.days WHERE day = p_day;
   IF NOT FOUND OR of_day.closed THEN
     RETURN;
@@ -401,7 +406,7 @@ CREATE FUNCTION spillgate.detach_day(p_day integer) RETURNS void LANGUAGE plpgsq
 DECLARE
   name text;
 BEGIN
-  PERFORM spillgate.hold_days(true);
+  PERFORM spillgate.hold_day(p_day, true);
   SELECT partition INTO name FROM spillgate.days WHERE day = p_day AND closed;
   IF name IS NULL OR NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = to_regclass(format('spillgate.%I', name))) THEN
     RETURN;
@@ -417,7 +422,7 @@ DECLARE
   name text;
   dropped bigint;
 BEGIN
-  PERFORM spillgate.hold_days(true);
+  PERFORM spillgate.hold_day(p_day, true);
   SELECT partition INTO name FROM spillgate.days WHERE day = p_day;
   IF name IS NULL THEN
     RETURN 0;
@@ -448,3 +453,16 @@ CREATE FUNCTION spillgate.forget_tenant(p_tenant text) RETURNS void LANGUAGE sql
   DELETE FROM spillgate.findings WHERE tenant = p_tenant;
   DELETE FROM spillgate.usages WHERE tenant = p_tenant;
 $$;
+
+-- Of a day that was copied from another ledger day_sums has all entries.
+CREATE FUNCTION spillgate.note_copied(p_day integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  of_day spillgate.days;
+BEGIN
+  SELECT * INTO of_day FROM spillgate.days WHERE day = p_day FOR UPDATE;
+  IF NOT of_day.closed THEN
+    EXECUTE format('CREATE TRIGGER add_late AFTER INSERT ON spillgate.%I FOR EACH ROW'
+      ' EXECUTE FUNCTION spillgate.add_late()', of_day.partition);
+    UPDATE spillgate.days SET closed = true WHERE day = p_day;
+  END IF;
+END $$;
