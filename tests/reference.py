@@ -72,7 +72,38 @@ def policy_keys() -> str:
         "`policy` in a session and a request, with the values of the built-in policy. Sections of the "
         "file: [settings](../settings.md#policy-file)."
     )
-    return page("Policy keys", opening, table("key | built in | meaning", rows))
+    keys = table("key | built in | meaning", rows)
+    return page(
+        "Policy keys", opening, keys, "## Profiles", *_profiles(folder / "profiles", built_in["profile"])
+    )
+
+
+def _profiles(folder: Path, built_in: str) -> Iterator[str]:
+    """What each profile sets otherwise than the built-in one."""
+    read = {path.stem: path.read_text() for path in sorted(folder.glob("*.toml"))}
+    tables = {name: tomllib.loads(text) for name, text in read.items()}
+    usual = tables[built_in]["defaults"]
+    yield f"Above `{built_in}`, the built-in one, `profile = …` sets:"
+    rows = []
+    for name in read.keys() - {built_in}:
+        differing = {key: value for key, value in tables[name]["defaults"].items() if value != usual[key]}
+        alike = dict[str, list[str]]()
+        for tool, keys in tables[name].get("tools", {}).items():
+            alike.setdefault(_assigned(keys), []).append(tool)
+        tools = [f"{', '.join(map(code, named))}: {said}" for said, named in alike.items()]
+        comment = " ".join(re.findall(r"^# (.*)", read[name], re.MULTILINE)).partition(". ")[0]
+        rows.append((code(name), f"{comment}.", _assigned(differing), "; ".join(tools)))
+    yield table("profile | is | for every tool | for these tools", sorted(rows))
+
+
+def _assigned(values: dict[str, object]) -> str:
+    return ", ".join(code(f"{key} = {_toml(value)}") for key, value in values.items())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {json.dumps(one)}' for key, one in value.items())} }}"
+    return json.dumps(value)
 
 
 def _attribute_docstrings(kind: type) -> Iterator[tuple[str, str]]:
