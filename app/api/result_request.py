@@ -123,6 +123,8 @@ class _Block(Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(ResultIn).decode
 _decode_usage = msgspec.json.Decoder(UsageIn).decode
+_PICTURES = frozenset({"image", "image_url", "input_image", "audio", "input_audio"})
+
 _decode_block = msgspec.json.Decoder(_Block).decode
 
 _FIELDS = {"": ResultIn.__struct_fields__, "context": UsageIn.__struct_fields__}
@@ -236,11 +238,13 @@ def _charset(parameters: str) -> str:
 @frozen_struct
 class SentContent:
     """The content of a JSON request: it is governed, and sent back if it passes. `text`: its text, a long one
-    as UTF-8. `literal`: its JSON as it came, with U+FFFD in place of each lone surrogate."""
+    as UTF-8. `literal`: its JSON as it came, with U+FFFD in place of each lone surrogate. `pictures` pass
+    beside a replacement."""
 
     text: str | bytes
     literal: Raw
     is_repaired: bool
+    pictures: tuple[Raw, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -269,24 +273,34 @@ def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
     fields, is_repaired = decoded(_decode, body, _rule_of)
     content = fields.content
-    text = text_of(content) if is_string(content) else _text_of_blocks(content)
-    return fields, SentContent(text, content, is_repaired)
+    if is_string(content):
+        return fields, SentContent(text_of(content), content, is_repaired)
+    return fields, SentContent(_text_of_blocks(content), content, is_repaired, pictures_in(content))
+
+
+def pictures_in(blocks: Raw | bytes) -> tuple[Raw, ...]:
+    """The blocks of a list that are pictures or sounds: no text says what is in them."""
+    return tuple(raw for raw in decode_list(blocks) if _decode_block(raw).type in _PICTURES)
 
 
 def _text_of_blocks(content: Raw) -> str | bytes:
-    """The text of each block, with a newline between two; a block of another type is its JSON. Raises
-    InvalidField, InvalidUtf8."""
+    """The text of each block, with a newline between two; a block of another type is its JSON, and a picture
+    is none. Raises InvalidField, InvalidUtf8."""
     if memoryview(content)[0] != _BRACKET or count_values(content) > MAX_BLOCK_VALUES:
         raise InvalidField(WRONG_CONTENT)
     blocks = checked(decode_list, content)
     if len(blocks) > MAX_BLOCKS:
         raise InvalidField(WRONG_CONTENT)
-    text = b"\n".join(_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks))
+    texts = (_text_of(block, f"`content[{number}]`") for number, block in enumerate(blocks))
+    text = b"\n".join(one for one in texts if one is not None)
     return text if len(text) > LONG_BYTES else text.decode()
 
 
-def _text_of(raw: Raw, path: str) -> bytes:
+def _text_of(raw: Raw, path: str) -> bytes | None:
+    """None for a picture."""
     block = checked(_decode_block, raw, lambda _: f"{path} must be an object with a `type`, a string.")
+    if block.type in _PICTURES:
+        return None
     if block.type != "text":
         return bytes(raw)
     if block.text is UNSET or not is_string(block.text):

@@ -31,11 +31,12 @@ from policies.tool_calls import pages
 @frozen_struct
 class GovernedResult:
     """`content` is the whole result if it passed and the caller did not keep it. `blocks`: the content blocks
-    of a result that passed, as JSON, if they have masks."""
+    of a result that passed, as JSON, if they have masks; `masked_blocks` those of any result."""
 
     outcome: Outcome
     content: bytes | None
     blocks: bytes | None = None
+    masked_blocks: bytes | None = None
 
 
 async def govern(
@@ -344,7 +345,8 @@ class _Governing:
         self.rt.observer.governed(self.measured.result, outcome, entry.tokens_out, seconds)
         if text is None:
             return GovernedResult(outcome, content)
-        return GovernedResult(outcome, None, body.masked_blocks if receipt.text is None else None)
+        masked = body.masked_blocks
+        return GovernedResult(outcome, None, masked if receipt.text is None else None, masked)
 
     def _stored_result(self) -> StoredResult:
         """The info that is published with the body, if the body is stored. Stores nothing."""

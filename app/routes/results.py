@@ -21,7 +21,7 @@ from app.api.answers import (
 )
 from app.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
-from app.api.result_request import ResultIn, ResultRequest, read_request
+from app.api.result_request import ResultIn, ResultRequest, pictures_in, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.api.schemas import named
 from app.governing.governor import GovernedResult, govern
@@ -161,7 +161,7 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     if governed.blocks is not None:
         content = Raw(governed.blocks)
     elif outcome.text is not None:
-        content = outcome.text
+        content = _beside_pictures(outcome.text, sent, governed)
     elif sent.is_minimal:
         headers["preference-applied"] = "return=minimal"
     elif sent.content is not None:
@@ -169,6 +169,14 @@ async def _answer(sent: ResultRequest, governed: GovernedResult) -> Response:
     elif passed is not None:
         content = passed.decode()
     return WholeAnswer(encode(result_out(outcome, content, sent.warnings)), JSON, status, headers)
+
+
+def _beside_pictures(text: str, sent: ResultRequest, governed: GovernedResult) -> str | Raw:
+    """What replaces the result: a text, or with its pictures a list of blocks."""
+    pictures = () if sent.content is None else sent.content.pictures
+    if pictures and governed.masked_blocks is not None:
+        pictures = pictures_in(governed.masked_blocks)
+    return Raw(encode([{"type": "text", "text": text}, *pictures])) if pictures else text
 
 
 class CheckIn(BodyIn):

@@ -136,14 +136,34 @@ async def test_content_blocks_pass_as_they_came(client: httpx.AsyncClient) -> No
     assert told["content"] == blocks
 
 
-async def test_stored_content_blocks_keep_every_block(client: httpx.AsyncClient) -> None:
-    image = {"type": "image", "data": "aGk=" * 4000, "mimeType": "image/png"}
-    told = (await post(client, [{"type": "text", "text": "first\nline"}, image])).json()
+async def test_stored_content_blocks_keep_every_block_that_can_be_read(client: httpx.AsyncClient) -> None:
+    link = {"type": "resource_link", "uri": "file:///a", "name": "a" * 16_000}
+    told = (await post(client, [{"type": "text", "text": "first\nline"}, link])).json()
     assert told["trigger"] == "size_cap"
     body = (await client.get(f"/results/{told['handle']}/content")).text
     first, second, block = body.split("\n")
     assert [first, second] == ["first", "line"]
-    assert json.loads(block) == image
+    assert json.loads(block) == link
+
+
+async def test_a_picture_passes_and_the_text_beside_it_is_governed(client: httpx.AsyncClient) -> None:
+    image = {"type": "image", "data": "aGk=" * 40_000, "mimeType": "image/png"}
+    sound = {"type": "audio", "data": "aGk=" * 40_000, "mimeType": "audio/wav"}
+    few, much = ({"type": "text", "text": text} for text in ("A chart.", "a line\n" * 3000))
+    for blocks in ([image], [few, image], [image, few, sound]):
+        told = (await post(client, blocks)).json()
+        assert (told["outcome"], told["content"]) == ("pass", blocks)
+    told = (await post(client, [image, much, few, sound])).json()
+    message, *others = told["content"]
+    assert message["text"].startswith("Tool output is too large (21009 bytes, 3002 lines")
+    assert others == [image, sound]
+    assert told["complete"] is False
+    body = (await client.get(f"/results/{told['handle']}/content")).text
+    assert body == f"{much['text']}\n{few['text']}"
+    text = await client.post(
+        "/results", json={"tool_name": "t", "content": [image, much]}, headers={"Accept": "text/plain"}
+    )
+    assert text.text.startswith("Tool output is too large")
 
 
 async def test_only_surrogates_that_are_alone_are_replaced(client: httpx.AsyncClient) -> None:

@@ -94,8 +94,10 @@ class Governed:
 
     @property
     def text(self) -> str:
-        """`content` as one string: the text of blocks, and other blocks as JSON."""
-        return text_of(self.content)
+        """`content` as one string: the text of blocks, and other blocks as JSON. Pictures are left out."""
+        if isinstance(self.content, str):
+            return self.content
+        return text_of([one for one in self.content if one["type"] not in PICTURES] or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,10 @@ def refuse_unknown(given: Mapping[str, object], kind: type) -> None:
     unknown = sorted(given.keys() - known)
     if unknown:
         raise TypeError(f"Spillgate has no option {unknown[0]!r}. Known are {', '.join(sorted(known))}.")
+
+
+PICTURES = frozenset({"image", "image_url", "input_image", "audio", "input_audio"})
+"""The types of blocks that the service has pass beside the text."""
 
 
 def text_of(value: object) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, Unpack
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, WrapToolExecuteHandler
 from pydantic_ai.exceptions import SkipToolExecution
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.tools import ToolDefinition
@@ -38,22 +38,47 @@ class SpillgateCapability(AbstractCapability[Any]):
         resolved: dict[str, Any] = given.arguments
         return resolved
 
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Governs the text of `ModelRetry` and `ToolFailed`, which the model reads."""
+        try:
+            return await handler(args)
+        except Exception as error:
+            part = getattr(error, "tool_retry", None) or getattr(error, "tool_failed", None)
+            if isinstance(part, ToolReturnPart) and isinstance(part.content, str):
+                part.content = (await self._governed(ctx, call, part.content, is_error=True)) or part.content
+            raise
+
     async def after_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
     ) -> Any:
         read = ToolReturnPart(call.tool_name, result)
         if is_own_tool(call.tool_name) or isinstance(result, ToolReturn) or read.files:
             return result
-        text = read.model_response_str()
+        shown = await self._governed(ctx, call, read.model_response_str())
+        return result if shown is None else shown
+
+    async def _governed(
+        self, ctx: RunContext[Any], call: ToolCallPart, text: str, *, is_error: bool = False
+    ) -> str | None:
+        """What the model reads instead of the text; None if it passes."""
         governed = await self._client.govern(
             call.tool_name,
             call.tool_call_id,
             text,
             arguments=call.args,
+            is_error=is_error,
             passes_on="any",
             **_usage(self._client, ctx),
         )
-        return result if governed.complete else governed.content
+        return None if governed.complete else governed.text
 
 
 class _Tools(AbstractToolset[Any]):

@@ -6,7 +6,7 @@ import pytest
 from conftest import Budget, HandingOn, Service, Story, Turns
 from page import run_block
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent
+from pydantic_ai import Agent, BinaryContent, ModelRetry, Tool
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -42,6 +42,32 @@ async def test_ids_that_repeat_in_each_turn_lose_nothing(turns: Turns) -> None:
     agent = Agent(model(turns), tools=[turns.read_log], capabilities=[SpillgateCapability()])
     assert (await agent.run("Read it.", conversation_id="turns")).output == "done"
     turns.check_stored()
+
+
+async def test_what_a_retry_says_is_governed(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILLGATE_URL", running.url)
+    said: list[str] = []
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        parts = [part for message in messages for part in message.parts]
+        results = [part for part in parts if isinstance(part, ToolReturnPart)]
+        said[:] = [part.model_response_str() for part in results]
+        if len(results) < 2:
+            call = ToolCallPart("read_log", {"long": not results}, tool_call_id=f"call_{len(results)}")
+            return ModelResponse(parts=[call])
+        return ModelResponse(parts=[TextPart("done")])
+
+    def read_log(long: bool) -> str:
+        raise ModelRetry("the disk is full\n" * (2000 if long else 1))
+
+    agent = Agent(
+        FunctionModel(reply), tools=[Tool(read_log, max_retries=3)], capabilities=[SpillgateCapability()]
+    )
+    assert (await agent.run("Read it.", conversation_id="retries")).output == "done"
+    assert "Tool output is too large (34000 bytes" in said[0]
+    assert len(said[0]) < 1500
+    assert "the disk is full" in said[1]
+    assert "too large" not in said[1]
 
 
 class Line(BaseModel):

@@ -114,13 +114,22 @@ export class SpillgateTools {
       ...one,
       async execute(/** @type {unknown} */ input, /** @type {any} */ options) {
         const given = await client.resolve(input, name);
-        let result = given.refusal ?? (await one.execute.call(one, given.arguments, options));
-        if (result?.[Symbol.asyncIterator]) {
-          let last;
-          for await (const preliminary of result) last = preliminary;
-          result = last;
-        }
         const fields = { passes_on: /** @type {const} */ ("any") };
+        let result;
+        try {
+          result = given.refusal ?? (await one.execute.call(one, given.arguments, options));
+          if (result?.[Symbol.asyncIterator]) {
+            let last;
+            for await (const preliminary of result) last = preliminary;
+            result = last;
+          }
+        } catch (error) {
+          if (!(error instanceof Error) || options.abortSignal?.aborted) throw error;
+          // The model reads the message of what a tool throws.
+          const failed = { arguments: input, fields, isError: true };
+          const shown = await client.govern(name, options.toolCallId, error.message, failed);
+          throw shown.complete ? error : new Error(textOf(shown.content), { cause: error });
+        }
         const governed = await client.govern(name, options.toolCallId, result, { arguments: input, fields });
         // Ids repeat: some models number their calls from 0 in each turn.
         replaced.delete(options.toolCallId);

@@ -155,6 +155,12 @@ export const textOf = (value) => {
   }
 };
 
+const PICTURES = new Set(["image", "image_url", "input_image", "audio", "input_audio"]);
+
+/** The text of what replaces a result, without the pictures that pass beside it. @param {string | Block[]} content */
+export const textBeside = (content) =>
+  textOf(typeof content === "string" ? content : content.filter((one) => !PICTURES.has(one.type)));
+
 /** The text of arguments that the service takes: a result is governed without larger ones. @param {unknown} given */
 const argumentsOf = (given) => {
   const text = textOf(given);

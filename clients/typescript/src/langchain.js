@@ -1,7 +1,7 @@
 /** LangChain 1.x: `createAgent({ model, tools, middleware: [spillgate()] })`. */
 
 import { ToolMessage, createMiddleware } from "langchain";
-import { Spillgate, isOwnTool, textOf } from "./index.js";
+import { Spillgate, isOwnTool } from "./index.js";
 
 /** @import { Options, Usage } from "./index.js" */
 
@@ -49,7 +49,7 @@ export const spillgate = (options) => {
       const governed = await client.govern(name, id, message.content, { arguments: args, isError, fields, ...usage });
       if (governed.complete) return message;
       const { artifact, status, metadata } = message;
-      const content = textOf(governed.content);
+      const content = /** @type {any} */ (governed.content);
       return new ToolMessage({ content, tool_call_id, name, artifact, status, metadata, id: message.id });
     },
   });

@@ -1,7 +1,7 @@
 /** Mastra: `const gate = spillgate(); new Agent({ …, inputProcessors: [gate], outputProcessors: [gate] })`. */
 
 import { createTool } from "@mastra/core/tools";
-import { Spillgate, isOwnTool, textOf } from "./index.js";
+import { Spillgate, isOwnTool, textBeside } from "./index.js";
 
 /** @import { Options } from "./index.js" */
 /** @import { ProcessInputStepArgs, ProcessOutputStepArgs, ProcessToolResultArgs } from "@mastra/core/processors" */
@@ -32,7 +32,7 @@ export const spillgate = (options) => {
           toolName,
           toolCallId,
           args: /** @type {any} */ (args.args),
-          result: textOf(governed.content),
+          result: textBeside(governed.content),
         },
       });
       return messageList;

@@ -129,3 +129,17 @@ tellHandingOn("AI SDK", async (story, options) => {
   story.checkSaved(run.text);
   assert.ok(!JSON.stringify(run.steps.map((one) => one.response.messages)).includes(LOG.slice(0, 100)));
 });
+
+test("AI SDK: what a tool throws is governed", async () => {
+  const { url, stop } = await service();
+  try {
+    const gate = new SpillgateTools({ baseUrl: url, sessionId: "ai-throws" });
+    for (const [thrown, shown] of [[LOG, "Tool output is too large ("], ["no such disk", "no such disk"]]) {
+      const tools = gate.govern({ read_log: readLog({}, { execute: async () => { throw new Error(thrown); } }) });
+      const failed = tools.read_log.execute({}, { toolCallId: thrown.slice(0, 9), messages: [] });
+      await assert.rejects(failed, (error) => error.message.startsWith(shown) && error.message.length < 1500);
+    }
+  } finally {
+    await stop();
+  }
+});
