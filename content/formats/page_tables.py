@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from content.formats.table import unique
-
 _MOST_COVERED = 400
 _FIRST_ROWS = 24
 _MOST_CELLS = 200_000
@@ -21,7 +19,7 @@ _SPAN = re.compile(r"""\b(col|row)span\s*=\s*["']?\s*(\d{1,6})""", re.IGNORECASE
 
 
 class PageTable(NamedTuple):
-    """`names` are of the header, or column_1, column_2, … where there is none. All rows are as wide."""
+    """`names` are of the header, "" where there is none. All rows are as wide."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -71,8 +69,7 @@ def _table(grid: "_Grid") -> PageTable | None:
     rows = [[*row, *[""] * (width - len(row))] for row in rows]
     is_named = grid.has_header
     names = rows[0] if is_named else [""] * width
-    spelled = (" ".join(name.split()) or f"column_{number}" for number, name in enumerate(names, 1))
-    return PageTable(unique(spelled, fold=str.lower), rows[1:] if is_named else rows, is_named)
+    return PageTable(names, rows[1:] if is_named else rows, is_named)
 
 
 class _Grid:

@@ -20,6 +20,7 @@ _NO_NAME = re.compile(r"\d(?!\S*[A-Za-z]{4})")
 _RULE = re.compile(r"[ \t]*\|?[ \t]*:?[-=+]{2}[-=+:| \t]*")
 _GAPPED_RULE = re.compile(r"\s*(?:-{2,}|={2,})(?: +(?:-{2,}|={2,}))+\s*")
 _BOX_RULE = re.compile(r"\s*[┌├└╔╠╚╒╞╘╭╰┏┡┗┠─━═╪┼│|+][─━═┄╌┬┼┴╤╪╧╦╬╩┯┿┷┳╇┻╂┤├┐┘╗╝╡╮╯┓┩┛│+\-=]{3,}\s*")
+_LINE = re.compile(rf"\s*[-=─]{{5,}}\s*|{_GAPPED_RULE.pattern}")
 _BARS = str.maketrans("│┃║┆╎┊", "||||||")
 FOOTER = re.compile(
     r"\s*(?:\(\d[\d,]* rows?(?: affected)?\)|\d[\d,]* rows? (?:in set|selected|returned|affected)\b.*"
@@ -56,7 +57,9 @@ class Printed(NamedTuple):
         below = lines[self.body : self.end(lines)]
         if self.is_split:
             return (line.split(None, len(self.names) - 1) for line in below)
-        return self._between_bars(below) if self.has_bars else (self._cut(line) for line in below)
+        if self.has_bars:
+            return self._between_bars(below)
+        return (self._cut(line) for line in below if not _LINE.fullmatch(line))
 
     def end(self, lines: Sequence[str]) -> int:
         """The line after the last of the table: a blank line or a footer ends it."""
@@ -309,6 +312,9 @@ def _ruled(lines: Sequence[str], top: int) -> Printed | None:
     """A rule below the header with a gap between any two columns."""
     if len(lines) < top + _LEAST_ROWS:
         return None
+    if _GAPPED_RULE.fullmatch(lines[top]) and lines[top] == lines[min(top + 2, len(lines) - 1)]:
+        # A rule stands above the header, too.
+        top += 1
     header, rule = spread(lines[top]), lines[top + 1]
     if _DPKG_RULE.fullmatch(rule):
         rule = rule.replace("-", " ").replace("+", "=")
@@ -330,16 +336,18 @@ def _ruled(lines: Sequence[str], top: int) -> Printed | None:
 
 def _sampled(lines: Sequence[str], body: int) -> list[str]:
     end = Printed(body - 1, body, ()).end(lines)
-    return [spread(line) for line in lines[body : min(end, body + _SAMPLED)]]
+    sample = lines[body : min(end, body + _SAMPLED)]
+    return [spread(line) for line in sample if not _LINE.fullmatch(line)]
 
 
-def _next_header(lines: Sequence[str], body: int, rows: Sequence[str]) -> int | None:
+def _next_header(lines: Sequence[str], body: int) -> int | None:
     """The line of a title, below which another table begins with a header of its own."""
-    for at, row in enumerate(rows[1:], body + 1):
-        if "  " not in row.strip() and at + 1 < len(lines) and "  " in lines[at + 1].strip():
+    end = min(Printed(body - 1, body, ()).end(lines), body + _SAMPLED, len(lines) - 1)
+    for at in range(body + 1, end):
+        if "  " not in lines[at].strip() and "  " in lines[at + 1].strip():
             words = spread(lines[at + 1]).split()
             are_names = all(re.search(r"[^\W\d_]", word) and not _NO_NAME.match(word) for word in words)
-            if len(row.split()) > 1 and len(words) > _LEAST_COLUMNS and are_names:
+            if len(lines[at].split()) > 1 and len(words) > _LEAST_COLUMNS and are_names:
                 return at if _aligned(lines, at + 1) else None
     return None
 
@@ -363,9 +371,8 @@ def _aligned(lines: Sequence[str], top: int) -> Printed | None:
     ):
         return None
     body = top + 1
-    rows = _sampled(lines, body)
-    last = _next_header(lines, body, rows)
-    rows = rows if last is None else rows[: last - body]
+    last = _next_header(lines, body)
+    rows = _sampled(lines[:last], body)
     if len(rows) < _LEAST_ROWS or _is_told_again(header, rows):
         return None
     cuts = _cuts(words, rows)
