@@ -18,9 +18,9 @@ from tqdm import tqdm
 from bench import corpus
 from domain.handles import Handle
 from domain.results import Measure, StoredResult
+from extraction.asked_bytes import AskedBytes
 from extraction.retrieve import choice, ranking
 from extraction.retrieve import strategy as retrieve
-from extraction.source import Source
 from extraction.task import ExtractionLimits, Task
 from storage.memory import MemoryStore
 
@@ -85,7 +85,7 @@ async def _task(record: Mapping[str, Any], question: str) -> Task:
     async with store.draft(stored.tenant) as draft:
         await draft.write(data)
         await draft.publish(stored)
-    return Task(Source(store, stored), question, CAP, ExtractionLimits(), None, _NoFindings())
+    return Task(AskedBytes(store, stored), question, CAP, ExtractionLimits(), None, _NoFindings())
 
 
 class _NoFindings:

@@ -381,7 +381,7 @@ class OwnFile:
         if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or self.size > MAX_PAYLOAD_BYTES:
             self.close()
             raise Passed(
-                f"the agent's file is no regular file of this user, of at most {MAX_PAYLOAD_BYTES} bytes"
+                f"the agent's file is not a regular file of this user, or has over {MAX_PAYLOAD_BYTES} bytes"
             )
 
     def __iter__(self) -> Iterator[bytes]:
@@ -411,5 +411,5 @@ def _spilled(client: str, path: str, transcript: str | None) -> OwnFile:
         folder = os.path.join((transcript or "").removesuffix(".jsonl"), "tool-results")
         is_known = transcript is not None and os.path.dirname(where) == os.path.realpath(folder)
     if not is_known:
-        raise Passed("the whole output lies in a folder where this agent keeps none")
+        raise Passed("the whole output is outside of the folder where this agent keeps outputs")
     return OwnFile(where)

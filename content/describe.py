@@ -183,7 +183,7 @@ def _clipped(text: str, most: int) -> str:
     return text if len(data) <= most else cut_head(data, max(0, most - 3)).decode() + "…"
 
 
-def language_of(source: Source) -> str:
+def natural_language_of(source: Source) -> str:
     """The language of the beginning, "" for English and where it is not known; of a page that of its text, or
     the one it declares if it has few words. ASCII data and programs are in no language."""
     kind, head = source.format.kind, source.data

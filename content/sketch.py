@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from content.describe import language_of
+from content.describe import natural_language_of
 from content.formats.code import Code, definitions_in_order, source_noun
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
@@ -125,7 +125,7 @@ def _lead(source: Source, told: Told) -> Iterator[str]:
         yield "The tool failed" + (f": exit status {status}." if status else ".")
     elif status is not None:
         yield f"Exit status {status}."
-    language = language_of(source)
+    language = natural_language_of(source)
     if language:
         yield f"Mostly {language}."
     if "\ufffd" in source.head.decode("utf-8", "ignore"):

@@ -1,4 +1,4 @@
-"""The cache that keeps indexes of sources for later questions."""
+"""The cache that keeps indexes of results for later questions."""
 
 import threading
 from functools import partial
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
-from content.source import Source as Text
+from content.source import Source
 from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
-from extraction.source import Source
+from extraction.asked_bytes import AskedBytes
 
 if TYPE_CHECKING:  # Imported by `_built`.
     from extraction.retrieve.index import PassageIndex
@@ -47,11 +47,11 @@ class IndexCache:
         8 MiB, the other eight smaller texts."""
         return self._large if size > _LARGE else self._small
 
-    async def of(self, source: Source, text: Text) -> "PassageIndex":
-        """Returns the index of `text`, the bytes of the source. Results with the same bytes share an index,
+    async def of(self, asked: AskedBytes, text: Source) -> "PassageIndex":
+        """Returns the index of `text`, those bytes. Results with the same bytes share an index,
         concurrent calls a build. Cancelling the call that builds stops the build."""
-        stored = source.stored
-        key = (stored.tenant, stored.sha256, stored.tool_name, source.path, source.spans)
+        stored = asked.stored
+        key = (stored.tenant, stored.sha256, stored.tool_name, asked.path, asked.spans)
         try:
             async with self._building.setdefault(key, anyio.Lock()):
                 entry = self._indexes.pop(key, None)
@@ -63,7 +63,7 @@ class IndexCache:
         finally:
             self._building.pop(key, None)
 
-    async def _built(self, text: Text) -> "PassageIndex":
+    async def _built(self, text: Source) -> "PassageIndex":
         # With the other strategies, a twentieth of the start (bench/README.md, start).
         from extraction.retrieve.index import PassageIndex
 

@@ -12,9 +12,9 @@ from content.describe import outline
 from domain.errors import ModelError
 from domain.extraction import Answer, ExtractStatus, Mode
 from extraction import read_grep, truncate
+from extraction.asked_bytes import AskedBytes
 from extraction.full_chunked import strategy as full_chunked
 from extraction.retrieve import strategy as retrieve
-from extraction.source import Source
 from extraction.task import DEADLINE_PASSED, FALLBACK_SECONDS, StrategyFailed, Task, cap_answer
 
 
@@ -90,11 +90,11 @@ async def _outlined(original: Answer, task: Task) -> Answer:
     lines = await run_sync(
         partial(
             outline,
-            await task.source.read(0, retrieve.OUTLINED),
+            await task.asked.read(0, retrieve.OUTLINED),
             room,
-            task.source.size,
-            task.source.path,
-            tool_name=task.source.stored.tool_name,
+            task.asked.size,
+            task.asked.path,
+            tool_name=task.asked.stored.tool_name,
         )
     )
     return replace(original, body=f"{body}\n{lines}" if lines else original.body)
@@ -104,20 +104,20 @@ async def _chosen(task: Task) -> Strategy:
     """Raises StrategyFailed."""
     if task.asking is None:
         return retrieve
-    if await full_chunked.fits(task) or await _has_long_lines(task.source, task.limits.avg_line_bytes):
+    if await full_chunked.fits(task) or await _has_long_lines(task.asked, task.limits.avg_line_bytes):
         return full_chunked
     return read_grep
 
 
-async def _has_long_lines(source: Source, avg_line_bytes: int) -> bool:
-    measure = source.stored.measure
-    if source.size == measure.bytes:
-        return source.size >= avg_line_bytes * max(1, measure.lines)
+async def _has_long_lines(asked: AskedBytes, avg_line_bytes: int) -> bool:
+    measure = asked.stored.measure
+    if asked.size == measure.bytes:
+        return asked.size >= avg_line_bytes * max(1, measure.lines)
     # The lines of ranges are not counted yet. For short lines, counting a part is enough.
     breaks = 0
-    for start in range(0, source.size, _SLICE):
-        breaks += (await source.read(start, min(start + _SLICE, source.size))).count(b"\n")
-        if source.size < avg_line_bytes * max(1, breaks):
+    for start in range(0, asked.size, _SLICE):
+        breaks += (await asked.read(start, min(start + _SLICE, asked.size))).count(b"\n")
+        if asked.size < avg_line_bytes * max(1, breaks):
             return False
     return True
 

@@ -17,9 +17,9 @@ from domain.errors import BadPattern, ContextExceeded
 from domain.extraction import Answer, Coverage, ExtractStatus, Mode
 from domain.llm import Message, Prompt, Reply, Role, ToolCall, ToolSpec
 from extraction import prompts
+from extraction.asked_bytes import AskedBytes
 from extraction.prompts import fenced, new_nonce
 from extraction.reports import Inquiry, Report, inquire
-from extraction.source import Source
 from extraction.task import (
     Progress,
     StrategyFailed,
@@ -66,14 +66,14 @@ class ReadGrepTools:
     `max_tokens` by `count`."""
 
     def __init__(
-        self, source: Source, *, max_bytes: int, max_tokens: int, count: Callable[[str], int], nonce: str
+        self, asked: AskedBytes, *, max_bytes: int, max_tokens: int, count: Callable[[str], int], nonce: str
     ) -> None:
-        self._source = source
+        self._asked = asked
         self._nonce = nonce
         self._max_bytes = max_bytes
         self._max_tokens = max(1, max_tokens)
         self._count = count
-        measure = source.stored.measure
+        measure = asked.stored.measure
         self._viewed = needs_view(measure.bytes, measure.lines)
 
     async def answer(self, call: ToolCall) -> str:
@@ -118,19 +118,19 @@ class ReadGrepTools:
         )
 
     async def _scan(self, scanner: Scanner[Found]) -> Found:
-        """What the scanner finds in the source, or in its greppable view."""
+        """What the scanner finds in the data, or in its greppable view."""
         scanning = Scan(scanner, greppable=self._viewed)
         # Ranges may cut characters: the decoder drops the parts.
-        narrowed = self._source.size != self._source.stored.measure.bytes
+        narrowed = self._asked.size != self._asked.stored.measure.bytes
         decoder = codecs.getincrementaldecoder("utf-8")("ignore") if narrowed else None
 
         def feed(block: bytes) -> None:
             scanning.feed(decoder.decode(block).encode() if decoder else block)
 
-        for start in range(0, self._source.size, _BLOCK):
-            block = await self._source.read(start, min(start + _BLOCK, self._source.size))
-            await in_thread_if_long(self._source.size, feed, block)
-        return await in_thread_if_long(self._source.size, scanning.finish)
+        for start in range(0, self._asked.size, _BLOCK):
+            block = await self._asked.read(start, min(start + _BLOCK, self._asked.size))
+            await in_thread_if_long(self._asked.size, feed, block)
+        return await in_thread_if_long(self._asked.size, scanning.finish)
 
     def _fitted(self, render: Callable[[int], tuple[str, str]]) -> str:
         """Renders as much as the caps in bytes and tokens allow."""
@@ -202,7 +202,7 @@ _MESSAGE_TOKENS = 16
 async def answer(task: Task) -> Answer:
     """Raises StrategyFailed, ModelError."""
     inquiry = await inquire(task)
-    spans = task.source.located(0, task.source.size)
+    spans = task.asked.located(0, task.asked.size)
     key = inquiry.key("read-grep", spans, task.max_bytes)
     body = await inquiry.known(key)
     if not body:
@@ -238,7 +238,7 @@ class Search:
         self._total = sum(inquiry.asking.count(tool.description + tool.parameters) for tool in _TOOLS)
         self._room = input_tokens(inquiry.terms)
         self._tools = ReadGrepTools(
-            inquiry.task.source,
+            inquiry.task.asked,
             max_bytes=_TOOL_BYTES,
             max_tokens=inquiry.terms.context_window // _TOOL_SHARE,
             count=inquiry.asking.count,

@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from content.kind import Kind
-from content.source import Source as Text
+from content.source import Source
 from content.text import cut_head, decode_part
 from domain.errors import ContextExceeded, ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import ByteRange
@@ -65,14 +65,14 @@ class Inquiry:
     kind: Kind
 
     async def read(self, start: int, end: int) -> str:
-        return decode_part(await self.task.source.read(start, end))
+        return decode_part(await self.task.asked.read(start, end))
 
     def key(self, step: str, spans: Iterable[ByteRange], *more: object) -> str:
         """The key of a finding: a hash of all that the finding depends on."""
         facts = [
             step,
-            str(self.task.source.stored.handle),
-            self.task.source.stored.sha256,
+            str(self.task.asked.stored.handle),
+            self.task.asked.stored.sha256,
             [(span.start, span.end) for span in spans],
             self.task.extract,
             self.terms.name,
@@ -157,11 +157,11 @@ async def inquire(task: Task) -> Inquiry:
     """Starts an inquiry. Raises StrategyFailed without a model."""
     if task.asking is None:
         raise StrategyFailed("no model is configured")
-    stored = task.source.stored
-    head = await task.source.read(0, min(_HEAD_BYTES, task.source.size))
-    text = Text(head, stored.tool_name, task.source.path, total_bytes=task.source.size)
+    stored = task.asked.stored
+    head = await task.asked.read(0, min(_HEAD_BYTES, task.asked.size))
+    text = Source(head, stored.tool_name, task.asked.path, total_bytes=task.asked.size)
     kind = text.format.kind
-    excerpt = task.source.size != stored.measure.bytes
+    excerpt = task.asked.size != stored.measure.bytes
     document = prompts.about(stored, kind, text.data, excerpt, task.asking.terms.context_window)
     return Inquiry(task, task.asking, task.asking.terms, document, kind)
 

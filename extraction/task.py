@@ -10,8 +10,8 @@ import anyio
 from content.text import cut_head
 from domain.extraction import Answer, ExtractStatus, LlmUsage, Mode
 from domain.llm import ModelTerms, Prompt, Reply
+from extraction.asked_bytes import AskedBytes
 from extraction.index_cache import IndexCache
-from extraction.source import Source
 
 
 class StrategyFailed(Exception):
@@ -103,7 +103,7 @@ class Task:
     the caller accepts only an answer that covers all of the data. `usual_bytes`: the size that an answer of
     passages seldom exceeds. `query`: how the model that asks is offered queries, "" if it is not."""
 
-    source: Source
+    asked: AskedBytes
     extract: str
     max_bytes: int
     limits: ExtractionLimits

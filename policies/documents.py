@@ -130,10 +130,10 @@ def _check_pattern(pattern: str) -> str:
 
 def _check_pattern_name(name: str) -> str:
     if name == SECRETS:
-        raise PydanticCustomError("pattern_name", "is the name of the kept rules: choose another one")
+        raise PydanticCustomError("pattern_name", "is reserved for the built-in rules: choose another one")
     if name == NOT_SEARCHED:
         raise PydanticCustomError(
-            "pattern_name", "is what a part is called that was not searched in time: choose another one"
+            "pattern_name", "is reserved for parts that were not searched in time: choose another one"
         )
     return name
 

@@ -18,9 +18,9 @@ from domain.handles import SessionKey
 from domain.llm import LlmCall
 from domain.ports import Ledger, Receipt
 from domain.results import StoredResult
+from extraction.asked_bytes import AskedBytes
 from extraction.models.usage import CallRules
 from extraction.prompts import NOTHING_FOUND
-from extraction.source import Source
 from extraction.task import (
     ExtractionLimits,
     Progress,
@@ -125,13 +125,13 @@ class _Extraction:
         from extraction import ladder
 
         shown, tokenizer = subject.shown, subject.model.tokenizer
-        source = Source(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
+        asked = AskedBytes(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
             # No answer of a model would fit.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = min(subject.most_bytes, self._requires.most_bytes or subject.most_bytes)
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
-        answer, task = await self._answer_from_ladder(subject, self._task(subject, source, room))
+        answer, task = await self._answer_from_ladder(subject, self._task(subject, asked, room))
         for _ in range(_MOST_ATTEMPTS):
             if self._requires.require_complete and answer.status is not ExtractStatus.COMPLETE:
                 raise Incomplete(_INCOMPLETE)
@@ -186,10 +186,10 @@ class _Extraction:
             return known, ("the session's own model has no backend here; another one was asked",)
         return known, ()
 
-    def _task(self, subject: Subject, source: Source, room: int) -> Task:
+    def _task(self, subject: Subject, asked: AskedBytes, room: int) -> Task:
         policy = subject.policy
         return Task(
-            source,
+            asked,
             self._question.extract,
             room,
             ExtractionLimits(policy.max_chunks, policy.overlap_percent, policy.avg_line_bytes),

@@ -27,10 +27,10 @@ from content.otherwise import (
     words_of,
 )
 from content.patterns import Pattern
-from content.source import Source as Text
+from content.source import Source
 from content.text import BOM, clip
 from content.widened import AROUND, grown, trimmed
-from extraction.source import Source
+from extraction.asked_bytes import AskedBytes
 from policies.policy import Offer
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Searched:
     """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result.
     `page` is the markup of a page, on the lines of the view."""
 
-    text: Text | None = None
+    text: Source | None = None
     view: bytes | None = None
     page: bytes | None = None
 
@@ -159,7 +159,7 @@ async def _searched(reading: "Reading") -> _Searched:
     shown, stored = reading.shown, reading.shown.result
     if stored.measure.bytes > MOST_BYTES:
         return _Searched()
-    text = await Source(shown.store, stored, path=path_of(stored)).text()
+    text = await AskedBytes(shown.store, stored, path=path_of(stored)).text()
 
     def viewed() -> _Searched:
         is_page = text.format.kind is Kind.HTML and text.data == text.stored
@@ -288,7 +288,7 @@ def _onward(arguments: GrepArguments, searched: _Searched, needs_view: bool, lin
 async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str:
     """Whether and where each literal of the pattern stands, and the data's language."""
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
-    source = Source(shown.store, stored, path=path_of(stored))
+    asked = AskedBytes(shown.store, stored, path=path_of(stored))
     sentences, words = ["No line matches."], words_of(pattern)[:_MOST_WORDS]
     elsewhere = Otherwise(0)
     if searched.view is None:
@@ -307,7 +307,7 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
             others = await _lines_with(reading, searched, rarest)
         sentences += [one.told() for one in found if not others or one is not rarest]
         sentences.append(others)
-    head = await source.read(0, min(source.size, _LANGUAGE_BYTES))
+    head = await asked.read(0, min(asked.size, _LANGUAGE_BYTES))
     language = language_of_text(head.decode("utf-8", "ignore"))
     if language and not may_be_in(pattern, language):
         sentences.append(f"The data is mostly {language}: search in {language}.")

@@ -124,11 +124,11 @@ class MapPhase:
     async def _split(self, part: Part, key: str, reason: str) -> None:
         inquiry = self._inquiry
         overlap = inquiry.task.limits.overlap_percent
-        halves = await chunking.halves(inquiry.task.source, inquiry.kind, part, overlap)
+        halves = await chunking.halves(inquiry.task.asked, inquiry.kind, part, overlap)
         if not halves:
             self._finish(Mapped(part, None, reason), "failed")
             return
-        parts = await chunking.with_lines(inquiry.task.source, halves, part.first_line)
+        parts = await chunking.with_lines(inquiry.task.asked, halves, part.first_line)
         del self._open[part]
         self._open |= dict.fromkeys(parts)
         self._set_deadline()
@@ -161,5 +161,5 @@ class MapPhase:
         self._scope.deadline = anyio.current_time() + left - reserve - MARGIN_SECONDS
 
     def _key(self, part: Part) -> str:
-        spans = self._inquiry.task.source.located(part.read_from, part.end)
+        spans = self._inquiry.task.asked.located(part.read_from, part.end)
         return self._inquiry.key("chunk", spans, part.overlap, self._max_bytes)

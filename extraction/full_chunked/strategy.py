@@ -11,11 +11,11 @@ from content.threads import in_thread_if_long
 from domain.errors import ContextExceeded, ModelError
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction import prompts
+from extraction.asked_bytes import AskedBytes
 from extraction.full_chunked import chunking
 from extraction.full_chunked.map_phase import Mapped, MapPhase, too_little
 from extraction.prompts import NOTHING_FOUND, Finding, Part, new_nonce
 from extraction.reports import Inquiry, gather, inquire
-from extraction.source import Source
 from extraction.task import (
     DEADLINE_PASSED,
     MARGIN_SECONDS,
@@ -55,17 +55,17 @@ async def answer(task: Task) -> Answer:
         return _answer(task, f"{NOTHING_FOUND}\nThe data is empty.", Coverage(0, 0, 1.0))
     one = len(planned) == 1
     max_bytes = task.max_bytes if one else finding_bytes(inquiry.terms, task.max_bytes)
-    parts = await chunking.with_lines(task.source, planned)
+    parts = await chunking.with_lines(task.asked, planned)
     chosen = await _affordable(inquiry, parts, max_bytes)
     task.progress(_planned(task, len(chosen)))
     mapped = await MapPhase(inquiry, chosen, max_bytes).run()
     mapped += [Mapped(part, None, _CAPPED) for part in parts if part not in chosen]
     mapped.sort(key=lambda one: one.part.start)
-    return await _concluded(inquiry, mapped, _coverage(task.source, mapped))
+    return await _concluded(inquiry, mapped, _coverage(task.asked, mapped))
 
 
 def _planned(task: Task, chunks: int) -> Progress:
-    return Progress("plan", {"strategy": Mode.FULL_CHUNKED, "chunks": chunks, "bytes": task.source.size})
+    return Progress("plan", {"strategy": Mode.FULL_CHUNKED, "chunks": chunks, "bytes": task.asked.size})
 
 
 async def _affordable(inquiry: Inquiry, parts: Sequence[Part], max_bytes: int) -> list[Part]:
@@ -96,7 +96,7 @@ async def fits(task: Task) -> bool:
     inquiry = await inquire(task)
     tokens, most = chunk_tokens(inquiry), task.limits.max_chunks
     # A token seldom has more than a few bytes: much longer data needs no plan to decide.
-    if task.source.size > 16 * tokens * most:
+    if task.asked.size > 16 * tokens * most:
         return False
     return len(await _plan(inquiry, tokens)) <= most
 
@@ -109,7 +109,7 @@ def chunk_tokens(inquiry: Inquiry) -> int:
 
 async def _plan(inquiry: Inquiry, tokens: int) -> list[Part]:
     task = inquiry.task
-    return await chunking.plan(task.source, inquiry.kind, tokens, task.limits.overlap_percent)
+    return await chunking.plan(task.asked, inquiry.kind, tokens, task.limits.overlap_percent)
 
 
 async def _concluded(inquiry: Inquiry, mapped: Sequence[Mapped], coverage: Coverage) -> Answer:
@@ -140,19 +140,19 @@ def _answer(task: Task, body: str, coverage: Coverage, *warnings: str) -> Answer
     return cap_answer(whole, task.max_bytes)
 
 
-def _coverage(source: Source, mapped: Sequence[Mapped]) -> Coverage:
+def _coverage(asked: AskedBytes, mapped: Sequence[Mapped]) -> Coverage:
     """Raises StrategyFailed if less than half of the data was read."""
     covered = sum(one.part.size for one in mapped if one.text is not None)
     wanted = sum(one.part.size for one in _chosen(mapped))
     if too_little(covered, wanted):
         share = math.floor(100 * covered / wanted)
         raise StrategyFailed(f"only {share} % of the data could be read: {_cause(mapped)}")
-    ratio = math.floor(10_000 * covered / source.size) / 10_000
+    ratio = math.floor(10_000 * covered / asked.size) / 10_000
     ok = sum(one.text is not None for one in mapped)
     missing = (
         Gap(span.start, span.end, gap.reason)
         for gap in _lost(mapped)
-        for span in source.located(gap.start, gap.end)
+        for span in asked.located(gap.start, gap.end)
     )
     return Coverage(len(mapped), ok, ratio, tuple(missing))
 
@@ -206,7 +206,7 @@ def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> st
 def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
     """Each finding under its byte range, all with an equal share of the room."""
     missing = [not_read(gaps)] if gaps else []
-    located = [task.source.located(one.part.start, one.part.end) for one in findings]
+    located = [task.asked.located(one.part.start, one.part.end) for one in findings]
     heads = [f"[Bytes {spans[0].start} to {spans[-1].end}]\n" for spans in located]
     room = task.max_bytes - sum(len(line.encode()) + 2 for line in (*missing, *heads))
     texts = cap_texts([one.text for one in findings], room)
@@ -311,7 +311,7 @@ async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
 
 
 async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap], max_bytes: int) -> str:
-    spans = [span for one in findings for span in inquiry.task.source.located(one.part.start, one.part.end)]
+    spans = [span for one in findings for span in inquiry.task.asked.located(one.part.start, one.part.end)]
     named = [(gap.start, gap.end, gap.reason) for gap in gaps]
     key = inquiry.key("reduce", spans, [one.text for one in findings], named, max_bytes)
     finding = await inquiry.known(key)

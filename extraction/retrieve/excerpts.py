@@ -11,9 +11,9 @@ from content.formats.hidden_parts import hidden_spans, without
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import whole
-from content.source import Source as Text
+from content.source import Source
 from content.text import decode_part
-from extraction.source import Source
+from extraction.asked_bytes import AskedBytes
 
 _NEWLINE = ord("\n")
 _TAG_BYTES = 2000
@@ -48,13 +48,13 @@ class Excerpts:
 
     def __init__(
         self,
-        source: Source,
-        text: Text,
+        asked: AskedBytes,
+        text: Source,
         max_bytes: int,
     ) -> None:
-        """`text` is all of the source. `max_bytes` is room for the text, without its note."""
+        """`text` is all of `asked`. `max_bytes` is room for the text, without its note."""
         self._is_page = text.format.kind is Kind.HTML
-        self._source = source
+        self._asked = asked
         self._text = text
         self._data = text.data
         self._max_bytes = max_bytes
@@ -150,10 +150,10 @@ class Excerpts:
 
     def _place(self, excerpt: _Excerpt) -> str:
         """The lines of the stored result if they are known and whole, otherwise the bytes, as in `ranges`."""
-        data, source, text = self._data, self._source, self._text
-        spans = source.located(*text.stored_span(excerpt.start, excerpt.end))
+        data, asked, text = self._data, self._asked, self._text
+        spans = asked.located(*text.stored_span(excerpt.start, excerpt.end))
         in_bytes = f"bytes {spans[0].start}-{spans[-1].end}"
-        if source.size < source.stored.measure.bytes:
+        if asked.size < asked.stored.measure.bytes:
             return in_bytes
         if text.is_verbatim:
             first = excerpt.line + text.stored_line(0) - 1

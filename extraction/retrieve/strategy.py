@@ -13,9 +13,10 @@ from content.kind import Kind
 from content.layout import Table, layout_of, spelled
 from content.natural_language import language_of_text
 from content.patterns import Pattern
-from content.source import Source as Text
+from content.source import Source
 from content.text import clip, count_of, cut_head, decode_part, line_count
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from extraction.asked_bytes import AskedBytes
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.choice import Choice, choose
@@ -23,7 +24,6 @@ from extraction.retrieve.excerpts import Excerpts
 from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.question import Question, parse, stem
 from extraction.retrieve.ranking import Hit, Ranked, rank
-from extraction.source import Source
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
 NEEDS_MODEL = False
@@ -55,25 +55,23 @@ _READABLE_BEGIN = "\nThe readable parts begin:\n"
 
 async def answer(task: Task) -> Answer:
     """Data that fits is shown whole. Raises StrategyFailed for data larger than MOST_BYTES."""
-    source = task.source
-    task.progress(Progress("plan", {"strategy": Mode.RETRIEVE, "bytes": source.size}))
-    if source.size > MOST_BYTES:
-        raise StrategyFailed(
-            f"{source.size} bytes are too many to search at once; ask about `ranges` of them"
-        )
-    async with task.indexes.gate(source.size):
-        return await _answer_from(task, await source.text())
+    asked = task.asked
+    task.progress(Progress("plan", {"strategy": Mode.RETRIEVE, "bytes": asked.size}))
+    if asked.size > MOST_BYTES:
+        raise StrategyFailed(f"{asked.size} bytes are too many to search at once; ask about `ranges` of them")
+    async with task.indexes.gate(asked.size):
+        return await _answer_from(task, await asked.text())
 
 
-async def _answer_from(task: Task, text: Text) -> Answer:
+async def _answer_from(task: Task, text: Source) -> Answer:
     stored = text.stored
     if not stored:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
     file = opaque(stored)
     if file and file.is_base64:
-        return _unreadable(task.source, file, task.max_bytes)
+        return _unreadable(task.asked, file, task.max_bytes)
     try:
-        index = await task.indexes.of(task.source, text)
+        index = await task.indexes.of(task.asked, text)
         search = _Search(task, text, index, parse(task.extract))
         if len(stored) <= task.max_bytes and not file:
             return await run_sync(_whole, search, limiter=task.indexes.threads)
@@ -91,7 +89,7 @@ class _Search:
     """A question about a text and the index of it."""
 
     task: Task
-    text: Text
+    text: Source
     index: PassageIndex
     question: Question
 
@@ -136,13 +134,13 @@ def _excerpts(search: _Search, choice: Choice, head_bytes: int) -> tuple[Excerpt
     """The passages that are shown. If none fits the usual size of an answer, the best alone."""
     task, text = search.task, search.text
     fixed = head_bytes + min(_TAIL_BYTES, task.max_bytes // 4)
-    excerpts = Excerpts(task.source, text, min(task.usual_bytes, task.max_bytes) - fixed)
+    excerpts = Excerpts(task.asked, text, min(task.usual_bytes, task.max_bytes) - fixed)
     shown = [hit for hit in choice.first if excerpts.add(hit.passage)]
     aim = _SHORT_ANSWER * task.usual_bytes
     shown += [hit for hit in choice.others if shown and excerpts.size < aim and excerpts.add(hit.passage)]
     for room in (task.max_bytes - fixed, task.max_bytes - head_bytes):
         if excerpts.is_empty:
-            excerpts = Excerpts(task.source, text, room)
+            excerpts = Excerpts(task.asked, text, room)
             shown = [hit for hit in choice.first[:1] if excerpts.add(hit.passage)]
     return excerpts, shown
 
@@ -175,7 +173,7 @@ def _lines_with(data: bytes, word: str) -> int:
     return count
 
 
-def _how_to_go_on(text: Text, query: str) -> str:
+def _how_to_go_on(text: Source, query: str) -> str:
     """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
     of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none.
     Binary data has none."""
@@ -214,7 +212,7 @@ def _absent(ranked: Ranked, data: bytes) -> str:
 def _nothing(search: _Search, ranked: Ranked, max_bytes: int) -> str:
     """What the data is and how to go on, in at most NOTHING_BYTES."""
     text = search.text
-    lines = [NOTHING_FOUND, _absent(ranked, text.data), _extent(search.task.source, text)]
+    lines = [NOTHING_FOUND, _absent(ranked, text.data), _extent(search.task.asked, text)]
     if binary := _binary(text):
         sample = decode_part(cut_head(readable(text.data[:OUTLINED]), _SAMPLE_BYTES))
         lines.append(binary + (_READABLE_BEGIN + sample if sample else ""))
@@ -227,13 +225,13 @@ def _nothing(search: _Search, ranked: Ranked, max_bytes: int) -> str:
     return body.removesuffix("\n") + below if room > 0 else body
 
 
-def _outline(text: Text, most: int) -> str:
+def _outline(text: Source, most: int) -> str:
     return outline(text.stored[:OUTLINED], most, len(text.stored), text.path, tool_name=text.tool_name)
 
 
-def _extent(source: Source, text: Text) -> str:
+def _extent(asked: AskedBytes, text: Source) -> str:
     """One sentence of at most 400 bytes."""
-    subject = "The data" if source.size == source.stored.measure.bytes else "The part asked about"
+    subject = "The data" if asked.size == asked.stored.measure.bytes else "The part asked about"
     sentence = f"{subject}: {extent(text)}."
     cut = decode_part(cut_head(sentence.encode(), _EXTENT_BYTES))
     return sentence if cut == sentence else f"{cut} …"
@@ -251,7 +249,7 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     return cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
-def _binary(text: Text) -> str:
+def _binary(text: Source) -> str:
     """What is said of data that is mostly binary; "" for text."""
     if file := opaque(text.stored):
         return f"The data is {file.name} read as text. {_READABLE} For the rest use {file.opener}."
@@ -263,20 +261,20 @@ def _search_readable_parts(search: _Search, likeness: Likeness | None) -> Answer
     stored = search.text.stored
     size = sum(len(run) + 1 for run in readable_runs(stored))
     share = round(max(0, size - 1) / len(stored), 4)
-    return _in_part(search.task.source, _search_passages(search, likeness), share)
+    return _in_part(search.task.asked, _search_passages(search, likeness), share)
 
 
-def _in_part(source: Source, answer: Answer, share: float) -> Answer:
-    missing = tuple(Gap(span.start, span.end, "not text") for span in source.spans)
+def _in_part(asked: AskedBytes, answer: Answer, share: float) -> Answer:
+    missing = tuple(Gap(span.start, span.end, "not text") for span in asked.spans)
     coverage = replace(answer.coverage, ratio=share, missing=missing)
     return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
 
 
-def _unreadable(source: Source, file: File, max_bytes: int) -> Answer:
+def _unreadable(asked: AskedBytes, file: File, max_bytes: int) -> Answer:
     """The answer rests on none of the data."""
     body = (
-        f"{NOTHING_FOUND}\nThe data ({source.size} bytes) is {file.name}: nothing in it can be read. "
+        f"{NOTHING_FOUND}\nThe data ({asked.size} bytes) is {file.name}: nothing in it can be read. "
         f"Use {file.opener}."
     )
     answer = Answer(body, Mode.RETRIEVE, ExtractStatus.PARTIAL, Coverage(1, 0, 0.0))
-    return cap_answer(_in_part(source, answer, 0.0), max_bytes)
+    return cap_answer(_in_part(asked, answer, 0.0), max_bytes)

@@ -14,8 +14,8 @@ from domain.extraction import ByteRange, LlmUsage
 from domain.handles import Handle
 from domain.llm import Message, ModelTerms, Prompt, Reply, ToolCall
 from domain.results import Measure, StoredResult
+from extraction.asked_bytes import AskedBytes
 from extraction.prompts import closing, inside, opening
-from extraction.source import Source
 from extraction.task import ExtractionLimits, Progress, Task
 from storage.memory import MemoryStore
 
@@ -183,6 +183,6 @@ async def task_of(
 ) -> Task:
     store, stored = await stored_text(text)
     watch = [] if steps is None else steps
-    source = Source(store, stored, ranges)
+    asked = AskedBytes(store, stored, ranges)
     ends = math.inf if asking is None else asking.ends
-    return Task(source, extract, max_bytes, limits, asking, kept or Kept(), watch.append, ends=ends)
+    return Task(asked, extract, max_bytes, limits, asking, kept or Kept(), watch.append, ends=ends)

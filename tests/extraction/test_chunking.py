@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from content.kind import Kind
-from content.source import Source as Text
+from content.source import Source
 from content.tokens import load_encoding
 from domain.extraction import ByteRange
+from extraction.asked_bytes import AskedBytes
 from extraction.full_chunked.chunking import halves, plan, with_lines
 from extraction.prompts import Part
-from extraction.source import Source
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ TEXTS = {
 every_text = pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 
 
-class Watched(Source):
+class Watched(AskedBytes):
     """Knows how many bytes were read of it."""
 
     taken = 0
@@ -56,8 +56,8 @@ def table(rows: int) -> str:
     return out.getvalue()
 
 
-async def read(source: Source, chunk: Part) -> bytes:
-    return await source.read(chunk.read_from, chunk.end)
+async def read(asked: AskedBytes, chunk: Part) -> bytes:
+    return await asked.read(chunk.read_from, chunk.end)
 
 
 def assert_covers(chunks: list[Part], start: int, end: int) -> None:
@@ -70,7 +70,7 @@ def assert_covers(chunks: list[Part], start: int, end: int) -> None:
 @pytest.mark.parametrize("percent", [0, 10, 50])
 async def test_chunks_are_balanced_overlap_as_asked_and_fit_their_budget(text: str, percent: int) -> None:
     source = await source_of(text)
-    kind = Text(text.encode()).format.kind
+    kind = Source(text.encode()).format.kind
     chunks = await plan(source, kind, 2000, percent)
     assert len(chunks) > 2
     assert [chunk.number for chunk in chunks] == list(range(1, len(chunks) + 1))
@@ -116,7 +116,7 @@ async def test_records_stay_whole() -> None:
     starts = {"json": b'{"id"', "ndjson": b'{"id"', "pretty json": b'  "k', "log": b"2024", "windows": b""}
     for name, start in starts.items():
         source = await source_of(TEXTS[name])
-        for chunk in (await plan(source, Text(TEXTS[name].encode()).format.kind, 2000, 10))[1:]:
+        for chunk in (await plan(source, Source(TEXTS[name].encode()).format.kind, 2000, 10))[1:]:
             found = await source.read(chunk.start - 1, chunk.end)
             assert found[1:].strip(b" " if name == "json" else b"").startswith(start)
             assert found[:1] == (b"," if name == "json" else b"\n")
@@ -154,7 +154,7 @@ async def test_a_long_line_is_cut_between_its_records_with_little_reading() -> N
 @pytest.mark.parametrize("percent", [0, 10, 50])
 async def test_halves_are_the_same_bytes_in_two_smaller_reads(text: str, percent: int) -> None:
     source = await source_of(text)
-    kind = Text(text.encode()).format.kind
+    kind = Source(text.encode()).format.kind
     for chunk in await plan(source, kind, 2000, percent):
         both = await halves(source, kind, chunk, percent)
         assert_covers(both, chunk.start, chunk.end)

@@ -351,7 +351,7 @@ async def test_a_result_that_expires_meanwhile_ends_it_with_that_error() -> None
 
     async def expire() -> None:
         await asyncio.sleep(1.5)
-        await task.source._store.delete("default", task.source.stored.handle)
+        await task.asked._store.delete("default", task.asked.stored.handle)
 
     forgetting = asyncio.create_task(expire())
     with pytest.raises(ResultExpired):

@@ -10,7 +10,7 @@ from domain.errors import ModelRefused
 from domain.extraction import Answer, ByteRange, ExtractStatus, LlmUsage, Mode
 from domain.llm import Prompt, Reply
 from extraction import ladder
-from extraction.source import Source
+from extraction.asked_bytes import AskedBytes
 from extraction.task import ExtractionLimits
 from tests.extraction.acting import Actor, reporting, stored_text, task_of
 from tests.virtual_time import virtual_time
@@ -138,13 +138,13 @@ async def test_a_shorter_fallback_still_says_its_warning() -> None:
 
 async def test_a_source_of_many_ranges_knows_where_its_bytes_lie() -> None:
     store, stored = await stored_text("0123456789" * 1000)
-    source = Source(store, stored, [ByteRange(7 * n, 7 * n + 3) for n in range(1000)])
-    assert source.located(2, 7) == [ByteRange(2, 3), ByteRange(7, 10), ByteRange(14, 15)]
-    assert source.located(-5, 3) == [ByteRange(0, 3)]
-    assert source.located(2999, 9999) == [ByteRange(6995, 6996)]
-    assert source.located(5, 5) == source.located(3000, 3001) == []
-    assert source.located(0, source.size) == list(source.spans)
+    asked = AskedBytes(store, stored, [ByteRange(7 * n, 7 * n + 3) for n in range(1000)])
+    assert asked.located(2, 7) == [ByteRange(2, 3), ByteRange(7, 10), ByteRange(14, 15)]
+    assert asked.located(-5, 3) == [ByteRange(0, 3)]
+    assert asked.located(2999, 9999) == [ByteRange(6995, 6996)]
+    assert asked.located(5, 5) == asked.located(3000, 3001) == []
+    assert asked.located(0, asked.size) == list(asked.spans)
     started = time.process_time()
     for start in range(3000):
-        source.located(start, start + 1)
+        asked.located(start, start + 1)
     assert time.process_time() - started < 0.1

@@ -110,7 +110,7 @@ async def test_a_window_too_small_for_the_instruction_is_a_failure(window: int) 
 
 
 async def test_a_tool_that_may_show_no_token_shows_as_little_as_it_can() -> None:
-    source = (await task_of(LOG, None)).source
+    source = (await task_of(LOG, None)).asked
     tools = ReadGrepTools(source, max_bytes=16_384, max_tokens=0, count=len, nonce="4be1c07a")
     assert "line 1 says" in await tools.answer(ToolCall("1", "Read", "{}"))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import accumulate
 
-from content.source import Source as Text
+from content.source import Source
 from content.threads import in_thread_if_long
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
@@ -13,7 +13,7 @@ from domain.ports import BodyReader
 from domain.results import StoredResult
 
 
-class Source:
+class AskedBytes:
     """One stored result, limited to the ranges of the question. Offsets count within those ranges."""
 
     def __init__(
@@ -31,14 +31,14 @@ class Source:
         self.spans = _merged(wanted or (ByteRange(0, stored.measure.bytes),), stored.measure.bytes)
         if wanted and not self.spans:
             raise InvalidField(f"The `ranges` lie outside the result ({stored.measure.bytes} bytes).")
-        # The offset of each span in this source, then the end of the last span.
+        # The offset of each span in these bytes, then the end of the last span.
         self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
         self.size = self._bases[-1]
 
-    async def text(self) -> Text:
+    async def text(self) -> Source:
         """All of it, with its format."""
         data = await self.read(0, self.size)
-        make = partial(Text, data, self.stored.tool_name, self.path)
+        make = partial(Source, data, self.stored.tool_name, self.path)
         return await in_thread_if_long(len(data), make)
 
     async def read(self, start: int, end: int) -> bytes:
@@ -50,7 +50,7 @@ class Source:
         return b"".join(pieces)
 
     def located(self, start: int, end: int) -> list[ByteRange]:
-        """The spans of the stored result for bytes `start` to before `end` of this source."""
+        """The spans of the stored result for bytes `start` to before `end` of these bytes."""
         start, end = max(0, start), min(end, self.size)
         ranges = []
         index = bisect_right(self._bases, start) - 1
