@@ -19,6 +19,7 @@ from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
 from tests.keys import by, key_file
+from tests.replay.replaying import report
 
 pytestmark = pytest.mark.anyio
 
@@ -267,6 +268,51 @@ async def test_what_codex_has_cut_is_replaced_only_where_that_pays(
         assert outcomes == ["store", "pass", "pass"]
     else:
         assert ("truncated output" in cut, cut.endswith(f"{FACT}\n"), outcomes) == (True, True, ["pass"])
+
+
+async def test_claude_code_without_its_reading_tools_edits_what_cat_showed(
+    service: Service, tmp_path: Path
+) -> None:
+    """A set-up with neither Read nor Grep, which no hook is told."""
+    async with governed(CLAUDE_CODE, tmp_path, service) as (model, agent, _):
+        path = agent.project / "large.txt"
+        path.write_text(f"{SOURCE[:16_000]}\n{FACT}\n")
+        shell = Call("Bash", {"command": "cat large.txt", "description": "Reads"})
+        edit = {"file_path": str(path), "old_string": FACT, "new_string": "Gone."}
+        model.script(shell, Call("Edit", edit), "All done.")
+        ran = await agent.run("Count.", "--tools", "Bash,Edit")
+    assert "All done." in ran.stdout
+    assert not {"Read", "Grep"} & set(model.asked[-1].tools)
+    assert FACT in model.asked[-1].results[0]
+    assert path.read_text() == f"{SOURCE[:16_000]}\nGone.\n"
+
+
+async def test_replay_replaces_what_codex_then_replaces(service: Service, tmp_path: Path) -> None:
+    """The same commands in a recorded run without hooks, and live."""
+    lines = [
+        "seq 1 900",
+        "seq 1 1700",
+        "seq 1 1900; exit 3",
+        "seq 1 2600",
+        "seq 1 60000",
+        "cat large.txt",
+        "sed -n 1,400p large.txt",
+        "cat large.txt large.txt",
+    ]
+    calls = [Call("exec_command", {"cmd": line}) for line in lines]
+    with ScriptedModel() as model:
+        agent = Codex(tmp_path / "recorded", model)
+        (agent.project / "large.txt").write_text(FILE[:9000])
+        model.script(*calls, "All done.")
+        await run(agent, CODEX)
+    told = await asyncio.to_thread(report, tmp_path, agent.home / ".codex" / "sessions")
+    counted = told["total"]["policies"]["policy in force"]
+    async with governed(CODEX, tmp_path, service) as (model, agent, _):
+        (agent.project / "large.txt").write_text(FILE[:9000])
+        model.script(*calls, "All done.")
+        await run(agent, CODEX)
+    live = [LARGE in text for text in model.asked[-1].results]
+    assert counted["replaced"] == sum(live) == 2
 
 
 async def test_codex_runs_the_hook_that_status_calls_trusted(service: Service, tmp_path: Path) -> None:
