@@ -80,8 +80,8 @@ class Settings(BaseSettings):
     )
     ledger_url: str | None = Field(
         None,
-        description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `redis://` and its "
-        "like. Default: beside the bodies; an object store needs it named.",
+        description="Where sessions and accounting are kept: `memory:`, `sqlite:///path`, `postgresql://`, "
+        "`redis://` and its like. Default: beside the bodies; an object store needs it named.",
     )
     ledger_url_file: Path | None = Field(None, description="File that holds the ledger URL.")
     policy_file: Path | None = Field(

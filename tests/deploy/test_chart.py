@@ -292,6 +292,22 @@ def test_the_image_may_be_named_by_its_digest() -> None:
     assert found == f"registry.example.com/spillgate@{digest}"
 
 
+def test_a_ledger_on_postgresql_has_its_secret_its_bound_and_its_way_through_the_network() -> None:
+    peers = "postgres.peers[0].ipBlock.cidr=10.1.3.0/24"
+    documents = render_shared("postgres.existingSecret=our-postgres", peers)
+    check(documents)
+    given = settings_of(documents)
+    assert given["SPILLGATE_LEDGER_URL_FILE"] == "/etc/spillgate/postgres/ledger-url"
+    assert given["SPILLGATE_LEDGER_MAX_BYTES"] == str(10 << 30)
+    assert "SPILLGATE_LEDGER_TOTAL_MAX_BYTES" not in given
+    (volume,) = [one for one in pod(one(documents, "Deployment"))["volumes"] if one["name"] == "postgres"]
+    assert volume["secret"]["secretName"] == "our-postgres"
+    rules = one(documents, "NetworkPolicy")["spec"]["egress"]
+    assert {"to": [{"ipBlock": {"cidr": "10.1.3.0/24"}}], "ports": [{"port": 5432}]} in rules
+    with pytest.raises(ValueError, match="peers"):
+        render_shared("postgres.existingSecret=our-postgres")
+
+
 def test_another_release_shares_no_name_and_no_pod_with_the_first() -> None:
     documents = [each for each in yaml.safe_load_all(helm_template(CHART, "other")) if each]
     check(documents)

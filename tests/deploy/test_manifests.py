@@ -50,10 +50,10 @@ from tests.deploy.rendered import program, render_shared
 OLDEST_KUBERNETES = "1.29"
 DEPLOYING = (ROOT / "docs" / "deploy.md").read_text()
 CHARTS = [path for path in DEPLOY.glob("**/*") if path.suffix in (".tpl", ".yaml", ".json", ".md")]
-NAMING = [COMPOSE, *CHARTS, DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"]
+NAMING = [COMPOSE, *DEPLOY.glob("compose.*.yml"), *CHARTS, DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"]
 
 
-@pytest.mark.parametrize("file", [COMPOSE, DEPLOY / "compose.model.yml"], ids=lambda path: path.name)
+@pytest.mark.parametrize("file", [COMPOSE, *DEPLOY.glob("compose.*.yml")], ids=lambda path: path.name)
 def test_compose_is_valid_by_the_compose_specification(file: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     checked = subprocess.run([*command, str(file)], capture_output=True, text=True)
@@ -287,6 +287,17 @@ def test_a_model_backend_is_added_to_compose_with_its_key_as_a_secret() -> None:
     service = added["services"]["spillgate"]
     assert service["environment"]["SPILLGATE_LLM_API_KEY_FILE"] == "/run/secrets/model-key"
     assert set(service["secrets"]) == {*services["spillgate"]["secrets"], *added["secrets"]}
+
+
+def test_a_ledger_on_postgresql_is_added_to_compose_with_its_password_as_a_secret() -> None:
+    added = yaml.safe_load((DEPLOY / "compose.postgres.yml").read_text())
+    service, server = added["services"]["spillgate"], added["services"]["postgres"]
+    assert service["environment"]["SPILLGATE_LEDGER_URL_FILE"] == "/run/secrets/ledger-url"
+    assert {*service["secrets"], *server["secrets"]} == {*services["spillgate"]["secrets"], *added["secrets"]}
+    stored = int(service["environment"]["SPILLGATE_STORAGE_MAX_BYTES"])
+    assert stored == size(option(services["redis"]["command"], "--maxmemory")) * 4 // 5
+    guarded = services["redis"]
+    assert all(server[name] == guarded[name] for name in ("read_only", "cap_drop", "security_opt", "restart"))
 
 
 def test_compose_mounts_a_policy_file_that_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@
 - { name: SPILLGATE_API_KEYS_FILE, value: /etc/spillgate/keys/keys }
 # A file, since the URL holds a password: the environment is inherited, and shown by many tools.
 - { name: SPILLGATE_STORAGE_URL_FILE, value: /etc/spillgate/redis/storage-url }
-{{- if .Values.redis.ledgerUrlKey }}
+{{- if .Values.postgres.existingSecret }}
+- { name: SPILLGATE_LEDGER_URL_FILE, value: /etc/spillgate/postgres/ledger-url }
+{{- else if .Values.redis.ledgerUrlKey }}
 - { name: SPILLGATE_LEDGER_URL_FILE, value: /etc/spillgate/redis/ledger-url }
 {{- end }}
 {{- with .Values.encryption }}{{ if .existingSecret }}
@@ -49,6 +51,13 @@
       {{- with .Values.redis.ledgerUrlKey }}
       - { key: {{ . }}, path: ledger-url }
       {{- end }}
+{{- with .Values.postgres }}{{ if .existingSecret }}
+- name: postgres
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items: [{ key: {{ .key }}, path: ledger-url }]
+{{- end }}{{ end }}
 - name: policy
   configMap: { name: {{ .Release.Name }}-policy }
 {{- with .Values.model }}{{ if and .baseUrl .existingSecret }}
