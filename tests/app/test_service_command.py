@@ -21,22 +21,25 @@ def ran(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedPr
 
 
 def test_the_status_says_whether_results_are_governed_now(user: User) -> None:  # noqa: F811
-    user.run("hook", "install", "codex")
-    status = user.run("hook", "status", "codex")
+    user.run("hook", "install", "claude-code")
+    status = user.run("hook", "status", "claude-code")
     assert (status.returncode, "the next result that a hook or relay gets starts one" in status.stdout) == (
         0,
         True,
     )
-    status = user.run("hook", "status", "codex", auto_start="false")
+    status = user.run("hook", "status", "claude-code", auto_start="false")
     assert (status.returncode, "Results are not governed now." in status.stdout) == (1, True)
     assert not (user.state / "embedded").exists()
     started = user.run("service", "start", port=str(free_port()))
     assert started.returncode == 0, started.stderr
-    assert "Results are governed now, by the service at unix:" in user.run("hook", "status", "codex").stdout
+    assert (
+        "Results are governed now, by the service at unix:"
+        in user.run("hook", "status", "claude-code").stdout
+    )
     assert user.run("service", "status").returncode == 0
     assert user.run("service", "stop").stdout == "Stopped.\n"
     assert user.run("service", "status").returncode == 1
-    assert user.run("hook", "status", "claude-code").returncode == 1
+    assert user.run("hook", "status", "gemini").returncode == 1
 
 
 def test_a_person_has_the_service_of_the_hooks_listen_at_a_port_too(user: User) -> None:  # noqa: F811
