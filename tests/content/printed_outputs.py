@@ -1125,3 +1125,287 @@ add(
     ),
     ("SELECT count(*) FROM lines WHERE text LIKE 'DROP%'", [20]),
 )
+add(
+    "docker compose ps",
+    table(
+        [("NAME", "IMAGE", "COMMAND", "SERVICE", "CREATED", "STATUS", "PORTS")]
+        + [
+            (
+                f"app-web-{n}",
+                "nginx",
+                '"nginx -g \'daemon of…"',
+                f"web{n}",
+                f"{n} minutes ago",
+                "Up 2 minutes (healthy)" if n % 4 else "Exited (137) 1 minute ago",
+                f"0.0.0.0:{8000 + n}->80/tcp" if n % 4 else "",
+            )
+            for n in range(1, 31)
+        ],
+        gap=3,
+    ),
+    (COUNT, [30]),
+    ("SELECT count(*) FROM data WHERE status LIKE 'Exited%'", [7]),
+)
+add(
+    "kubectl get nodes -o wide",
+    table(
+        [
+            (
+                "NAME",
+                "STATUS",
+                "ROLES",
+                "AGE",
+                "VERSION",
+                "INTERNAL-IP",
+                "EXTERNAL-IP",
+                "OS-IMAGE",
+                "KERNEL-VERSION",
+                "CONTAINER-RUNTIME",
+            )
+        ]
+        + [
+            (
+                f"node-{n}",
+                "Ready" if n % 5 else "Ready,SchedulingDisabled",
+                "<none>" if n % 3 else "control-plane",
+                f"{n}d",
+                "v1.31.2",
+                f"10.0.0.{n}",
+                "<none>",
+                "Ubuntu 24.04.1 LTS",
+                "6.8.0-48-generic",
+                "containerd://1.7.22",
+            )
+            for n in range(1, 31)
+        ],
+        gap=3,
+    ),
+    (COUNT, [30]),
+    ('SELECT "OS-IMAGE", count(*) FROM data GROUP BY 1', [("Ubuntu 24.04.1 LTS", 30)]),
+)
+add(
+    "journalctl --list-boots",
+    "IDX BOOT ID                          FIRST ENTRY                 LAST ENTRY\n"
+    + "".join(
+        f"{-n:>3} {n * 7919:032x} Fri 2026-11-{20 - n:02} 10:00:{n:02} UTC Fri "
+        f"2026-11-{20 - n:02} 23:00:{n:02} UTC\n"
+        for n in range(18, -1, -1)
+    ),
+    (COUNT, [19]),
+    ('SELECT "BOOT ID" FROM data WHERE idx = -3', [f"{3 * 7919:032x}"]),
+)
+add(
+    "zpool list",
+    "NAME    SIZE  ALLOC   FREE  CKPOINT  EXPANDSZ   FRAG    CAP  DEDUP    HEALTH  ALTROOT\n"
+    + "".join(
+        f"tank{n:<2}  {n}.5T  {n}00G  {n}.1T        -         -     {n % 10}%    {n % 9}%  "
+        f"1.00x    {'ONLINE' if n % 4 else 'DEGRADED'}  -\n"
+        for n in range(1, 30)
+    ),
+    (COUNT, [29]),
+    ("SELECT count(*) FROM data WHERE health='DEGRADED'", [7]),
+)
+add(
+    "virsh list",
+    " Id   Name       State\n---------------------------\n"
+    + "".join(
+        f" {n if n % 3 else '-':<4} vm-{n:<7} {'running' if n % 3 else 'shut off'}\n" for n in range(40)
+    )
+    + "\n",
+    (COUNT, [40]),
+    ("SELECT count(*) FROM data WHERE state='shut off'", [14]),
+)
+add(
+    "git log default",
+    "".join(
+        f"commit {n * 104729 + 16**39:040x}\nAuthor: Ann Lee <ann@example.com>\nDate:   Fri "
+        f"Nov {n % 28 + 1} 10:00:00 2026 +0000\n\n    Fix the thing {n}\n\n"
+        for n in range(25)
+    ),
+    (COUNT, [150]),
+    ("SELECT count(*) FROM data WHERE text LIKE 'commit %'", [25]),
+)
+add(
+    "tsc",
+    "".join(
+        f"src/a{n}.ts({n},5): error TS2322: Type 'string' is not assignable to type 'number'.\n"
+        for n in range(1, 50)
+    )
+    + "Found 49 errors.\n",
+    (COUNT, [50]),
+    LINES,
+)
+add(
+    "csv parens",
+    "id,amount\n" + "".join(f"{n},{'(' + str(n) + '.00)' if n % 2 else str(n) + '.00'}\n" for n in range(60)),
+    ("SELECT sum(amount) FROM data", [sum(-n if n % 2 else n for n in range(60))]),
+)
+add(
+    "csv dollars",
+    "id,price\n" + "".join(f'{n},"$1,{n:03}.50"\n' for n in range(60)),
+    ("SELECT sum(price) FROM data", [60 * 1000.5 + 1770]),
+)
+add(
+    "csv big ints",
+    "id,snow\n" + "".join(f"{n},{18446744073709551000 + n}\n" for n in range(60)),
+    ("SELECT max(snow)::VARCHAR FROM data", ["18446744073709551059"]),
+)
+add(
+    "csv leading zeros",
+    "code,n\n" + "".join(f"{n:05},{n}\n" for n in range(60)),
+    ("SELECT count(*) FROM data WHERE code='00042'", [1]),
+)
+add(
+    "csv tabs in tsv quotes",
+    "id\tq\n" + "".join(f'{n}\tsize 5" x {n}"\n' for n in range(60)),
+    (COUNT, [60]),
+    ("SELECT q FROM data WHERE id=3", ['size 5" x 3"']),
+)
+add(
+    "json null struct",
+    json.dumps([{"id": n, "owner": None if n % 3 == 0 else {"name": f"o{n}"}} for n in range(60)]),
+    ("SELECT count(*) FROM data WHERE owner IS NULL", [20]),
+    ("SELECT owner.name FROM data WHERE id=7", ["o7"]),
+)
+add(
+    "json curl -i",
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Total: 50\r\n\r\n"
+    + json.dumps([{"id": n, "ok": n % 2 == 0} for n in range(50)]),
+    (COUNT, [50]),
+    ("SELECT count(*) FROM data WHERE ok", [25]),
+)
+add(
+    "json exit behind",
+    json.dumps([{"id": n} for n in range(120)]) + "\nexit status 1\n",
+    (COUNT, [120]),
+    said=["exit status 1"],
+)
+add(
+    "jq pretty docs",
+    "".join(json.dumps({"id": n, "name": f"n{n}", "tags": ["a", "b"]}, indent=2) + "\n" for n in range(40)),
+    (COUNT, [40]),
+    ("SELECT sum(id) FROM data", [780]),
+)
+add(
+    "log brackets",
+    "".join(f"[{n:>4}] [INFO] did {n}\n" if n % 5 else f"[{n:>4}] [ERROR] broke {n}\n" for n in range(60)),
+    (COUNT, [60]),
+    ("SELECT count(*) FROM data WHERE text LIKE '%[ERROR]%'", [12]),
+)
+add(
+    "logfmt",
+    "".join(
+        f'ts=2026-11-20T10:{n:02}:00Z level={"error" if n % 6 == 0 else "info"} msg="thing {n}" dur={n}ms\n'
+        for n in range(60)
+    ),
+    (COUNT, [60]),
+    ("SELECT count(*) FROM data WHERE level='ERROR'", [10]),
+    ("SELECT min(time) FROM data", ["2026-11-20T10:00:00"]),
+)
+add(
+    "python traceback log",
+    "".join(f"2026-11-20 10:{n:02}:00,123 INFO ok {n}\n" for n in range(40))
+    + "2026-11-20 10:41:00,000 ERROR failed\nTraceback (most recent call last):\n  File "
+    '"a.py", line 3, in <module>\n    f()\nValueError: bad 7\n',
+    ("SELECT count(*) FROM data", [45]),
+    said=["1 traceback", "ValueError: bad 7"],
+)
+add(
+    "html colspan header",
+    "<table><tr><th>Name</th><th colspan=2>Q1</th></tr>"
+    + "".join(f"<tr><td>n{n}</td><td>{n}</td><td>{n * 2}</td></tr>" for n in range(60))
+    + "</table>",
+    ("SELECT count(*), sum(Q1) FROM table1", [(60, 1770)]),
+    ("SELECT sum(Q1_2) FROM table1", [3540]),
+)
+add(
+    "markdown no outer bars",
+    "# T\n\nName | Count\n--- | ---:\n" + "".join(f"n{n} | {n}\n" for n in range(60)) + "\nEnd of it.\n",
+    (COUNT, [60]),
+    ("SELECT sum(count) FROM data", [1770]),
+)
+add(
+    "org table",
+    "".join(["| name | n |\n|------+---|\n"] + [f"| x{n} | {n} |\n" for n in range(60)]),
+    (COUNT, [60]),
+    ("SELECT sum(n) FROM data", [1770]),
+)
+add(
+    "rst table",
+    "====  ======  =====\nid    name    count\n====  ======  =====\n"
+    + "".join(f"{n:<4}  {'n' + str(n):<6}  {n:>5}\n" for n in range(60))
+    + "====  ======  =====\n",
+    (COUNT, [60]),
+    ("SELECT sum(count) FROM data", [1770]),
+)
+add(
+    "pandas dots",
+    "     id  amount\n"
+    + "".join(f"{n:<3}  {n:>3}  {n:>4}.5\n" for n in range(30))
+    + "..  ...     ...\n"
+    + "".join(f"{n:<3}  {n:>3}  {n:>4}.5\n" for n in range(170, 200))
+    + "\n[200 rows x 2 columns]\n",
+    ("SELECT count(*) FROM lines", [64]),
+)
+add(
+    "mysql -t vertical sum",
+    "".join(
+        f"*************************** {n}. row ***************************\n     Id: {n}\n   "
+        f"User: u{n}\n   Time: {n * 10}\n"
+        for n in range(1, 31)
+    )
+    + "30 rows in set (0.00 sec)\n",
+    (COUNT, [30]),
+    ("SELECT sum(Time) FROM data", [4650]),
+)
+add(
+    "bom csv crlf",
+    "\ufeffid,naïve,n\r\n" + "".join(f"{n},é{n},{n}\r\n" for n in range(60)),
+    (COUNT, [60]),
+    ("SELECT sum(n) FROM data WHERE id < 10", [45]),
+)
+add(
+    "nmap",
+    "Starting Nmap 7.95\nNmap scan report for host (10.0.0.1)\nHost is up (0.001s "
+    "latency).\nNot shown: 960 closed ports\nPORT      STATE    SERVICE\n"
+    + "".join(
+        f"{str(n * 100) + '/tcp':<9} {'open' if n % 3 else 'filtered':<8} svc{n}\n" for n in range(1, 41)
+    )
+    + "\nNmap done: 1 IP address (1 host up) scanned in 1.23 seconds\n",
+    (COUNT, [40]),
+    ("SELECT count(*) FROM data WHERE state='filtered'", [13]),
+)
+add(
+    "arp -a/route -n",
+    "Kernel IP routing table\nDestination     Gateway         Genmask         Flags Metric Ref    Use Iface\n"
+    + "".join(
+        f"{'10.0.' + str(n) + '.0':<15} {'0.0.0.0':<15} {'255.255.255.0':<15} U     {n:<6} 0  "
+        f"      0 eth{n % 4}\n"
+        for n in range(40)
+    ),
+    (COUNT, [40]),
+    ("SELECT sum(Metric) FROM data", [780]),
+    ("SELECT Iface, count(*) FROM data GROUP BY 1 ORDER BY 1 LIMIT 1", [("eth0", 10)]),
+)
+add(
+    "gh pr list tty",
+    "\nShowing 30 of 45 open pull requests in o/r\n\nID     TITLE                  BRANCH        CREATED AT\n"
+    + "".join(
+        f"#{n:<5} Fix the thing {n:<8} fix/thing-{n:<3} about {n} hours ago\n" for n in range(100, 130)
+    ),
+    (COUNT, [30]),
+    ("SELECT branch FROM data WHERE id = '#107'", ["fix/thing-107"]),
+)
+add(
+    "flyctl",
+    table(
+        [("NAME", "OWNER", "STATUS", "LATEST DEPLOY")]
+        + [
+            (f"app-{n}", "personal", "deployed" if n % 3 else "suspended", f"{n}h ago" if n % 2 else "")
+            for n in range(50)
+        ],
+        gap=1,
+    ).replace("\n", " \n"),
+    (COUNT, [50]),
+    ("SELECT count(*) FROM data WHERE status='suspended'", [17]),
+)
