@@ -22,7 +22,7 @@ FIRST = NOW // DAY_MS - 31
 _FILL = """
 INSERT INTO spillgate.entries (id, tenant, session_id, type, "timestamp", status, tool_name, trigger, outcome,
   model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved,
-  strategy, tool_kind, key, client, found_nothing, costs_more, size, rest)
+  strategy, tool_kind, key, client, stored, asked_back, found_nothing, costs_more, size, rest)
 SELECT 'entry-0123456789abcdef-' || {day} || '-' || n, 'team-' || n % {teams}, 'run-' || n / 50 % 5000,
   CASE WHEN n % 10 = 9 THEN 'llm' ELSE 'tool' END,
   {day} * 86400000::bigint + n * (86400000::bigint / {count}),
@@ -31,7 +31,8 @@ SELECT 'entry-0123456789abcdef-' || {day} || '-' || n, 'team-' || n % {teams}, '
   CASE WHEN n % 10 = 9 THEN 'a-model' END,
   CASE WHEN n % 50 = 0 THEN 'session-run-' || n / 50 % 5000 || '/file-' || md5({day} || '-' || n)::uuid END,
   n % 900, 2000, n % 9000, 512, n % 500, CASE WHEN n % 10 = 9 THEN {dollars} ELSE 0 END, 0, NULL, NULL,
-  'key-' || n % {keys}, CASE WHEN n % {clients} = 0 THEN 'claude-code' ELSE 'codex' END, false, false, 560,
+  'key-' || n % {keys}, CASE WHEN n % {clients} = 0 THEN 'claude-code' ELSE 'codex' END, n % 50 = 0, false,
+  false, false, 560,
   '{{"charactersIn":2000,"charactersOut":2000,"provider":"anthropic","tool_call_id":"toolu_'
     || lpad(n::text, 24, '0') || '","turn":' || n % 50 || ',"details":{{"lines":40,"tokens":512}}}}'
 FROM generate_series(0, {count} - 1) AS n

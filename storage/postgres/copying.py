@@ -25,7 +25,7 @@ _NOT_MERGED = ("trigger", "outcome", "strategy", "key")
 _COLUMNS = (
     *("id", "type", "timestamp", "status", "tool_name", "trigger", "outcome", "model", "handle", "latency"),
     *("bytes", "tokens_in", "tokens_out", "tokens_saved", "cost_usd", "observed_tokens_saved", "strategy"),
-    *("tool_kind", "key", "client", "found_nothing", "costs_more", "size", "rest"),
+    *("tool_kind", "key", "client", "stored", "asked_back", "found_nothing", "costs_more", "size", "rest"),
 )
 _GROUPS = (
     *("type", "tool_name", "trigger", "outcome", "status", "model", "strategy", "tool_kind", "key", "door"),

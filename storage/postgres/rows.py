@@ -42,7 +42,7 @@ _ARGUMENTS = (
     *("id", "type", "timestamp", "status", "tool_name", "trigger", "outcome", "model"),
     *("details.tool_output_handle", "latency", "details.bytes", "tokens_in", "tokens_out", "tokens_saved"),
     *("cost_usd", "details.observed_tokens_saved", "strategy", "tool_kind", "key", "client"),
-    *("details.found_nothing", "details.costs_more"),
+    *("is_stored", "is_asked_back", "details.found_nothing", "details.costs_more"),
 )
 """The attributes of an entry in the order of the arguments of spillgate.step."""
 

@@ -35,7 +35,7 @@ _AHEAD_DAYS = 2
 _FULL_SECONDS = 60.0
 _NOT_WRITTEN = (None,) * 14
 _SETTLED = "SG001"
-_STEP = f"SELECT spillgate.step({', '.join(f'${number}' for number in range(1, 51))})"
+_STEP = f"SELECT spillgate.step({', '.join(f'${number}' for number in range(1, 53))})"
 _SESSION = f"SELECT {SESSION_COLUMNS} FROM spillgate.sessions AS s WHERE s.tenant = $1 AND s.session_id = $2"  # noqa: S608
 _WITH_CALL = (
     f"SELECT {SESSION_COLUMNS}, r.packed, r.at, r.entry_id FROM spillgate.sessions AS s"  # noqa: S608

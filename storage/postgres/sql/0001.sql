@@ -34,8 +34,8 @@ CREATE TABLE spillgate.entries (
   outcome text, model text, handle text COLLATE "C", latency double precision NOT NULL, bytes bigint NOT NULL,
   tokens_in bigint NOT NULL, tokens_out bigint NOT NULL, tokens_saved bigint NOT NULL,
   cost_usd double precision NOT NULL, observed_tokens_saved bigint NOT NULL, strategy text, tool_kind text,
-  key text, client text, found_nothing boolean NOT NULL, costs_more boolean NOT NULL, size integer NOT NULL,
-  rest text
+  key text, client text, stored boolean NOT NULL, asked_back boolean NOT NULL, found_nothing boolean NOT NULL,
+  costs_more boolean NOT NULL, size integer NOT NULL, rest text
 ) PARTITION BY RANGE ("timestamp");
 COMMENT ON COLUMN spillgate.entries.rest IS 'What no other column holds of the entry, as JSON.';
 COMMENT ON COLUMN spillgate.entries.size IS 'The bytes that the entry counts for in the bound of its tenant.';
@@ -85,9 +85,7 @@ CREATE VIEW spillgate.amounts AS
 SELECT tenant, ("timestamp" / 86400000)::integer AS day, false AS is_merged, type, tool_name, trigger, outcome,
   status, model, strategy, tool_kind, key, client, 1::bigint AS entries, (status = 'failed')::integer::bigint AS failed,
   bytes, tokens_in, tokens_out, tokens_saved, latency, cost_usd, observed_tokens_saved AS tokens_saved_observed,
-  (type = 'tool' AND handle IS NOT NULL)::integer::bigint AS stored,
-  (type IN ('extract', 'read') AND status = 'ok' AND NOT (tokens_saved = 0 AND tokens_out > 0))::integer::bigint
-    AS asked_back,
+  stored::integer::bigint AS stored, asked_back::integer::bigint AS asked_back,
   found_nothing::integer::bigint AS found_nothing, costs_more::integer::bigint AS costs_more,
   latency AS latency_max, "timestamp", session_id, handle
 FROM spillgate.entries;
@@ -96,7 +94,7 @@ FROM spillgate.entries;
 CREATE VIEW spillgate.report_entries AS
 SELECT tenant, session_id, to_timestamp("timestamp" / 1000.0) AS at, id, type, status, tool_name, tool_kind, trigger,
   outcome, model, strategy, key, client, handle, latency AS latency_ms, bytes, tokens_in, tokens_out, tokens_saved,
-  observed_tokens_saved, cost_usd, found_nothing, costs_more, rest
+  observed_tokens_saved, cost_usd, stored, asked_back, found_nothing, costs_more, rest
 FROM spillgate.entries;
 CREATE VIEW spillgate.report_days AS
 SELECT tenant, DATE '1970-01-01' + day AS day, type, tool_name, tool_kind, trigger, outcome, status, model, strategy,
@@ -133,8 +131,8 @@ CREATE FUNCTION spillgate.step(
   p_id text, p_type text, p_timestamp bigint, p_status text, p_tool_name text, p_trigger text, p_outcome text,
   p_entry_model text, p_handle text, p_latency double precision, p_entry_bytes bigint, p_tokens_in bigint,
   p_tokens_out bigint, p_tokens_saved bigint, p_cost_usd double precision, p_observed_tokens_saved bigint,
-  p_strategy text, p_tool_kind text, p_key text, p_client text, p_found_nothing boolean, p_costs_more boolean,
-  p_size integer, p_rest text
+  p_strategy text, p_tool_kind text, p_key text, p_client text, p_stored boolean, p_asked_back boolean,
+  p_found_nothing boolean, p_costs_more boolean, p_size integer, p_rest text
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   more bigint := p_bytes;
@@ -205,11 +203,11 @@ BEGIN
   IF p_id IS NOT NULL THEN
     INSERT INTO spillgate.entries (id, tenant, session_id, type, "timestamp", status, tool_name, trigger, outcome,
       model, handle, latency, bytes, tokens_in, tokens_out, tokens_saved, cost_usd, observed_tokens_saved, strategy,
-      tool_kind, key, client, found_nothing, costs_more, size, rest)
+      tool_kind, key, client, stored, asked_back, found_nothing, costs_more, size, rest)
     VALUES (p_id, p_tenant, p_session, p_type, p_timestamp, p_status, p_tool_name, p_trigger, p_outcome,
       p_entry_model, p_handle, p_latency, p_entry_bytes, p_tokens_in, p_tokens_out, p_tokens_saved, p_cost_usd,
-      p_observed_tokens_saved, p_strategy, p_tool_kind, p_key, p_client, p_found_nothing, p_costs_more, p_size,
-      p_rest)
+      p_observed_tokens_saved, p_strategy, p_tool_kind, p_key, p_client, p_stored, p_asked_back, p_found_nothing,
+      p_costs_more, p_size, p_rest)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
       added := 1;
@@ -262,6 +260,20 @@ BEGIN
   END IF;
 END $$;
 
+-- Adds entries to the sums of their days, those of days that are closed or those of the others.
+CREATE FUNCTION spillgate.add_sums(p_entries spillgate.entries[], p_closed boolean) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO spillgate.day_sums
+  SELECT tenant, ("timestamp" / 86400000)::integer, false, type, tool_name, trigger, outcome, status, model, strategy,
+    tool_kind, key, client, count(*), count(*) FILTER (WHERE status = 'failed'), sum(bytes), sum(tokens_in),
+    sum(tokens_out), sum(tokens_saved), sum(latency), sum(cost_usd), sum(observed_tokens_saved),
+    count(*) FILTER (WHERE stored), count(*) FILTER (WHERE asked_back), count(*) FILTER (WHERE found_nothing),
+    count(*) FILTER (WHERE costs_more), max(latency)
+  FROM unnest(p_entries)
+  WHERE p_closed = (("timestamp" / 86400000)::integer IN (SELECT day FROM spillgate.days WHERE closed))
+  GROUP BY tenant, ("timestamp" / 86400000)::integer, type, tool_name, trigger, outcome, status, model, strategy,
+    tool_kind, key, client
+$$;
+
 -- Deletes up to `p_most` of the oldest entries: of a tenant until `p_surplus` bytes are free, or, without a tenant,
 -- those up to `p_until`. With `p_sums` they are added to the sums of their days.
 CREATE FUNCTION spillgate.delete_entries(
@@ -296,18 +308,7 @@ BEGIN
     RETURN;
   END IF;
   IF p_sums THEN
-    INSERT INTO spillgate.day_sums
-    SELECT tenant, ("timestamp" / 86400000)::integer, false, type, tool_name, trigger, outcome, status, model,
-      strategy, tool_kind, key, client, count(*), count(*) FILTER (WHERE status = 'failed'), sum(bytes),
-      sum(tokens_in), sum(tokens_out), sum(tokens_saved), sum(latency), sum(cost_usd), sum(observed_tokens_saved),
-      count(*) FILTER (WHERE type = 'tool' AND handle IS NOT NULL),
-      count(*) FILTER (WHERE type IN ('extract', 'read') AND status = 'ok' AND NOT (tokens_saved = 0 AND tokens_out > 0)),
-      count(*) FILTER (WHERE found_nothing),
-      count(*) FILTER (WHERE costs_more), max(latency)
-    FROM unnest(gone)
-    WHERE ("timestamp" / 86400000)::integer NOT IN (SELECT day FROM spillgate.days WHERE closed)
-    GROUP BY tenant, ("timestamp" / 86400000)::integer, type, tool_name, trigger, outcome, status, model, strategy,
-      tool_kind, key, client;
+    PERFORM spillgate.add_sums(gone, false);
   END IF;
   INSERT INTO spillgate.histories AS known (tenant, deleted)
   SELECT tenant, max("timestamp") FROM unnest(gone) GROUP BY tenant ORDER BY tenant
@@ -317,16 +318,7 @@ END $$;
 
 CREATE FUNCTION spillgate.add_late() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF EXISTS (SELECT FROM spillgate.days WHERE day = (NEW."timestamp" / 86400000)::integer AND closed) THEN
-    INSERT INTO spillgate.day_sums
-    VALUES (NEW.tenant, (NEW."timestamp" / 86400000)::integer, false, NEW.type, NEW.tool_name, NEW.trigger,
-      NEW.outcome, NEW.status, NEW.model, NEW.strategy, NEW.tool_kind, NEW.key, NEW.client, 1,
-      (NEW.status = 'failed')::integer, NEW.bytes, NEW.tokens_in, NEW.tokens_out, NEW.tokens_saved, NEW.latency,
-      NEW.cost_usd, NEW.observed_tokens_saved, (NEW.type = 'tool' AND NEW.handle IS NOT NULL)::integer,
-      (NEW.type IN ('extract', 'read') AND NEW.status = 'ok'
-        AND NOT (NEW.tokens_saved = 0 AND NEW.tokens_out > 0))::integer, NEW.found_nothing::integer,
-      NEW.costs_more::integer, NEW.latency);
-  END IF;
+  PERFORM spillgate.add_sums(ARRAY[NEW::spillgate.entries], true);
   RETURN NULL;
 END $$;
 CREATE TRIGGER add_late AFTER INSERT ON spillgate.entries_other FOR EACH ROW EXECUTE FUNCTION spillgate.add_late();
