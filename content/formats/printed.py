@@ -17,9 +17,11 @@ _SAMPLED = 2000
 _WORD = re.compile(r"\S+")
 # `1K-blocks` is the name of a column, `12K` is not.
 _NO_NAME = re.compile(r"\d(?!\S*[A-Za-z]{4})")
-_RULE = re.compile(r"[ \t]*\|?[ \t]*:?[-=+]{2}[-=+:| \t]*")
+_RULE = re.compile(
+    r"[ \t]*\|?[ \t]*:?[-=+]{2}[-=+:| \t]*"
+    r"|\s*[┌├└╔╠╚╒╞╘╭╰┏┡┗┠─━═╪┼│|+][─━═┄╌┬┼┴╤╪╧╦╬╩┯┿┷┳╇┻╂┤├┐┘╗╝╡╮╯┓┩┛│+\-=]{3,}\s*"
+)
 _GAPPED_RULE = re.compile(r"\s*(?:-{2,}|={2,})(?: +(?:-{2,}|={2,}))+\s*")
-_BOX_RULE = re.compile(r"\s*[┌├└╔╠╚╒╞╘╭╰┏┡┗┠─━═╪┼│|+][─━═┄╌┬┼┴╤╪╧╦╬╩┯┿┷┳╇┻╂┤├┐┘╗╝╡╮╯┓┩┛│+\-=]{3,}\s*")
 _LINE = re.compile(rf"\s*[-=─]{{5,}}\s*|{_GAPPED_RULE.pattern}")
 _BARS = str.maketrans("│┃║┆╎┊", "||||||")
 FOOTER = re.compile(
@@ -65,7 +67,7 @@ class Printed(NamedTuple):
         """The line after the last of the table: a blank line or a footer ends it."""
         at, most = self.body, len(lines) if self.last is None else min(self.last, len(lines))
         while at < most and lines[at].strip() and not FOOTER.fullmatch(lines[at]):
-            if self.has_bars and "|" not in lines[at].translate(_BARS) and not is_rule(lines[at]):
+            if self.has_bars and "|" not in with_bars(lines[at]) and not is_rule(lines[at]):
                 break
             at += 1
         return at
@@ -152,13 +154,18 @@ def _goes_on(line: str) -> bool:
     return bool(re.search(r"\+ *(?:\||$)", line))
 
 
+def with_bars(line: str) -> str:
+    """The line with plain bars for those of a box."""
+    return line if line.isascii() else line.translate(_BARS)
+
+
 def is_rule(line: str) -> bool:
-    return bool(_RULE.fullmatch(line) or _BOX_RULE.fullmatch(line))
+    return _RULE.fullmatch(line) is not None
 
 
 def cells_between_bars(line: str, width: int | None = None) -> list[str]:
     """The cells of a row. A bar behind a backslash belongs to its cell. An outer bar ends no cell."""
-    text = line.translate(_BARS).strip()
+    text = with_bars(line).strip()
     inner = text[1:] if text.startswith("|") and (width is None or bars(text) > width - 1) else text
     parts = re.split(r"(?<!\\)\|", inner) if "\\" in inner else inner.split("|")
     cells = [cell.replace("\\|", "|").strip() for cell in parts]
@@ -202,7 +209,7 @@ _DPKG_RULE = re.compile(r"\+{3}(?:-=+)+-?\s*")
 
 
 def _has_bars(line: str) -> bool:
-    return "|" in line.translate(_BARS)
+    return "|" in with_bars(line)
 
 
 def printed_in(lines: Sequence[str]) -> Printed | None:
@@ -260,7 +267,7 @@ def barred_tables(lines: Sequence[str]) -> Iterator[Printed]:
         if _CROSSINGS.isdisjoint(lines[at]) or not is_rule(lines[at]):
             at += 1
             continue
-        top = at - 1 if at and "|" in lines[at - 1].translate(_BARS) else at
+        top = at - 1 if at and "|" in with_bars(lines[at - 1]) else at
         made = _barred(lines, top)
         if made is not None:
             yield made
@@ -281,7 +288,7 @@ def _barred(lines: Sequence[str], top: int) -> Printed | None:
         first += 1
     if first >= len(lines):
         return None
-    header = lines[first].translate(_BARS)
+    header = with_bars(lines[first])
     has_rule = first > top or (first + 1 < len(lines) and is_rule(lines[first + 1]))
     inside = bars(header.strip().strip("|"))
     if not has_rule or not inside:
@@ -304,7 +311,8 @@ def _barred(lines: Sequence[str], top: int) -> Printed | None:
         body += 1
     made = Printed(first, body, names, has_bars=True)
     rows = [line for line in lines[body : made.end(lines)] if not is_rule(line)]
-    fits = sum(bars(line.translate(_BARS)) == bars(header) for line in rows)
+    wanted = bars(header)
+    fits = sum(bars(with_bars(line)) == wanted for line in rows)
     return made if rows and fits >= 0.9 * len(rows) else None
 
 
