@@ -173,6 +173,8 @@ async def get_entries(
         bool, Query(description="An admin's export of every tenant, one after the other.")
     ] = False,
 ) -> Response | EntriesOut:
+    """Exports hold all that match, or the first `limit`. With an admin's key, the header Spillgate-Tenant
+    names one tenant."""
     entries: Entries = partial(rt.ledger.entries, newest_first=order is Order.NEWEST)
     accept = request.headers.get("accept", "")
     if all_tenants:
@@ -262,7 +264,12 @@ def _keys(
     group_by: Annotated[
         str,
         WithJsonSchema({"type": "string", "pattern": f"^({_KEYS})(,({_KEYS}))*$"}),
-        Query(max_length=256, description="One or more keys, separated by commas."),
+        Query(
+            max_length=256,
+            description="One or more keys, separated by commas. `key` is the name of the API key, `door` "
+            "the client. `month`, `day`, `hour` and `minute` are in UTC; the last two need `since`, at most "
+            "1,440 of them before `until`. Other keys are fields of the entries.",
+        ),
     ] = "tool_name",
 ) -> tuple[GroupBy, ...]:
     """Each key once, in the order given. Raises InvalidField."""

@@ -64,6 +64,7 @@ async def get_config(
     tool_name: ToolName = ANY,
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
+    """The same as `spillgate check-config --json`, for the caller's tenant and without secrets."""
     report = report_on(rt.settings, rt.policies, tool_name, model, (tenant,)).as_dict()
     every = to_builtins(rt.policies.policy(tool_name))
     set_by = report["set_by"]
@@ -130,6 +131,8 @@ class WhatIfOut(BodyOut):
 )
 @Traits(roles=(KeyRole.ADMIN,), raises=(InvalidPolicy,))
 async def post_what_if(rt: InRuntime, tenant: Tenant, body: WhatIfIn) -> WhatIfOut:
+    """Decides the newest results again, at most 1,000, from the accounting alone. The tokens of a changed
+    outcome are estimated."""
     text = policy_text(body.policy)
     rt.policies.check_override(text)
     of_tools = EntryFilter(tenant, type=EntryType.TOOL, tool_name=body.tool_name)

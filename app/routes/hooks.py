@@ -62,8 +62,9 @@ _STATUS_IN_FILE = "the exit status stands only in a file of the agent: `spillgat
 async def post_hook(
     client: Client, request: Request, rt: InRuntime, tenant: Tenant, shell: InShell = ""
 ) -> Response:
-    """Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the log says why.
-    Only a request that is not admitted (401, 413) is answered with a problem."""
+    """Takes the JSON of the agent's hook. Answers with the JSON by which that agent replaces the result, or
+    `{}`: it passes. Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the
+    log says why. Only a request that is not admitted (401, 413) is answered with a problem."""
     if client not in CLIENTS:
         raise NotFound
     answer = as_json(PASS)

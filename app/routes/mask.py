@@ -47,8 +47,9 @@ async def post_mask(
     session_id: Session = DEFAULT_SESSION,
     door: DoorName = None,
 ) -> Response:
-    """What the policy of the tool redacts, in all strings, names of members and numbers. It is counted in
-    `spillgate_redacted_total`, and has no accounting entry."""
+    """What the policy of the tool redacts, in all strings, names of members and numbers; 204 if nothing is
+    masked. For a client that shows its model more than the text that it sends to POST /results, if that
+    answer says `redacts`. It is counted in `spillgate_redacted_total`, and has no accounting entry."""
     if door is not None and door not in DOORS:
         raise InvalidField(f"`door` must be one of {', '.join(DOORS)}.")
     key = session_key(tenant, session_id)

@@ -210,6 +210,9 @@ class CheckOut(BodyOut):
 @router.post("/check", summary="Check a size before the work is done; reserves and stores nothing")
 @Traits(raises=(SessionEnded,))
 async def post_check(rt: InRuntime, tenant: Tenant, body: CheckIn) -> CheckOut:
+    """Judges a size as POST /results would. Allowed is what a text would not make smaller, and a page of a
+    file unless it exceeds the budget under a policy that rejects. A policy that observes allows everything;
+    `trigger` says what would have fired."""
     if body.bytes is None and body.tokens is None and body.rows is None:
         raise InvalidField("Give the size: `bytes`, `tokens` or `rows`.")
     key = session_key(tenant, body.session_id)

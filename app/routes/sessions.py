@@ -143,6 +143,8 @@ class SessionsOut(BodyOut):
 @router.put("/sessions/{session_id}", summary="Open or change a session")
 @Traits(writes=True, roles=(KeyRole.ADMIN,), raises=(InvalidPolicy, TooManySessions))
 async def put_session(rt: InRuntime, key: Key, body: SessionIn, is_agent: IsAgent) -> SessionOut:
+    """A field that is left out stays as it is; null removes its value. `{}` opens a session, or opens an
+    ended one again."""
     policy = None if body.policy is None else policy_text(body.policy)
     if policy is not None:
         rt.policies.check_session(policy, is_agent)
@@ -195,6 +197,8 @@ async def delete_session(
         ),
     ] = False,
 ) -> None:
+    """Using the session is then 410 until a PUT opens it again. The session `default` is emptied, never
+    ended."""
     if keep_results:
         if await rt.ledger.release(key) is None and key.session_id != DEFAULT_SESSION:
             raise SessionNotFound("No session has this id.")

@@ -154,7 +154,8 @@ async def list_stored(
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> ListOut:
-    """A list does not restart the retention of its results."""
+    """Newest first. A page looks at no more than twenty times its `limit`, and may be empty before the end:
+    there is no more when `next_cursor` is null. A list does not restart the retention of its results."""
     first, last = milliseconds(since, "since"), milliseconds(until, "until")
     wanted = EntryFilter(tenant, session_id, EntryType.TOOL, tool_name, since=first, until=last, stored=True)
     words = (text or "").casefold()
@@ -197,6 +198,7 @@ async def get_lines(
     view: Annotated[BodyView, Query(description="greppable pretty-prints one-line data.")] = BodyView.RAW,
     accounted: Accounted = True,
 ) -> LinePage | Response:
+    """At most 256 KiB of text."""
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
     page = await scan(rt, await shown_to_people(rt, stored), pager, greppable=view is BodyView.GREPPABLE)
@@ -224,6 +226,9 @@ async def get_grep(
     view: Annotated[BodyView | None, Query(description="Default: greppable for one-line data.")] = None,
     accounted: Accounted = True,
 ) -> GrepOut | Response:
+    """Single lines are matched, without the CR of a CRLF and the colours of a terminal. Line numbers are
+    those of the `view`. Of a line longer than 2,000 bytes the surroundings of the match are shown, and
+    `truncated` is true."""
     grep = Grep(
         pattern,
         context=context,
@@ -283,6 +288,9 @@ async def get_content(
         Query(min_length=1, max_length=256, description="The tool that gets the bytes, unread by a model."),
     ] = None,
 ) -> Response:
+    """The bytes as they came. `Range` (one range), `If-None-Match` and `If-Range` work; the `ETag` is the
+    SHA-256. What the policy redacts is masked, under another `ETag`, unless a key of the role `reveal` sends
+    `redact=false`. If the result is deleted meanwhile, the connection ends early."""
     if not redact and request.scope.get("role") is not KeyRole.REVEAL:
         raise Forbidden("Only a key with the role `reveal` may read what is redacted.")
     stored = await look_up(rt, tenant, handle)
@@ -332,6 +340,8 @@ def _range(request: Request, etag: str, size: int) -> tuple[int, int] | None:
 
 @router.get("/results/{handle:whole_handle}", summary="What is known of a stored result")
 async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: HandlePath) -> StoredOut:
+    """`kind` is what the data is read as, by its first 64 KiB. A handle without a result is 410
+    `result_expired` or `session_ended`, else 404."""
     stored = await look_up(rt, tenant, handle)
     known = await _known(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
     return StoredOut(**known, kind=await kind_of(rt, await shown_to_people(rt, stored)))
