@@ -14,11 +14,22 @@ from typing import Any
 import yaml
 
 from app.api.openapi import described_fields
+from app.api.result_request import MAX_ARGUMENT_BYTES
+from app.edge.body_caps import PLAIN_BODY_BYTES
+from app.edge.read_ahead import MOST_CHUNK_BYTES
+from app.governing.body import HELD_BYTES
 from app.main import create_app
 from app.operations import telemetry
+from app.routes.stored import ANSWER_BYTES
 from app.settings import PREFIX, Settings
+from command.hook import MAX_PAYLOAD_BYTES
 from domain import __version__
 from domain.errors import every_error
+from extraction.index_cache import MAX_INDEX_BYTES
+from extraction.models.openai import MAX_REPLY_BYTES
+from extraction.queries import MAX_DATA_BYTES
+from extraction.query_child import MEMORY_BYTES
+from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
 from policies.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -370,6 +381,37 @@ def _locked(lock: str, package: str) -> str:
     return found[1]
 
 
+_CAPS = (
+    ("a body of a route that carries no results", PLAIN_BODY_BYTES, "413 `body_too_large`"),
+    ("`tool_arguments`", MAX_ARGUMENT_BYTES, "422 `invalid_field`; hooks and doors leave them out"),
+    ("a text in memory", HELD_BYTES, "the rest is streamed to the store"),
+    ("an answer of `/lines`, `/grep`", ANSWER_BYTES, "the answer says where to go on"),
+    ("a chunk of `/content`", MOST_CHUNK_BYTES, "the next chunk"),
+    ("data of a query", MAX_DATA_BYTES, "422 `not_queryable`"),
+    ("memory of the process of a query", MEMORY_BYTES, "422 `query_too_costly`"),
+    (
+        "data that `retrieve` searches",
+        MOST_SEARCHED_BYTES,
+        "the question falls back; `ranges` of it can be asked about",
+    ),
+    ("indexes kept for the next question", MAX_INDEX_BYTES, "the oldest are dropped"),
+    ("a reply of a model's backend", MAX_REPLY_BYTES, "the call failed; extraction falls back"),
+    ("input of `spillgate hook`", MAX_PAYLOAD_BYTES, "the result passes"),
+)
+
+
+def caps() -> str:
+    rows = [
+        (what, f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB", past)
+        for what, size, past in _CAPS
+    ]
+    opening = (
+        "Constants of the code, which cannot be set. Caps that can be are [settings](settings.md) and "
+        "[policy keys](policy-keys.md). What they add up to: [deploying](../deploy.md#memory-at-the-worst)."
+    )
+    return page("Caps", opening, table("cap | is | past it", rows))
+
+
 def alerts() -> str:
     """A row for the alerts that have the same annotations."""
     (group,) = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())["groups"]
@@ -397,6 +439,7 @@ PAGES = {
     "metrics": metrics,
     "errors": errors,
     "alerts": alerts,
+    "caps": caps,
     "compatibility": compatibility,
 }
 
