@@ -96,6 +96,7 @@ def pytest_collection() -> Generator[None, object, object]:
 BEGUN_FIRST = tuple(
     f"tests/faults/{name}"
     for name in (
+        "test_postgres",
         "test_redis_cluster",
         "test_redis_network",
         "test_unread",

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import asyncpg
 
-from domain import accounting
 from domain.accounting import (
     DAY_MS,
     FIELD_OF,
@@ -16,9 +15,9 @@ from domain.accounting import (
     Gap,
     GroupBy,
     Summary,
-    SummaryRow,
 )
 from domain.ports import Clock
+from storage.base.sql import SummaryRows, of_groups
 from storage.base.summaries import AMOUNTS, gap_of, sums_answer
 from storage.postgres.connection import PostgresConnection
 from storage.postgres.rows import where
@@ -116,20 +115,17 @@ class PostgresHistory:
         }
         query, values = _query(wanted, group_by, spans, closed)
         rows = connection.cursor(sql(query), *values, prefetch=_READ_AT_ONCE)
-        collected = _Collected(group_by)
+        collected, count = SummaryRows(group_by), len(group_by)
         async for row in rows:
-            collected.add(row)
-        return Summary(collected.rows, collected.rest, gaps)
+            collected.add(row[:count], row[count + 1 :], is_told=not row[count])
+        return collected.summary(gaps)
 
     async def _gaps(
         self, connection: asyncpg.Connection, wanted: EntryFilter, spans: Sequence[Span], oldest: int
     ) -> dict[Gap, int | None]:
         """What the spans lack."""
         gaps: dict[Gap, int | None] = {}
-        # What a session had, and the tools that are not told apart, are not known.
-        known = EntryFilter(
-            None, type=wanted.type, trigger=wanted.trigger, outcome=wanted.outcome, status=wanted.status
-        )
+        known = of_groups(wanted)
         for span in spans:
             first, last = span.days
             if not span.is_days:
@@ -237,24 +233,3 @@ def _untold(group_by: Sequence[GroupBy]) -> str:
     if fields & _MERGED:
         return "is_merged"
     return "is_merged AND type <> 'llm'" if "model" in fields else "false"
-
-
-class _Collected:
-    def __init__(self, group_by: Sequence[GroupBy]) -> None:
-        self.rows: list[SummaryRow] = []
-        self.rest: SummaryRow | None = None
-        self._keys = tuple(map(str, group_by))
-
-    def add(self, row: Any) -> None:
-        count = len(self._keys)
-        *groups, is_untold = row[: count + 1]
-        sums = dict(zip(AMOUNTS, row[count + 1 :], strict=True))
-        mean = sums.pop("latency") / sums["entries"]
-        amounts = {"latency_ms_mean": mean, "latency_ms_max": sums.pop("latency_max"), **sums}
-        if is_untold or len(self.rows) >= accounting.MOST_GROUPS:
-            rest = SummaryRow(None, **amounts)
-            self.rest = rest if self.rest is None else self.rest.plus(rest)
-        else:
-            self.rows.append(
-                SummaryRow(groups[0], **amounts, groups=dict(zip(self._keys, groups, strict=True)))
-            )

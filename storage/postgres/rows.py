@@ -13,6 +13,7 @@ from domain.handles import SessionKey
 from domain.results import UsageReport
 from storage.base.damage import Notices
 from storage.base.sparse import set_fields
+from storage.base.sql import conditions
 from storage.postgres.errors import unkeepable
 
 ENTRY_BYTES = 400
@@ -102,19 +103,6 @@ def session_of(key: SessionKey, row: Mapping[str, Any]) -> Session | None:
 
 def where(wanted: EntryFilter, first: int = 1) -> tuple[str, list[object]]:
     """Returns the condition and its parameters, the first of them numbered `first`."""
-    conditions: dict[str, object] = {
-        "tenant =": wanted.tenant,
-        "session_id =": wanted.session_id,
-        "type =": wanted.type,
-        "tool_name =": wanted.tool_name,
-        "trigger =": wanted.trigger,
-        "outcome =": wanted.outcome,
-        "status =": wanted.status,
-        "handle =": wanted.handle,
-        "(type = 'tool' AND handle IS NOT NULL) =": wanted.stored or None,
-        '"timestamp" >=': wanted.since,
-        '"timestamp" <': wanted.until,
-    }
-    given = [(text, value) for text, value in conditions.items() if value is not None]
+    given = conditions(wanted)
     texts = [f"{text} ${place}" for place, (text, _) in enumerate(given, first)]
     return " AND ".join(texts) or "true", [value for _, value in given]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from domain.accounting import DAY_MS, AccountingEntry
-from storage.base.summaries import GROUPED, MERGED, Group, Sums
+from storage.base.summaries import AMOUNTS, GROUPED, MERGED, Group, Sums
 from storage.sqlite import sums
 
 _AT_ONCE = 10_000
@@ -18,7 +18,7 @@ _ENTRIES = "SELECT seq, entry FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"
 _KNOWN = GROUPED[:-2]
 """The older sums do not tell keys and clients apart."""
 
-_NAMES = ["observed_tokens_saved" if name == "tokens_saved_observed" else name for name in sums.AMOUNTS]
+_NAMES = ["observed_tokens_saved" if name == "tokens_saved_observed" else name for name in AMOUNTS]
 _ROLLED = f"SELECT tenant, hour, {', '.join((*_KNOWN, *_NAMES))} FROM rolled_sums"  # noqa: S608
 _HISTORIES = (
     "INSERT OR REPLACE INTO histories"  # noqa: S608

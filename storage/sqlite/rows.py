@@ -16,6 +16,7 @@ from domain.quotas import LedgerUsage
 from domain.results import UsageReport
 from storage.base import session_rules
 from storage.base.damage import Notices
+from storage.base.sql import conditions
 from storage.sqlite.database import OF_CHARGE, OF_ENTRY
 from storage.sqlite.sums import HOUR_MS, SINCE_HOUR
 
@@ -155,21 +156,8 @@ def where(wanted: EntryFilter) -> tuple[str, list[object]]:
     """Returns the condition and its parameters."""
     # As a list of all tenants, because each index begins with the tenant.
     every = [] if wanted.tenant is not None else ["tenant IN (SELECT tenant FROM histories)"]
-    conditions: dict[str, object] = {
-        "tenant = ?": wanted.tenant,
-        "session_id = ?": wanted.session_id,
-        "type = ?": wanted.type,
-        "tool_name = ?": wanted.tool_name,
-        "trigger = ?": wanted.trigger,
-        "outcome = ?": wanted.outcome,
-        "status = ?": wanted.status,
-        "handle = ?": wanted.handle,
-        "stored = ?": wanted.stored or None,
-        "timestamp >= ?": wanted.since,
-        "timestamp < ?": wanted.until,
-    }
-    values = {text: value for text, value in conditions.items() if value is not None}
-    return " AND ".join([*every, *values]), list(values.values())
+    given = conditions(wanted)
+    return " AND ".join([*every, *(f"{text} ?" for text, _ in given)]), [value for _, value in given]
 
 
 def entries_query(

@@ -1,11 +1,10 @@
 """Summaries: from sums of whole days, and of whole hours that have all entries; the rest from the entries."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from domain import accounting
 from domain.accounting import (
     DAY_MS,
     FIELD_OF,
@@ -17,12 +16,12 @@ from domain.accounting import (
     Gap,
     GroupBy,
     Summary,
-    SummaryRow,
 )
-from storage.base.summaries import gap_of, sums_answer
+from storage.base.sql import SummaryRows, of_groups
+from storage.base.summaries import AMOUNTS, gap_of, sums_answer
 from storage.sqlite.database import OF_ENTRY
 from storage.sqlite.rows import where
-from storage.sqlite.sums import AMOUNTS, END, HOUR_MS, NOT_TOLD, SUMS
+from storage.sqlite.sums import END, HOUR_MS, NOT_TOLD, SUMS
 
 _OF_ENTRY = {
     **{name: name for name in AMOUNTS},
@@ -38,11 +37,7 @@ _OF_ENTRY = {
 _NOT_OF_HOURS = {GroupBy.SESSION_ID, GroupBy.MINUTE, GroupBy.KEY, GroupBy.DOOR}
 
 _TOTAL = {"latency_max": "max", "cost_usd": "total"}
-_TOTALS = (
-    "sum(entries), sum(failed), sum(bytes), sum(tokens_in), sum(tokens_out), sum(tokens_saved),"
-    " sum(latency) / sum(entries), max(latency_max), total(cost_usd), sum(tokens_saved_observed),"
-    " sum(stored), sum(asked_back), sum(found_nothing), sum(costs_more)"
-)
+_TOTALS = ", ".join(f"{_TOTAL.get(name, 'sum')}({name})" for name in AMOUNTS)
 _DELETED = "SELECT max(deleted), max(forgotten) FROM histories WHERE ifnull(tenant = ?, TRUE)"
 _OF_DAYS = f"SELECT 1 FROM {SUMS} AS sums WHERE length = {DAY_MS} AND period >= ? AND"  # noqa: S608
 _NEEDED = (
@@ -81,8 +76,10 @@ def summary(
     if (wanted.since or 0) < forgotten:
         gaps[Gap.HISTORY] = forgotten
     gaps.update(_noted(connection, wanted, spans))
-    rows = connection.execute(*_query(wanted, group_by, spans)) if spans else ()
-    return _summary_of(rows, group_by, gaps)
+    collected, count = SummaryRows(group_by), len(group_by)
+    for row in connection.execute(*_query(wanted, group_by, spans)) if spans else ():
+        collected.add(row[:count], row[count:], is_told=NOT_TOLD not in row[:count])
+    return collected.summary(gaps)
 
 
 def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy], deleted: int) -> list[Span]:
@@ -110,10 +107,7 @@ def _gaps(
     connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[Span], oldest: int
 ) -> Iterator[tuple[Gap, int | None]]:
     """What the spans lack."""
-    # What a session had, and the tools that are not told apart, are not known.
-    known = EntryFilter(
-        None, type=wanted.type, trigger=wanted.trigger, outcome=wanted.outcome, status=wanted.status
-    )
+    known = of_groups(wanted)
     condition, values = where(known)
     tools = "ifnull(tool_name IN (?, x'00'), TRUE)"
     for span in spans:
@@ -192,18 +186,3 @@ def _value(key: GroupBy, length: int | None) -> str:
 
 def _shown(key: GroupBy, group: str) -> str:
     return f"strftime('{PERIOD_FORMATS[key]}', {group}, 'unixepoch')" if key in PERIOD_FORMATS else group
-
-
-def _summary_of(
-    sums: Iterable[tuple[Any, ...]], group_by: Sequence[GroupBy], gaps: dict[Gap, int | None]
-) -> Summary:
-    """`sums` are the rows of `_query`."""
-    rows, rest, names, count = list[SummaryRow](), None, tuple(map(str, group_by)), len(group_by)
-    for values in sums:
-        if len(rows) < accounting.MOST_GROUPS and NOT_TOLD not in values[:count]:
-            groups = dict(zip(names, values, strict=False))
-            rows.append(SummaryRow(values[0], *[*values[count:], groups]))
-        else:
-            row = SummaryRow(None, *values[count:])
-            rest = row if rest is None else rest.plus(row)
-    return Summary(rows, rest, gaps)

@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 
 from domain import accounting
 from domain.accounting import DAY_MS, GAPS_OF_TYPES, PERIOD_MS, AccountingEntry, GroupBy
-from storage.base.summaries import GROUPED, MERGED, Group, Sums, Value, added_up, group_of, merged, sums_of
+from storage.base.summaries import (
+    AMOUNTS,
+    GROUPED,
+    MERGED,
+    Group,
+    Sums,
+    Value,
+    added_up,
+    group_of,
+    merged,
+    sums_of,
+)
 
 HOUR_MS = PERIOD_MS[GroupBy.HOUR]
 
@@ -25,7 +36,6 @@ _MOST_KNOWN = 20_000
 END = (1 << 62) // DAY_MS * DAY_MS
 """After every time."""
 
-AMOUNTS = Sums.__struct_fields__
 _REAL = ("latency", "cost_usd", "latency_max")
 _AMOUNTS = ", ".join(f"{name} {'REAL' if name in _REAL else 'INTEGER'} NOT NULL" for name in AMOUNTS)
 _NAMES = ", ".join(GROUPED)
