@@ -4,7 +4,9 @@ import os
 
 from bench import (
     corpus,
+    history,
     hooks,
+    ledgers,
     limits,
     loop,
     memory,
@@ -27,6 +29,8 @@ def main() -> None:
         ("The event loop", loop.main),
         ("The limit", limits.main),
         ("Summaries", summaries.main),
+        ("The three ledgers", ledgers.main),
+        ("A month on PostgreSQL", history.main),
         ("Hooks", hooks.main),
         ("The relay", relay.main),
         ("Queries", query.main),

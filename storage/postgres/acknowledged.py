@@ -62,8 +62,8 @@ class Acknowledged:
             log.warning("PostgreSQL has lost %d entries that it acknowledged.", len(missing))
         # One for each tenant: it stands for those before it, too.
         self._lost += {one.key.tenant: LostWrite(one.key, one.at) for one in missing}.values()
-        for one in missing:
-            self._writes.remove(one)
+        gone = {one.id for one in missing}
+        self._writes = deque((one for one in self._writes if one.id not in gone), maxlen=_MOST)
         self._seen = seen
 
     def lost(self) -> list[LostWrite]:

@@ -33,7 +33,7 @@ _LONGEST_NAME = 400
 
 _AHEAD_DAYS = 2
 _FULL_SECONDS = 60.0
-_NOT_WRITTEN = (None,) * 14
+_NOT_WRITTEN = (None,) * 13
 _SETTLED = "SG001"
 _STEP = f"SELECT spillgate.step({', '.join(f'${number}' for number in range(1, 53))})"
 _SESSION = f"SELECT {SESSION_COLUMNS} FROM spillgate.sessions AS s WHERE s.tenant = $1 AND s.session_id = $2"  # noqa: S608
@@ -157,7 +157,7 @@ class Sessions(SteppedSessions[Attempt]):
             state.seal or None,
             seal,
             only_use,
-            *written[:13],
+            *written,
             new.sessions - old.sessions,
             new.bytes - old.bytes,
             step.ends,

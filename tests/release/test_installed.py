@@ -176,7 +176,7 @@ def test_the_extras_are_installed_and_used(dist: Path, place: Place) -> None:
     wheel = f"{dist / WHEEL}[{','.join(EXTRAS)}]"
     place.run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, wheel)
     python = place.home / ".local/share/uv/tools/spillgate/bin/python"
-    place.run(python, "-P", "-c", "import cryptography, obstore, opentelemetry.sdk.trace")
+    place.run(python, "-P", "-c", "import asyncpg, cryptography, obstore, opentelemetry.sdk.trace")
     keys = place.project / "keys"
     keys.write_text(f"one:{'ab' * 32}\n")
     keys.chmod(0o600)
