@@ -25,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _openapi()
         status: int = import_module(COMMANDS[options.command].module).run(options)
     except ConfigError as error:
-        again = f" {_again(error, options)}" if isinstance(error, PortInUse) and error.free else ""
-        print(f"spillgate: {naming_options(str(error), options)}{again}", file=sys.stderr)
+        advice = _advice(error, options) if isinstance(error, PortInUse) else ""
+        print(f"spillgate: {naming_options(str(error), options)}{advice}", file=sys.stderr)
         return 2
     return status
 
@@ -50,16 +50,21 @@ def _serve(options: argparse.Namespace) -> int:
     return serve(app, settings, app.refused, idle)
 
 
-def _again(error: PortInUse, options: argparse.Namespace) -> str:
-    """The line that starts the service at a port that is free."""
+def _advice(error: PortInUse, options: argparse.Namespace) -> str:
+    """That the user's own service listens there, or the line that starts this one at a port that is free."""
+    own = user_service.port_address()
+    if own is not None and own.port == error.port:
+        return f" It is your own Spillgate, {own}/ui: a second one needs another SPILLGATE_STORAGE_URL, too."
+    if not error.free:
+        return ""
     if options.until_idle is not None:
         command = "spillgate service start"
     elif options.port is not None:
-        return f"For example: spillgate serve --port {error.free}"
+        return f" For example: spillgate serve --port {error.free}"
     else:
         # `make run` names no port either.
         command = "make run" if "MAKELEVEL" in os.environ else "spillgate serve"
-    return f"For example: SPILLGATE_PORT={error.free} {command}"
+    return f" For example: SPILLGATE_PORT={error.free} {command}"
 
 
 def _replace_user_service() -> None:

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.app.test_user_service import User, handle_in, user  # noqa: F401
+from tests.faults.service_process import SERVE, Services
 from tests.redis_server import free_port
 
 SPILLGATE = str(Path(sys.executable).with_name("spillgate"))
@@ -81,6 +83,17 @@ def test_a_port_that_another_program_has_is_told(user: User) -> None:  # noqa: F
     assert re.search(r"or set --port to .*: spillgate serve --port \d+$", served[1].stderr.strip())
     # Hooks need no port, and need not wait.
     assert "session-" in user.hook()
+
+
+@pytest.mark.anyio
+async def test_a_port_that_the_users_own_service_has_is_told(services: Services, tmp_path: Path) -> None:
+    """A store has one service: with another port alone a second one would not start."""
+    store = tmp_path / "store"
+    host, port = (await services.start(store)).address
+    second = services.spawn(store, (*SERVE, "--port", str(port)))
+    assert await second.ended() == 2
+    assert f"It is your own Spillgate, http://{host}:{port}/ui: a second one needs" in second.tail()
+    assert "For example" not in second.tail()
 
 
 def test_the_dashboard_is_opened_where_the_users_service_listens(user: User) -> None:  # noqa: F811

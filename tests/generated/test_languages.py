@@ -119,11 +119,11 @@ async def test_a_program_of_the_page_prints_what_the_model_reads(
     assert "Tool output is too large (108890 bytes, 20000 lines" in shown
 
 
-def run_agent(language: str, folder: Path, service: Service, model: Model) -> None:
+def run_agent(language: str, folder: Path, service: Service, model: Model, waits: str) -> None:
+    """`waits`: how many milliseconds it waits before each time that it sends a request."""
     _, program = blocks(language)
     assert "0, 500, 1000, 2000" in program
-    # Time is not waited for.
-    (folder / AGENTS[language]).write_text(program.replace("0, 500, 1000, 2000", "0, 0, 0, 0"))
+    (folder / AGENTS[language]).write_text(program.replace("0, 500, 1000, 2000", waits))
     (folder / "log").write_text(LOG)
     (jackson,) = ROOT.glob(".generated/venv/lib/*/site-packages/openapi_generator_cli/openapi-generator.jar")
     host, port = service.address
@@ -140,7 +140,8 @@ def run_agent(language: str, folder: Path, service: Service, model: Model) -> No
 async def test_an_agent_of_the_page_asks_about_a_large_result(
     language: str, service: Service, tmp_path: Path, model: Model
 ) -> None:
-    run_agent(language, tmp_path, service, model)
+    # What is answered is not sent again: it would wait for an hour.
+    run_agent(language, tmp_path, service, model, "0, 3600000")
     assert model.offered(0) == ["execute_shell"]
     assert model.offered(1) == ["execute_shell", "tool_output"]
     message, failed, grep = model.results
@@ -163,7 +164,7 @@ async def test_an_agent_of_the_page_whose_service_died_gives_the_model_a_marked_
     language: str, service: Service, tmp_path: Path, model: Model
 ) -> None:
     model.before_first_answer = lambda: os.kill(service.pid, 9)
-    run_agent(language, tmp_path, service, model)
+    run_agent(language, tmp_path, service, model, "0, 0, 0, 0")
     assert model.results[0].startswith(LOG[:4000])
     assert re.fullmatch(rf"\n\[{len(LOG) - 4000} \w+ not shown\]", model.results[0][4000:])
     assert model.offered(1) == ["execute_shell"]
