@@ -347,7 +347,7 @@ SHELLS: dict[str, Callable[[str], Call]] = {
 async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
     case: Case, service: Service, tmp_path: Path
 ) -> None:
-    """The program is in no PATH. Only OpenCode has the address of the service in its environment."""
+    """The program is in no PATH, and the address of the service stands in the agent's settings alone."""
     shell = SHELLS[case.client]
 
     def asks(asked: Asked) -> Call:
@@ -366,8 +366,7 @@ async def test_the_command_in_the_message_runs_in_the_shell_of_the_agent(
             agent.config = ["tool_output_token_limit = 10000"]
         async with service.client() as client:
             await set_up(case, agent, str(client.base_url).rstrip("/"))
-            if case.client != "opencode":
-                del agent.environ["SPILLGATE_URL"]
+            del agent.environ["SPILLGATE_URL"]
             command = shell(OPENCODE_COMMAND if case.client == "opencode" else COMMAND)
             model.script(command, asks, "All done.")
             await run(agent, case)
