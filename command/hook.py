@@ -205,7 +205,8 @@ def _probed(client: str) -> HookAnswer:
         with closing(ServiceClient.from_environment(False)) as service:
             told = {"asks": str(service.address), "fails": "", "starts": False}
             try:
-                service.request(ServiceRequest("POST", f"/hooks/{client}", b"{}", seconds=_timeout()))
+                seconds = max(_timeout(), START_SECONDS)
+                service.request(ServiceRequest("POST", f"/hooks/{client}", b"{}", seconds=seconds))
                 told["asks"] = str(service.reached)
             except ServiceError as error:
                 told["fails"] = str(error)

@@ -18,8 +18,11 @@ from command.addresses import address_of
 from command.client import ServiceClient, ServiceError, ServiceRequest, api_key, own_path
 from command.hook import PROBE
 from command.hook_entries import at, is_own_hook, is_own_plugin, items, read, value_in
-from command.hook_files import INSTALLED, TIMEOUT_SECONDS, SettingsFile
+from command.hook_files import INSTALLED, SettingsFile
 from command.jsonc import Malformed
+
+PROBE_SECONDS = 30
+"""The longest wait for what an agent would run. A busy machine is no fault of the settings."""
 
 _INITIALIZE = {
     "jsonrpc": "2.0",
@@ -185,7 +188,7 @@ def _at_url(name: str, url: str, body: bytes, *, has_key: bool) -> Part:
         return Part(name, url, str(error))
     with closing(ServiceClient(address._replace(prefix=""), api_key() if has_key else None)) as service:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-        asked = ServiceRequest("POST", address.prefix, body, headers, seconds=TIMEOUT_SECONDS)
+        asked = ServiceRequest("POST", address.prefix, body, headers, seconds=PROBE_SECONDS)
         try:
             service.request(asked)
         except ServiceError as error:
@@ -218,13 +221,13 @@ def _ran(
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TIMEOUT_SECONDS,
+            timeout=PROBE_SECONDS,
             check=False,
         )
     except OSError as error:
         return f"`{program[0]}` does not run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"`{shlex.join(program)}` does not answer within {TIMEOUT_SECONDS} s"
+        return f"`{shlex.join(program)}` does not answer within {PROBE_SECONDS} s"
 
 
 def _last_line(text: str) -> str:
