@@ -33,8 +33,8 @@ def test_two_builds_are_the_same_bytes_and_checksums_name_them(dists: tuple[Path
 
 def test_the_wheel_has_real_files_of_the_product_alone(dist: Path) -> None:
     path = dist / f"spillgate-{__version__}-py3-none-any.whl"
-    assert path.stat().st_size <= 1 << 20
-    report("wheel", path.stat().st_size / (1 << 20), 1, "MiB")
+    assert path.stat().st_size <= 1.25 * (1 << 20)
+    report("wheel", path.stat().st_size / (1 << 20), 1.25, "MiB")
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         for name in ("http1.py", "addresses.py"):
