@@ -370,18 +370,18 @@ def test_settings_that_name_a_port_are_told_and_replaced(
     client: str, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As earlier versions wrote them by default."""
-    monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:8377")
+    monkeypatch.setenv("SPILLGATE_URL", "http://127.0.0.1:1")
     assert main(["hook", "install", client]) == 0
     monkeypatch.delenv("SPILLGATE_URL")
     capsys.readouterr()
     assert main(["hook", "status", client]) == 1
     said = capsys.readouterr().out
     assert "missing" not in said
-    assert said.count("the service at http://127.0.0.1:8377: ") == {"pi": 1, "claude-code": 3}.get(client, 2)
+    assert said.count("the service at http://127.0.0.1:1: ") == {"pi": 1, "claude-code": 3}.get(client, 2)
     assert f"`spillgate hook install {client}` would write other addresses" in said
     assert main(["hook", "install", client]) == 0
     assert main(["hook", "status", client]) == int(client == "codex")
-    assert "8377" not in b"".join(files_below(home).values()).decode()
+    assert "127.0.0.1" not in b"".join(files_below(home).values()).decode()
     assert main(["hook", "uninstall", client]) == 0
     assert files_below(home) == {}
 
