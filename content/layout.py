@@ -429,7 +429,7 @@ def _of_cells(name: str, names: Sequence[str], rows: Sequence[Sequence[str | Non
 _MOST_TABLES, _FIRST_TABLES = 24, 8
 _BARS = (b"|", b"+-", b"\xe2\x94", b"\xe2\x95")
 _RULE_OF_BARS = re.compile(
-    rb"^[ \t]*(?:\|?[ \t]*:?-{2,}[-: \t]*[|+]|[+|][-=+|: ]{3,}|[\xe2][\x94\x95])", re.MULTILINE
+    rb"^[ \t]*+(?:\|?[ \t]*+:?--[-: \t]*+[|+]|[+|][-=+|: ]{3}|\xe2[\x94\x95])", re.MULTILINE
 )
 
 

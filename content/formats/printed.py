@@ -18,7 +18,7 @@ _WORD = re.compile(r"\S+")
 # `1K-blocks` is the name of a column, `12K` is not.
 _NO_NAME = re.compile(r"\d(?!\S*[A-Za-z]{4})")
 _RULE = re.compile(
-    r"[ \t]*\|?[ \t]*:?[-=+]{2}[-=+:| \t]*"
+    r"[ \t]*+\|?[ \t]*+:?[-=+]{2}[-=+:| \t]*"
     r"|\s*[┌├└╔╠╚╒╞╘╭╰┏┡┗┠─━═╪┼│|+][─━═┄╌┬┼┴╤╪╧╦╬╩┯┿┷┳╇┻╂┤├┐┘╗╝╡╮╯┓┩┛│+\-=]{3,}\s*"
 )
 _GAPPED_RULE = re.compile(r"\s*(?:-{2,}|={2,})(?: +(?:-{2,}|={2,}))+\s*")

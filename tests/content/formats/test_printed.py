@@ -1,8 +1,12 @@
 """Tables that programs print: cells stand below their header, and empty cells are cells."""
 
+import time
+
 import pytest
 
-from content.formats.printed import printed_in
+from content.formats.printed import is_rule, printed_in
+from content.layout import layout_of
+from content.source import Source
 
 ALIGNED = """\
 NAME    STATE    PORTS      AGE
@@ -127,3 +131,13 @@ def test_a_cell_wider_than_its_column_moves_only_its_own_row() -> None:
 )
 def test_other_lines_are_no_table(text: str) -> None:
     assert printed_in(text.split("\n")) is None
+
+
+@pytest.mark.parametrize("piece", ["-", " ", "| ", " -"])
+def test_long_lines_beside_bars_are_read_in_linear_time(piece: str) -> None:
+    """Each takes 10 ms of processor time, and seconds where a pattern is quadratic."""
+    text = f"a | b\n{piece * 20_000}x | y\n".encode()
+    began = time.thread_time()
+    layout_of(Source(text))
+    is_rule(text.decode().split("\n")[1])
+    assert time.thread_time() - began < 1
