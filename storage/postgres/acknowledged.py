@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from domain.accounting import AccountingEntry
@@ -42,6 +43,11 @@ class Acknowledged:
         self._lost: list[LostWrite] = []
         self._seen = (0, "")
 
+    def forget(self, tenant: str) -> None:
+        """The entries of the tenant are deleted, and so not lost."""
+        self._keep(lambda write: write.key.tenant != tenant)
+        self._lost = [one for one in self._lost if one.key.tenant != tenant]
+
     def note(self, entry: AccountingEntry) -> None:
         key = SessionKey(entry.tenant, entry.session_id)
         self._writes.append(_Write(key, entry.timestamp, entry.id, time.monotonic()))
@@ -57,14 +63,18 @@ class Acknowledged:
             return
         writes = list(self._writes)
         columns = [one.key.tenant for one in writes], [one.at for one in writes], [one.id for one in writes]
-        missing = [writes[place - 1] for (place,) in await self._postgres.fetch(_MISSING, *columns)]
+        rows = await self._postgres.many(f"{_MISSING} ORDER BY place", *columns)
+        missing = [writes[place - 1] for (place,) in rows]
         if missing:
             log.warning("PostgreSQL has lost %d entries that it acknowledged.", len(missing))
         # One for each tenant: it stands for those before it, too.
         self._lost += {one.key.tenant: LostWrite(one.key, one.at) for one in missing}.values()
         gone = {one.id for one in missing}
-        self._writes = deque((one for one in self._writes if one.id not in gone), maxlen=_MOST)
+        self._keep(lambda write: write.id not in gone)
         self._seen = seen
+
+    def _keep(self, test: Callable[[_Write], bool]) -> None:
+        self._writes = deque(filter(test, self._writes), _MOST)
 
     def lost(self) -> list[LostWrite]:
         """Those that `told` was not called for."""

@@ -178,7 +178,7 @@ class PostgresConnection:
     def sql(self, text: str) -> str:
         """With the schema of the URL in place of `spillgate`."""
         schema = self._url.schema
-        return text if schema == "spillgate" else _OURS.sub(f"{schema}.", text)
+        return text if schema == "spillgate" else _OURS.sub(f'"{schema}".', text)
 
     async def fetch(self, query: str, *values: object) -> Sequence[Any]:
         return await self.run(lambda one, _: one.fetch(self.sql(query), *values))
@@ -209,6 +209,10 @@ class PostgresConnection:
                 return await act(connection)
 
         return await self._long.run(act_within, seconds - LONG_SECONDS)
+
+    async def many(self, query: str, *values: object) -> Sequence[Any]:
+        """The rows of a query that may read much."""
+        return await self.long(lambda one: one.fetch(self.sql(query), *values))
 
     async def copy_in(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Writes many rows."""
@@ -250,7 +254,7 @@ class PostgresConnection:
 
     async def _schema(self, connection: asyncpg.Connection) -> Schema:
         """The schema as it is; number 0 if there is none."""
-        there = await connection.fetchval("SELECT to_regclass($1)", f"{self._url.schema}.written_by")
+        there = await connection.fetchval("SELECT to_regclass($1)", f'"{self._url.schema}".written_by')
         if there is None:
             return Schema(0, "")
         row = await connection.fetchrow(self.sql("SELECT number, version FROM spillgate.written_by"))

@@ -1,7 +1,7 @@
 """Sessions and accounting in PostgreSQL: what becomes of a session, storage/base/session_rules.py decides."""
 
 from contextlib import suppress
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 import asyncpg
 import msgspec
@@ -135,7 +135,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
     ) -> SessionPage:
         if newest_first:
             used_at, session_id = position_of(cursor)
-            rows = await self._postgres.fetch(_BY_USE, tenant, used_at, session_id, limit + 1)
+            rows = await self._postgres.many(_BY_USE, tenant, used_at, session_id, limit + 1)
         else:
             after = "" if cursor is None else cursors.decode("sessions", cursor)
             rows = await self._postgres.fetch(_BY_ID, tenant, after, limit + 1)
@@ -166,12 +166,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
             f"SELECT seq, {ENTRY_COLUMNS} FROM spillgate.entries WHERE {condition}"  # noqa: S608
             f' ORDER BY "timestamp" {order}, seq {order} LIMIT ${len(values) + 1}'
         )
-        query = self._postgres.sql(query)
-
-        async def read(connection: asyncpg.Connection) -> list[Any]:
-            return list(await connection.fetch(query, *values, limit + 1))
-
-        rows = await self._postgres.long(read)
+        rows = await self._postgres.many(query, *values, limit + 1)
         page = [entry for row in rows[:limit] if (entry := entry_of(row)) is not None]
         if len(rows) <= limit:
             return EntryPage(page, None)
@@ -235,10 +230,10 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
         oldest = now - self._entry_ms
-        for tenant, name in await self._postgres.fetch(_STALE, now - self._session_ms, oldest):
+        for tenant, name in await self._postgres.many(_STALE, now - self._session_ms, oldest):
             await self._postgres.value(_FORGET, tenant, name, now - self._session_ms, oldest)
         await self._sweep_days(now, oldest)
-        return [SessionKey(*key) for key in await self._postgres.fetch(_ENDED)]
+        return [SessionKey(*key) for key in await self._postgres.many(_ENDED)]
 
     async def _sweep_days(self, now: int, oldest: int) -> None:
         with suppress(StorageError):
@@ -276,7 +271,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
     async def _forget_sums(self, first: int) -> None:
         if first == self._first_day:
             return
-        await self._postgres.value("SELECT spillgate.forget_days($1)", first)
+        await self._postgres.many("SELECT spillgate.forget_days($1)", first)
         self._first_day = first
 
     async def delete_tenant(self, tenant: str) -> Purged:

@@ -89,6 +89,10 @@ class Sessions(SteppedSessions[Attempt]):
         record = CallRecord(entry, *_decode(row["packed"]))
         return SessionState(session, row["seal"], _DANGLING, record, is_damaged=session is None)
 
+    def forget(self, tenant: str) -> None:
+        super().forget(tenant)
+        self.acknowledged.forget(tenant)
+
     def check_room(self) -> None:
         """Raises StoreFull if the last entry found no room: what `check` writes needs none."""
         if self._full is not None and time.monotonic() < self._full[1] + _FULL_SECONDS:

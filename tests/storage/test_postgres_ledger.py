@@ -1,6 +1,7 @@
 """What the ledger in PostgreSQL has beyond the contract: partitions, lost answers, readers outside."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
@@ -11,11 +12,11 @@ from domain.accounting import DAY_MS, AccountingEntry, EntryFilter, Gap, GroupBy
 from domain.budget import SessionChange
 from domain.errors import ConfigError, InvalidField, StoreUnavailable
 from domain.handles import SessionKey
-from domain.ports import Ledger
+from domain.ports import Ledger, LostWrite
 from domain.results import UsageReport
 from storage import open_ledger
 from storage.base import bounded
-from storage.postgres import connection
+from storage.postgres import acknowledged, connection
 from tests.postgres_server import PASSWORD_IN_URL, PostgresServer
 from tests.storage.redis_proxy import Proxy
 
@@ -214,14 +215,15 @@ async def test_a_ledger_of_a_newer_version_is_refused(opened: Open, postgres_ser
 async def test_two_schemas_of_one_database_are_two_ledgers(
     opened: Open, postgres_server: PostgresServer
 ) -> None:
-    postgres_server.sql("DROP SCHEMA IF EXISTS team_b CASCADE")
-    one, other = await opened(), await opened(f"{postgres_server.url}?schema=team_b")
+    # A reserved word, too.
+    postgres_server.sql('DROP SCHEMA IF EXISTS "user" CASCADE')
+    one, other = await opened(), await opened(f"{postgres_server.url}?schema=user")
     await one.append(entry())
     await other.settle(charge(1))
     await other.sweep()
     assert len((await one.entries(EntryFilter(TENANT), 10, None)).entries) == 1
     assert (await other.summary(EntryFilter(TENANT), GroupBy.TYPE)).total.entries == 1
-    postgres_server.sql("DROP SCHEMA team_b CASCADE")
+    postgres_server.sql('DROP SCHEMA "user" CASCADE')
 
 
 async def test_errors_say_what_to_do_and_hold_no_password(
@@ -262,3 +264,66 @@ async def test_what_takes_long_leaves_others_of_its_request_their_time(
     await ledger._postgres.long(slow)  # type: ignore[attr-defined]
     await ledger.append(entry())
     assert (await ledger.usage())[TENANT].bytes > 0
+
+
+async def test_a_sweep_waits_for_what_reads_much(
+    opened: Open, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await opened()
+    await ledger.settle(charge(1))
+    waits_too_long = (
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND clock_timestamp() - query_start > interval '0.6 seconds')"
+    )
+    locker, watcher = [await asyncpg.connect(postgres_server.url) for _ in range(2)]
+    try:
+        async with locker.transaction():
+            await locker.execute("LOCK spillgate.sessions IN ACCESS EXCLUSIVE MODE")
+            # Of the first statement alone: the others have all the time that a busy machine needs.
+            with monkeypatch.context() as patched:
+                patched.setattr(bounded, "REQUEST_SECONDS", 0.3)
+                sweep = asyncio.create_task(ledger.sweep())
+                await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                while not (sweep.done() or await watcher.fetchval(waits_too_long)):
+                    await asyncio.sleep(0.02)
+    finally:
+        await locker.close()
+        await watcher.close()
+    assert await sweep == []
+
+
+async def test_what_was_deleted_with_its_tenant_is_not_lost(opened: Open) -> None:
+    ledger = await opened()
+    kept = entry(SessionKey("other", "s"))
+    await ledger.append(entry())
+    await ledger.append(kept)
+    while not (await ledger.delete_tenant(TENANT)).is_done:
+        pass
+    assert await ledger.lost_writes() == []
+    await ledger._postgres.many("DELETE FROM spillgate.entries")  # type: ignore[attr-defined]
+    ledger._postgres._quick.broken += 1  # type: ignore[attr-defined]
+    (lost,) = await ledger.lost_writes()
+    assert lost == LostWrite(SessionKey("other", "s"), kept.timestamp)
+
+
+async def test_entries_that_are_written_while_others_are_compared_take_no_part(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = await opened()
+    known, server = ledger._sessions.acknowledged, ledger._postgres  # type: ignore[attr-defined]
+    monkeypatch.setattr(acknowledged, "_MOST", 3)
+    monkeypatch.setattr(known, "_writes", deque(maxlen=3))
+    ask = server.many
+
+    async def meanwhile(query: str, *values: object) -> object:
+        for _ in range(2):
+            known.note(entry())
+        return await ask(query, *values)
+
+    for _ in range(3):
+        known.note(entry())
+    monkeypatch.setattr(server, "many", meanwhile)
+    # One of each tenant.
+    assert len(await ledger.lost_writes()) == 1
+    assert len(known._writes) == 2
