@@ -10,6 +10,7 @@ import pytest
 from domain.errors import ConfigError
 from domain.ports import Ledger, ResultStore
 from storage import open_ledger, open_store
+from storage.postgres.url import parse_postgres_url
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,7 @@ async def test_a_link_in_place_of_the_lock_is_refused_and_not_followed(
 OPEN_BOTH = """
 import asyncio, sys
 from storage import open_ledger, open_store
+from storage.postgres.url import parse_postgres_url
 
 async def main(root, file):
     store = open_store(f"disk://{root}", clock=lambda: 0, retention_seconds=1, max_bytes=0)
@@ -93,3 +95,48 @@ async def test_a_root_and_a_ledger_belong_to_one_process(tmp_path: Path) -> None
     ]
     await store.close()
     await ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://u:hunter2@host", "ends with the name of a database"),
+        ("postgresql:///ledger", "needs a host"),
+        ("postgresql://u:hunter2@host:port/ledger", "port of a PostgreSQL URL is a number"),
+        ("postgresql://u:hun#ter2@host/ledger", "ends with the name of a database|is not known here"),
+        ("postgresql://host/ledger?sslmode=on", "sslmode of a PostgreSQL URL is one of disable"),
+        ("postgresql://host/ledger?prepared=no", "prepared of a PostgreSQL URL is true or false"),
+        ("postgresql://host/ledger?schema=Ours", "schema of a PostgreSQL URL has lowercase letters"),
+        ("postgresql://host/ledger?timeout=0", "timeout of a PostgreSQL URL is a number of seconds"),
+        ("postgresql://host/ledger?max_connections=0", "max_connections of a PostgreSQL URL"),
+    ],
+)
+async def test_a_url_of_postgresql_that_cannot_be_used_says_why_without_its_password(
+    url: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        await open_ledger(url, clock=lambda: 0, session_retention_seconds=1, entry_retention_seconds=1)
+    assert str(refused.value).startswith("SPILLGATE_LEDGER_URL: ")
+    assert "hun" not in str(refused.value)
+
+
+def test_what_is_said_of_a_url_of_postgresql_in_the_log_has_no_password() -> None:
+    parsed = parse_postgres_url(
+        "postgresql://me:hun%40ter2@a:5432,b/ledger?timeout=2&schema=x&prepared=false"
+    )
+    assert parsed.address == "postgresql://a:5432,b/ledger"
+    assert "hun" not in repr(parsed)
+    assert (parsed.schema, parsed.timeout, parsed.is_prepared) == ("x", 2.0, False)
+    assert parsed.has_several_hosts
+    assert parse_postgres_url("postgresql:///ledger?host=/run/postgresql").address.endswith("/ledger")
+
+
+async def test_without_its_package_a_ledger_on_postgresql_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(ConfigError, match="asyncpg is not installed"):
+        await open_ledger(
+            "postgresql://host/ledger",
+            clock=lambda: 0,
+            session_retention_seconds=1,
+            entry_retention_seconds=1,
+        )
