@@ -155,7 +155,7 @@ adapters-ci: $(VENV)/.dev .adapters/ci/.ready ## The same for LangChain, OpenAI 
 
 .PHONY: objects-test
 objects-test: $(VENV)/.dev .objects/.ready ## Test the object store against servers of the S3 protocol
-	@sh tests/install_tools.sh aws sqlite3
+	@sh tests/install_tools.sh aws sqlite3 postgres
 	$(BIN)/python -m pytest -q tests/objects
 
 .PHONY: rounds
