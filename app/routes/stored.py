@@ -419,8 +419,8 @@ async def get_query(
     is_text, is_csv = wants_text(request), prefers(request.headers.get("accept", ""), CSV)
     cap = _CSV_BYTES if is_csv else await _cap(rt, stored)
     shown = await shown_to_people(rt, stored)
-    rows = _ALL_ROWS if is_csv else limit
-    query = DataQuery(expression, cap, stored.tool_name, rows, offset, path_of(stored), is_text)
+    rows, skipped = (_ALL_ROWS, 0) if is_csv else (limit, offset)
+    query = DataQuery(expression, cap, stored.tool_name, rows, skipped, path_of(stored), is_text)
     answer = await cancel_on_disconnect(request, selected(rt, [shown], query))
     csv = await in_thread_if_long(len(answer.slice.result), _rows_csv, answer) if is_csv else None
     if accounted:

@@ -57,7 +57,7 @@ async def keep(client: httpx.AsyncClient, text: str, **fields: Any) -> str:
 
 
 async def as_csv(client: httpx.AsyncClient, handle: str, expression: str) -> httpx.Response:
-    params = {"expression": expression, "limit": 3}
+    params = {"expression": expression, "limit": 3, "offset": 1}
     return await client.get(f"/results/{handle}/query", params=params, headers={"Accept": "text/csv"})
 
 
