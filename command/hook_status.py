@@ -160,11 +160,12 @@ def _servers(client: str, server: Any) -> Iterator[Part]:
         return
     command = server.get("command")
     program = [*command] if isinstance(command, list) else [command, *items(server.get("args"))]
-    given = server.get("env") or server.get("environment") or {}
+    variables: Any = server.get("env") or server.get("environment") or {}
+    given: dict[str, Any] = variables if isinstance(variables, dict) else {"": None}
     # The agent puts the value of SPILLGATE_KEY there by itself.
     given = {key: value for key, value in given.items() if key != "SPILLGATE_KEY"}
-    if not all(isinstance(word, str) for word in program):
-        yield Part(name, "", "its command is no list of words")
+    if not (program and all(isinstance(word, str) for word in (*program, *given.values()))):
+        yield Part(name, "", "its command is no list of words, or its variables are no texts")
         return
     part = _run(name, [program[0], "hook", client], given)
     yield part if part.fails else _initialized(part, program, given)
@@ -258,7 +259,7 @@ def _identities(path: str, event: str, value: Any) -> Iterator[tuple[str, str]]:
         if not is_own_hook(group, "codex"):
             continue
         for at_hook, hook in enumerate(group["hooks"]):
-            told = {"type": "command", "command": hook["command"], "timeout": hook.get("timeout", 600)}
+            told = {"type": "command", "command": hook.get("command"), "timeout": hook.get("timeout", 600)}
             whole = {"event_name": name, "matcher": group.get("matcher"), "hooks": [{**told, "async": False}]}
             text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
             yield f"{path}:{name}:{number}:{at_hook}", f"sha256:{sha256(text.encode()).hexdigest()}"

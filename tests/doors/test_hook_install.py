@@ -447,6 +447,22 @@ def test_status_says_what_does_not_work(
     assert re.search("hook: the service at unix:.*/socket: none runs", said)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"command": []}, {"command": [7]}, {"environment": {"A": 1}}, {"environment": [1]}]
+)
+def test_status_says_what_an_agent_cannot_run(
+    wrong: dict[str, object], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["hook", "install", "opencode"]) == 0
+    path = home / ".config/opencode/opencode.json"
+    settings = json.loads(path.read_text())
+    settings["mcp"]["spillgate"] |= wrong
+    path.write_text(json.dumps(settings))
+    capsys.readouterr()
+    assert main(["hook", "status", "opencode"]) == 1
+    assert "MCP server: its command is no list of words, or its variables" in capsys.readouterr().out
+
+
 def test_status_knows_the_hooks_that_codex_trusts(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The digests are those of Codex 0.169 for these hooks."""
     assert main(["hook", "install", "codex"]) == 0
