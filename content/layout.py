@@ -240,7 +240,10 @@ def few_values(texts: Sequence[str]) -> tuple[str, ...]:
 
 def _printed(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """Tables with bars or white space between their cells: one is `data`, of several each has a name."""
-    lines, found, end = printed_tables_of(source)
+    try:
+        lines, found, end = printed_tables_of(source)
+    except NotQueryable:
+        return (), ("Only the beginning is a table: data has the lines.",)
     if len(found) > 1:
         tables = [
             _of_cells(f"table{number}", one.names, list(one.rows(lines)))

@@ -336,7 +336,11 @@ class Table(Format):
 
     def shape(self, source: Source) -> Shape:
         dialect = dialect_in(source)
-        names, rows = _header(source, dialect)
+        try:
+            names, rows = _header(source, dialect)
+        except NotQueryable:
+            # Its beginning reads as a printed table, and what follows does not.
+            return Shape("text", ())
         has_names = any(names)
         counts = []
         if dialect.is_separated:
@@ -354,6 +358,8 @@ class Table(Format):
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
+        if not (shape.counts or shape.names):
+            return
         *rows, columns = shape.counts or ("columns",)
         yield f"{columns}{shape.naming}{clip(', '.join(shape.names))}"
         yield from rows

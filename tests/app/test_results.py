@@ -99,6 +99,34 @@ async def test_a_stored_text_body_answers_the_message_and_its_headers(client: ht
     assert int(answer.headers["spillgate-budget-remaining"]) > 0
 
 
+@pytest.mark.parametrize("preview", ["sketch", "outline", "head"])
+async def test_a_text_of_which_only_the_beginning_is_a_table_is_stored_and_read_by_its_lines(
+    client: httpx.AsyncClient, preview: str
+) -> None:
+    rows = "".join(f"web-{number:<8}1/1     Running\n" for number in range(70))
+    steps = (
+        f"step{'-' * (n % 9)} {n} ended {'x' * (n % 13)}well, {'y' * (n % 7)}and {n}\n" for n in range(300)
+    )
+    text = f"NAME        READY   STATUS\n{rows}{''.join(steps)}"
+    answer = await client.post(
+        "/results", json={"tool_name": "execute_shell", "content": text, "policy": {"preview": preview}}
+    )
+    assert answer.status_code == 201, answer.text
+    given = {"handle": answer.json()["handle"]}
+    for asked, said in (
+        ({"query": "SELECT count(*) FROM data"}, str(text.count("\n"))),
+        ({"pattern": "web-42"}, "44: web-42"),
+        ({"extract": "Is web-42 running?"}, "web-42"),
+        ({"query": "[].nothing"}, "no table"),
+    ):
+        body = {"session_id": "default", "name": "tool_output", "arguments": given | asked}
+        told = await client.post("/tools/call", json=body)
+        assert told.status_code == 200, told.text
+        assert said in told.text, told.text
+    known = await client.get(f"/results/{given['handle']}")
+    assert known.status_code == 200
+
+
 async def test_streamed_and_posted_the_same_text_is_measured_and_kept_the_same(
     client: httpx.AsyncClient,
 ) -> None:
