@@ -26,6 +26,8 @@ _RULE = re.compile(rb"\{\s*+(?>(?:%b;\s*+)*)(?>(?:%b)?)\}" % (_DECLARATION, _DEC
 _SELECTOR_BYTES = 200
 _SHEET_BYTES = 4096
 _MOSTLY = 0.7
+_TAG_BYTES = 100
+"""The most that may stand in a closing tag behind its name."""
 
 
 def hidden_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
@@ -38,7 +40,7 @@ def hidden_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
         if not closes and (begin < 0 or not is_page):
             begin, name = match.start(), tag
         elif closes and tag == name:
-            spans.append((begin, match.end()))
+            spans.append((begin, data.find(b">", match.end(), match.end() + _TAG_BYTES) + 1 or match.end()))
             begin, name = -1, b""
     return [*spans, (begin, len(data))] if begin >= 0 and is_page else spans
 

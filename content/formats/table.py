@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Literal, NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, cut_passage
@@ -384,9 +384,11 @@ class Table(Format):
         if not 0 < above <= start:
             return Whole(start, end, passage.path)
         if above > _HEADER_BYTES:
-            names = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
-            return Whole(start, end, passage.path, columns=clipped_columns(names))
-        return Whole(start, end, passage.path, (0, above))
+            told = b"\n".join(line for line in data[:above].split(b"\n") if not RULE.match(line))
+            return Whole(start, end, passage.path, columns=clipped_columns(told))
+        # Without a preamble: a blank line stands below one.
+        names = list(takewhile(bytes.strip, reversed(data[:above].splitlines(keepends=True))))
+        return Whole(start, end, passage.path, (above - sum(map(len, names)), above))
 
     is_lines = False
 

@@ -83,7 +83,7 @@ def test_the_quotas_of_each_tenant_are_shown_with_who_set_them(
         ("STORAGE_URL", "redis://["),
         ("STORAGE_URL", "redis://"),
         ("STORAGE_URL", "disk:///"),
-        ("LEDGER_URL", "postgres://secret@host/db"),
+        ("LEDGER_URL", "mysql://secret@host/db"),
         ("LEDGER_URL", "redis+sentinel://secret@host"),
         ("LEDGER_URL", "sqlite:///"),
         ("ACCOUNTING_EXPORT", "x" * 300),
