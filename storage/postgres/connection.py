@@ -129,7 +129,7 @@ class Server(BoundedServer):
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """`started` changes with each start of a server, and with each failover."""
+    """`started` is another one after each start of the server, and after a failover."""
 
     version: int
     started: str
@@ -284,7 +284,7 @@ class PostgresConnection:
     async def learn(self) -> ServerFacts:
         row = await self.row(
             "SELECT current_setting('server_version_num')::integer,"
-            " pg_postmaster_start_time()::text || (SELECT timeline_id FROM pg_control_checkpoint()),"
+            " pg_postmaster_start_time()::text,"
             " current_setting('synchronous_commit'), current_setting('fsync') = 'on',"
             " current_setting('synchronous_standby_names')"
         )
