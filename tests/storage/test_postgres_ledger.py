@@ -327,3 +327,34 @@ async def test_entries_that_are_written_while_others_are_compared_take_no_part(
     # One of each tenant.
     assert len(await ledger.lost_writes()) == 1
     assert len(known._writes) == 2
+
+
+async def test_a_user_with_a_database_of_its_own_is_enough_and_reports_read_two_views_alone(
+    opened: Open, clock: FakeClock, postgres_server: PostgresServer
+) -> None:
+    for text in ("DROP DATABASE IF EXISTS own", "DROP ROLE IF EXISTS plain", "DROP ROLE IF EXISTS reports"):
+        postgres_server.sql(text, "postgres")
+    postgres_server.sql("CREATE ROLE plain LOGIN PASSWORD 'x'", "postgres")
+    postgres_server.sql("CREATE DATABASE own OWNER plain", "postgres")
+    host = postgres_server.url.rpartition("@")[2].replace("/ledger", "/own")
+    ledger = await opened(f"postgresql://plain:x@{host}")
+    await filled(ledger, clock, 3)
+    clock.now += (KEPT_DAYS + 1) * DAY_MS
+    await ledger.sweep()
+    await ledger.check()
+    assert await ledger.lost_writes() == []
+    assert (await ledger.summary(EntryFilter(TENANT), GroupBy.DAY)).total.entries == 9
+    for text in (
+        "CREATE ROLE reports LOGIN PASSWORD 'x'",
+        "GRANT USAGE ON SCHEMA spillgate TO reports",
+        "GRANT SELECT ON spillgate.report_entries, spillgate.report_days TO reports",
+    ):
+        postgres_server.sql(text, "own")
+    reader = await asyncpg.connect(f"postgresql://reports:x@{host}")
+    assert await reader.fetchval("SELECT sum(entries)::integer FROM spillgate.report_days") == 9
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await reader.fetch("SELECT * FROM spillgate.sessions")
+    await reader.close()
+    await ledger.close()
+    for text in ("DROP DATABASE own", "DROP ROLE plain", "DROP ROLE reports"):
+        postgres_server.sql(text, "postgres")
