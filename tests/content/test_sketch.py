@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from content.describe import source_of
 from content.sketch import MAX_BYTES, Told, sketch
+from content.source import Source
 from content.text import line_count
 
 ORDERS = [
@@ -251,3 +252,14 @@ def test_rows_of_which_the_beginning_is_known_are_data() -> None:
         data = (text + '{"id": 2, "of": "b"},' * 900).encode()
         told = sketch(source_of(data, data[-4096:], 2 * len(data), 1))
         assert told.endswith("\nquery: data, lines(line, text)")
+
+
+def test_a_large_table_above_another_is_not_told_as_data() -> None:
+    """`data` has the lines of a text with several tables, which each have a name."""
+    rows = "".join(f"web-{number:<8}1/1     Running\n" for number in range(900))
+    one = f"NAME        READY   STATUS\n{rows}"
+    assert "one row of data:\nNAME: web-0" in sketch(Source(one.encode()))
+    shown = sketch(Source(f"{one}\n{one}".encode()))
+    assert "data" not in shown
+    assert "web-899" in shown
+    assert shown.endswith("query: lines(line, text)")
