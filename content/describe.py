@@ -45,7 +45,7 @@ def source_of(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
 ) -> Source:
     """A result of which the ends are known: `head` holds its first bytes, of which 128 KiB are of use, `tail`
-    the last 4 KiB. `lines` are its newlines plus one."""
+    the last 4 KiB. `lines` are its newlines, plus one where text follows the last of them."""
     if len(head) < total_bytes:
         head = head[:SAMPLE_BYTES]
     return Source(head, tool_name, path, tail=tail[-SAMPLE_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
