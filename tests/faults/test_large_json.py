@@ -71,9 +71,9 @@ async def test_a_large_json_body_takes_little_more_memory_than_its_size(
 
 async def test_blocks_of_a_large_body_are_kept_as_they_came(services: Services, tmp_path: Path) -> None:
     service = await services.start(tmp_path / "state")
-    image = {"type": "image", "data": "QUJD" * 400_000, "note": 'a "quoted" \\ and é\U0001f600'}
+    other = {"type": "chart", "data": "QUJD" * 400_000, "note": 'a "quoted" \\ and é\U0001f600'}
     blocks = [{"type": "text", "text": f"{n} \u0000 \\u0000 1:2\n" * 4000} for n in range(40)]
-    sent = [*blocks, image, {"type": "text", "text": "\u00001:2"}]
+    sent = [*blocks, other, {"type": "text", "text": "\u00001:2"}]
     whole = "\n".join(
         str(one["text"]) if one["type"] == "text" else json.dumps(one, separators=(",", ":")) for one in sent
     )
