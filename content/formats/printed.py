@@ -66,8 +66,13 @@ class Printed(NamedTuple):
     def end(self, lines: Sequence[str]) -> int:
         """The line after the last of the table: a blank line or a footer ends it."""
         at, most = self.body, len(lines) if self.last is None else min(self.last, len(lines))
-        while at < most and lines[at].strip() and not FOOTER.fullmatch(lines[at]):
-            if self.has_bars and "|" not in with_bars(lines[at]) and not is_rule(lines[at]):
+        while at < most:
+            line = lines[at]
+            # A line that begins with a bar is no footer.
+            is_row = self.has_bars and line.startswith("|")
+            if not is_row and (not line.strip() or FOOTER.fullmatch(line)):
+                break
+            if self.has_bars and not is_row and "|" not in with_bars(line) and not is_rule(line):
                 break
             at += 1
         return at
