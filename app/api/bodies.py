@@ -19,5 +19,8 @@ def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+MOST = 1 << 50
+"""The largest size, count or offset that is taken: an integer of every client and every ledger."""
+
 INTEGRAL = BeforeValidator(_integral)
 """Last in an `Annotated[int, Field(strict=True)]`. Accepts 7.0, a whole number in JSON; not "7" or true."""

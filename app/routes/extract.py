@@ -18,7 +18,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from app.api.answers import PLAIN, prefers, wants_text
-from app.api.bodies import INTEGRAL, BodyIn, BodyOut
+from app.api.bodies import INTEGRAL, MOST, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER
 from app.api.problems import problem_of
 from app.api.routing import InRuntime, Router, Tenant, Traits
@@ -57,8 +57,8 @@ _HANDLE_LIKE = re.compile(r"session-[A-Za-z0-9._:@=+~/-]{1,256}")
 class SpanIn(BodyIn):
     """Bytes `start` to before `end`."""
 
-    start: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
-    end: Annotated[int, Field(ge=0, strict=True), INTEGRAL]
+    start: Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
+    end: Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
 
 
 class Asker(StrEnum):

@@ -19,7 +19,7 @@ from app.api.answers import (
     result_out,
     spillgate_headers,
 )
-from app.api.bodies import INTEGRAL, BodyIn, BodyOut
+from app.api.bodies import INTEGRAL, MOST, BodyIn, BodyOut
 from app.api.openapi import TEXT_ANSWER, json_of, result_body, struct_of
 from app.api.result_request import ResultIn, ResultRequest, pictures_in, read_request
 from app.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
@@ -96,7 +96,7 @@ _HEADERS = {
 _BYTES_PER_TOKEN = 4
 """Estimates tokens if only bytes are known. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""
 
-Size = Annotated[int, Field(ge=0, le=1 << 50, strict=True), INTEGRAL]
+Size = Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
 
 
 _OPERATION = {

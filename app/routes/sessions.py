@@ -10,7 +10,7 @@ from fastapi import Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from app.api.answers import BudgetOut, budget_out, report_warnings
-from app.api.bodies import INTEGRAL, BodyIn, BodyOut
+from app.api.bodies import INTEGRAL, MOST, BodyIn, BodyOut
 from app.api.openapi import body_of, struct_of
 from app.api.result_request import UsageIn, policy_text, read_usage
 from app.api.routing import SESSION_ID, InRuntime, IsAgent, Router, Tenant, Traits, check_json, session_key
@@ -262,7 +262,9 @@ def _wanted(
     tool_name: Annotated[str | None, Query(description="Only those that called this tool.")] = None,
     client: Annotated[str | None, Query(description="Only those that this client used last.")] = None,
     project: Annotated[str | None, Query(description="Only those that work in this project.")] = None,
-    min_stored: Annotated[int, Query(ge=0, description="Only those with so many stored results.")] = 0,
+    min_stored: Annotated[
+        int, Query(ge=0, le=MOST, description="Only those with so many stored results.")
+    ] = 0,
     since: Time = None,
     until: Time = None,
 ) -> _Wanted:

@@ -11,7 +11,7 @@ from fastapi import Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.answers import JSON, PLAIN, cut_on_error, prefers, wants_text
-from app.api.bodies import BodyOut
+from app.api.bodies import MOST, BodyOut
 from app.api.csv_text import CSV, rows_csv, safe_cell
 from app.api.routing import InRuntime, Router, Tenant, Traits
 from app.api.times import Time, milliseconds
@@ -147,8 +147,10 @@ async def list_stored(
         str | None,
         Query(max_length=256, description="In the tool's name or the command, in any letter case."),
     ] = None,
-    min_bytes: Annotated[int, Query(ge=0, description="Only those that are not smaller.")] = 0,
-    max_bytes: Annotated[int | None, Query(ge=0, description="Only those that are not larger.")] = None,
+    min_bytes: Annotated[int, Query(ge=0, le=MOST, description="Only those that are not smaller.")] = 0,
+    max_bytes: Annotated[
+        int | None, Query(ge=0, le=MOST, description="Only those that are not larger.")
+    ] = None,
     since: Time = None,
     until: Time = None,
     limit: Annotated[int, Query(ge=1, le=200, description="A page may hold fewer.")] = 100,
@@ -193,7 +195,7 @@ async def get_lines(
     rt: InRuntime,
     tenant: Tenant,
     handle: HandlePath,
-    offset: Annotated[int, Query(ge=1, description="First line, 1-based.")] = 1,
+    offset: Annotated[int, Query(ge=1, le=MOST, description="First line, 1-based.")] = 1,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 200,
     view: Annotated[BodyView, Query(description="greppable pretty-prints one-line data.")] = BodyView.RAW,
     accounted: Accounted = True,
@@ -222,7 +224,9 @@ async def get_grep(
     ignore_case: bool = False,
     literal: bool = False,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    offset: Annotated[int, Query(ge=0, description="Matches to skip: the `next_offset` of a page.")] = 0,
+    offset: Annotated[
+        int, Query(ge=0, le=MOST, description="Matches to skip: the `next_offset` of a page.")
+    ] = 0,
     view: Annotated[BodyView | None, Query(description="Default: greppable for one-line data.")] = None,
     accounted: Accounted = True,
 ) -> GrepOut | Response:
@@ -412,7 +416,9 @@ async def get_query(
         ),
     ],
     limit: Annotated[int, Query(ge=1, le=10_000, description="Items of an array.")] = 100,
-    offset: Annotated[int, Query(ge=0, description="Items to skip: the `next_offset` of a page.")] = 0,
+    offset: Annotated[
+        int, Query(ge=0, le=MOST, description="Items to skip: the `next_offset` of a page.")
+    ] = 0,
     accounted: Accounted = True,
 ) -> Response:
     stored = await look_up(rt, tenant, handle)

@@ -42,6 +42,29 @@ def test_each_operation_is_named_by_its_function_and_each_list_says_what_it_hold
     assert list(bare_lists(document, "")) == []
 
 
+async def test_each_number_of_a_query_has_its_bounds_and_one_beyond_is_refused(
+    document: dict[str, Any], client: httpx.AsyncClient
+) -> None:
+    found = 0
+    for path, each in document["paths"].items():
+        for method, operation in each.items():
+            for one in operation.get("parameters", ()):
+                if one["in"] != "query" or "integer" not in one["schema"].get("type", ()):
+                    continue
+                found += 1
+                least, most = one["schema"]["minimum"], one["schema"]["maximum"]
+                if method != "get":
+                    continue
+                for beyond in (least - 1, most + 1, 1 << 64):
+                    query = {"pattern": "x", "q": "1", one["name"]: beyond}
+                    answer = await client.get(path.format(**dict.fromkeys(PARAMETERS, "x")), params=query)
+                    assert answer.status_code == 422, (path, one["name"], beyond)
+    assert found > 10
+
+
+PARAMETERS = ("handle", "session_id", "tenant_id", "hash", "name", "client", "kind", "code")
+
+
 def bare_lists(node: Any, place: str) -> Iterator[str]:
     """Lists without `items`, which generators of clients refuse."""
     if isinstance(node, dict):
