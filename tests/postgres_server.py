@@ -177,7 +177,7 @@ class PostgresServer:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, how: signal.Signals) -> None:
-        """First to the one that would start others in place of those that end."""
+        """Signals the first process before its children: it would start new ones."""
         parent = psutil.Process(self.pid)
         children = parent.children()
         parent.send_signal(how)

@@ -393,7 +393,7 @@ class QueryOut(BodyOut):
 
 
 _CSV_BYTES = 16 << 20
-"""The most JSON that the rows of a CSV take."""
+"""The most bytes of JSON that are made into a CSV."""
 
 
 @router.get(

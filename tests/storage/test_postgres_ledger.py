@@ -117,14 +117,14 @@ async def test_the_entries_of_a_day_go_with_their_partition_and_their_sums_stay(
     assert postgres_server.sql("SELECT count(*), sum(entries) FROM spillgate.day_sums") == "12|12"
     assert await ledger.summary(EntryFilter(TENANT), GroupBy.DAY, GroupBy.TOOL_NAME) == before
     assert len(partitions(postgres_server)) == 6
-    # One that is late is in the sums of its day as well as in the entries.
+    # A late entry stands in the sums of its day and among the entries.
     late = entry(KEY, FIRST * DAY_MS + 5, tool_name="tool-0", tokens_in=9)
     await ledger.append(late)
     found = await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)
     assert (found.total.entries, found.total.tokens_in) == (16, sum(one.tokens_in for one in made) + 9)
     clock.now = (FIRST + KEPT_DAYS + 2) * DAY_MS + 1
     await ledger.sweep()
-    # Three with entries, one that was made a day ahead, today's and tomorrow's.
+    # Three partitions with entries, one made a day ahead, and those of today and tomorrow.
     assert len(partitions(postgres_server)) == 6
     listed = (await ledger.entries(EntryFilter(TENANT), 100, None)).entries
     assert listed == made[6:]
@@ -134,7 +134,7 @@ async def test_the_entries_of_a_day_go_with_their_partition_and_their_sums_stay(
     assert (by_hour.total.entries, by_hour.gaps) == (9, {Gap.AGE: (FIRST + 2) * DAY_MS - 1})
     later = await ledger.summary(EntryFilter(TENANT, since=(FIRST + 2) * DAY_MS), GroupBy.HOUR)
     assert (later.total.entries, later.gaps) == (9, {})
-    # One that comes when its partition is gone is counted once, before and after the next sweep.
+    # An entry that comes after its partition was dropped is counted once, before and after a sweep.
     await ledger.append(entry(KEY, FIRST * DAY_MS + 7, tool_name="tool-0"))
     for _ in range(2):
         found = await ledger.summary(EntryFilter(TENANT), GroupBy.TOOL_NAME)
