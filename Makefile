@@ -208,7 +208,7 @@ bench: $(VENV)/.dev ## Measure speed and memory against the two references
 replay-check: $(VENV)/.dev ## Replay a small made-up set of runs, and compare its figures with docs/worth.md
 	$(BIN)/python -m tests.replay.check
 
-replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER those of recorded runs too
+replay-figures: $(VENV)/.dev ## Write the figures of docs/worth.md; RUNS=FOLDER those of bench/README.md too
 	$(BIN)/python -m tests.replay.check --write $(if $(RUNS),--runs $(RUNS))
 
 openapi: $(VENV)/.dev ## Write openapi/openapi.json from the app

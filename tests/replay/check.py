@@ -1,6 +1,7 @@
 """`make replay-check`: the tables of docs/worth.md for the made-up runs are what replay prints today.
 
-`--write` writes them into the page; with `--runs FOLDER`, also the tables of recorded runs in its folders.
+`--write` writes them into the page; with `--runs FOLDER`, also the tables of recorded runs in its folders
+into bench/README.md.
 """
 
 import argparse
@@ -18,7 +19,8 @@ from app.cli.main import main
 from replay.plans import OURS
 from tests.replay import made_runs
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "worth.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, MEASURED = ROOT / "docs" / "worth.md", ROOT / "bench" / "README.md"
 _MADE_UP = re.compile(r"(<!-- replay-check -->\n)(.*?)(<!-- /replay-check -->)", re.DOTALL)
 _RECORDED = re.compile(r"(<!-- runs of (\S+) -->\n)(.*?)(<!-- /runs -->)", re.DOTALL)
 
@@ -92,17 +94,21 @@ def _billed(found: dict[str, Any]) -> str:
 def check(*, write: bool, runs: Path | None) -> int:
     for name in [name for name in os.environ if name.startswith("SPILLGATE_")]:
         del os.environ[name]
-    page, made = PAGE.read_text(), figures()
-    new = _MADE_UP.sub(lambda found: found[1] + made + found[3], page)
+    made = figures()
+    pages = {PAGE: _MADE_UP.sub(lambda found: found[1] + made + found[3], PAGE.read_text())}
     if runs is not None:
-        new = _RECORDED.sub(lambda found: found[1] + recorded(runs / found[2]) + found[4], new)
+        pages[MEASURED] = _RECORDED.sub(
+            lambda found: found[1] + recorded(runs / found[2]) + found[4], MEASURED.read_text()
+        )
     if write:
-        PAGE.write_text(new)
+        for path, text in pages.items():
+            path.write_text(text)
         return 0
     print(made)
-    if new == page:
+    others = [str(path.relative_to(ROOT)) for path, text in pages.items() if path.read_text() != text]
+    if not others:
         return 0
-    print("docs/worth.md has other figures: run `make replay-figures`.", file=sys.stderr)
+    print(f"Other figures: {', '.join(others)}. Run `make replay-figures`.", file=sys.stderr)
     return 1
 
 
