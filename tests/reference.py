@@ -15,20 +15,22 @@ import yaml
 
 from app.api.openapi import described_fields
 from app.api.result_request import MAX_ARGUMENT_BYTES
-from app.edge.body_caps import PLAIN_BODY_BYTES
+from app.edge.body_caps import PLAIN_BODY_BYTES, PLAIN_BODY_VALUES
+from app.edge.deadlines import Protocol
 from app.edge.read_ahead import MOST_CHUNK_BYTES
 from app.governing.body import HELD_BYTES
 from app.main import create_app
 from app.operations import telemetry
 from app.routes.stored import ANSWER_BYTES
 from app.settings import PREFIX, Settings
+from app.tools.pass_on import _MOST_REFERENCES
 from command.hook import MAX_PAYLOAD_BYTES
 from domain import __version__
 from domain.errors import every_error
 from extraction.index_cache import MAX_INDEX_BYTES
 from extraction.models.openai import MAX_REPLY_BYTES
 from extraction.queries import MAX_DATA_BYTES
-from extraction.query_child import MEMORY_BYTES
+from extraction.query_child import EVALUATE_SECONDS, MEMORY_BYTES, READ_SECONDS
 from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
 from policies.policy import Policy
 
@@ -397,6 +399,24 @@ _CAPS = (
     ("indexes kept for the next question", MAX_INDEX_BYTES, "the oldest are dropped"),
     ("a reply of a model's backend", MAX_REPLY_BYTES, "the call failed; extraction falls back"),
     ("input of `spillgate hook`", MAX_PAYLOAD_BYTES, "the result passes"),
+    ("the headers of a request", Protocol.MAX_HEAD, "431"),
+    ("the target of a request: path and query", Protocol.MAX_TARGET, "431"),
+)
+_COUNTS = (
+    ("JSON values in a body of a route that carries no results", PLAIN_BODY_VALUES, "413 `body_too_large`"),
+    ("stored results in the arguments of a call", _MOST_REFERENCES, "a `refusal`"),
+)
+_TIMES = (
+    ("request headers", Protocol.HEAD_SECONDS, "408 `header_timeout`"),
+    (
+        f"a body that brings less than {Protocol.BODY_PROGRESS >> 10} KiB, or less than "
+        f"{Protocol.HOLDER_PROGRESS >> 10} KiB while it holds bytes of the common pool",
+        Protocol.BODY_SECONDS,
+        "408 `body_timeout`",
+    ),
+    ("processor time to read the data of a query", READ_SECONDS, "422 `query_too_costly`"),
+    ("processor time of the query itself", EVALUATE_SECONDS, "422 `query_too_costly`"),
+    ("a reader that reads nothing", Protocol.READER_SECONDS, "the connection is closed"),
 )
 
 
@@ -409,6 +429,8 @@ def caps() -> str:
         "Constants of the code, which cannot be set. Caps that can be are [settings](settings.md) and "
         "[policy keys](policy-keys.md). What they add up to: [deploying](../deploy.md#memory-at-the-worst)."
     )
+    rows += [(what, f"{count:,}", past) for what, count, past in _COUNTS]
+    rows += [(what, f"{seconds:.0f} s", past) for what, seconds, past in _TIMES]
     return page("Caps", opening, table("cap | is | past it", rows))
 
 
