@@ -33,6 +33,9 @@ from extraction.queries import MAX_DATA_BYTES
 from extraction.query_child import EVALUATE_SECONDS, MEMORY_BYTES, READ_SECONDS
 from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
 from policies.policy import Policy
+from storage.objects import url as objects_url
+from storage.postgres import url as postgres_url
+from storage.redis import url as redis_url
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "reference"
@@ -434,6 +437,25 @@ def caps() -> str:
     return page("Caps", opening, table("cap | is | past it", rows))
 
 
+def urls() -> str:
+    """The openings of the modules that read the URLs."""
+    opening = (
+        "What `SPILLGATE_STORAGE_URL` and `SPILLGATE_LEDGER_URL` may be, besides `memory:`, `disk:///path` "
+        "and `sqlite:///path`. Which to take: [stores](../backends.md)."
+    )
+    parts = []
+    for title, module in (
+        ("Redis", redis_url),
+        ("PostgreSQL", postgres_url),
+        ("Object stores", objects_url),
+    ):
+        _, forms, said, options = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+        rows = [tuple(re.split("  +", line, maxsplit=1)) for line in options.splitlines()]
+        described = table("option | is", [(code(name), meaning) for name, meaning in rows])
+        parts.append(f"## {title}\n\n```\n{forms}\n```\n\n{' '.join(said.split())}\n\n{described}")
+    return page("URLs of stores", opening, *parts)
+
+
 def alerts() -> str:
     """A row for the alerts that have the same annotations."""
     (group,) = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())["groups"]
@@ -457,6 +479,7 @@ def _linked(text: str) -> str:
 PAGES = {
     "routes": routes,
     "settings": settings,
+    "urls": urls,
     "policy-keys": policy_keys,
     "metrics": metrics,
     "errors": errors,

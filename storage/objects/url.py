@@ -4,8 +4,12 @@ s3://bucket[/prefix]         Amazon S3, and servers that speak its protocol
 gs://bucket[/prefix]         Google Cloud Storage
 az://container[/prefix]      Azure Blob Storage
 
-After `?`, for all: `timeout` (1.9; seconds for a request with its retries); for s3: `region`, `endpoint`; for
-az: `account_name`, `endpoint`. Credentials are never in the URL: obstore takes them from the environment.
+Credentials are never in the URL: obstore takes them from the environment. Options after `?`:
+
+timeout       1.9; seconds for a request with its retries. A slow uplink needs more: a request has up to 5 MiB
+region        of s3
+endpoint      of s3 and az: a server that speaks the protocol
+account_name  of az
 """
 
 import secrets

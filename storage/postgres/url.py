@@ -2,10 +2,15 @@
 
 postgresql://[user[:password]@]host[:5432][,host…]/database
 
-User, password and database are percent-encoded. Of several hosts the one that takes writes is used. After
-`?`: `max_connections` (16), `timeout` (0.8; seconds for an operation), `schema` (spillgate), `prepared=false`
-(behind a pooler that cannot prepare statements), `host` (the directory of a Unix socket), and what libpq
-names `sslmode`, `sslrootcert`, `sslcert` and `sslkey`.
+User, password and database are percent-encoded. Of several hosts the one that takes writes is used. Options
+after `?`:
+
+max_connections  16 of an instance, and two for what takes long
+timeout          0.8; seconds for an operation, then 503
+schema           spillgate; another one for several ledgers in one database
+prepared=false   for a pooler that cannot prepare: PgBouncer before 1.21 or without `max_prepared_statements`
+host             the directory of a Unix socket: `postgresql:///spillgate?host=/run/postgresql`
+sslmode          as libpq has it, `verify-full` over a network; so `sslrootcert`, `sslcert`, `sslkey`
 """
 
 import re

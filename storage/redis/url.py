@@ -5,12 +5,17 @@ rediss://…                                                       the same over
 redis+sentinel://[user:password@]host[:26379],host…/service[/db]  the primary that sentinels name
 redis+cluster://[user:password@]host[:6379],host…                 a cluster, found through any of its nodes
 
-User and password are percent-encoded. After `?`, for all: `max_connections` (64), `allow_eviction=true`,
-`wait_aof=false` (a write does not wait for the append-only file), `wait_replicas` (0; with sentinel 1: so
-many replicas confirm each write, or it is 503), `timeout` (0.8; seconds for an operation); over TLS
-(`rediss`, or `tls=true` for sentinel and cluster): `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`,
-`ssl_cert_reqs` (`required` or `none`), `ssl_check_hostname`; for sentinel: `sentinel_username` and
-`sentinel_password`.
+User and password are percent-encoded. Options after `?`:
+
+max_connections      64; for bodies and for the ledger, each
+allow_eviction=true  a server that may evict is used, with a warning
+wait_aof=false       a write does not wait for the append-only file under `appendfsync everysec`
+wait_replicas        0, with sentinel 1: so many replicas confirm each write, or it is 503
+timeout              0.8; seconds for an operation, then 503. A Redis in another zone needs more
+tls=true             TLS with sentinel and cluster
+ssl_ca_certs         with TLS; so `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname`
+ssl_cert_reqs        `required` or `none`
+sentinel_username    of the sentinels; so `sentinel_password`
 """
 
 import secrets
