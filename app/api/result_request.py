@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from starlette.types import Scope
 
 from app.api.answers import MAX_BLOCKS, prefers
 from app.edge.json_body import (
+    WHOLE_BYTES,
     check_utf8,
     checked,
     count_values,
@@ -114,6 +116,12 @@ class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     content: Raw
 
 
+class _TextIn(ResultIn, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """With a string, which is decoded with its body."""
+
+    content: str  # type: ignore[assignment]
+
+
 class _Block(Struct, frozen=True):
     """An MCP content block, as far as governing needs to know it."""
 
@@ -122,6 +130,7 @@ class _Block(Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(ResultIn).decode
+_decode_with_text = msgspec.json.Decoder(_TextIn).decode
 _decode_usage = msgspec.json.Decoder(UsageIn).decode
 _PICTURES = frozenset({"image", "image_url", "input_image", "audio", "input_audio"})
 
@@ -238,13 +247,17 @@ def _charset(parameters: str) -> str:
 @frozen_struct
 class SentContent:
     """The content of a JSON request: it is governed, and sent back if it passes. `text`: its text, a long one
-    as UTF-8. `literal`: its JSON as it came, with U+FFFD in place of each lone surrogate. `pictures` pass
-    beside a replacement."""
+    as UTF-8. `json`: its JSON, or the body that has it. `pictures` pass beside a replacement."""
 
     text: str | bytes
-    literal: Raw
-    is_repaired: bool
+    json: Raw | bytes | bytearray
+    is_repaired: bool = False
     pictures: tuple[Raw, ...] = ()
+
+    @property
+    def literal(self) -> Raw:
+        """Its JSON as it came, with U+FFFD in place of each lone surrogate."""
+        return self.json if isinstance(self.json, Raw) else _decode(self.json).content
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -257,7 +270,7 @@ class SentContent:
     @property
     def blocks(self) -> Raw | None:
         """The JSON of content blocks; None for a string."""
-        return None if is_string(self.literal) else self.literal
+        return self.json if isinstance(self.json, Raw) and not is_string(self.json) else None
 
     @property
     def utf8(self) -> bytes:
@@ -271,6 +284,11 @@ async def _chunks(text: bytes) -> AsyncIterator[bytes]:
 
 def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
+    if len(body) <= WHOLE_BYTES:
+        # What is not decoded at once is decoded in steps: they know blocks, and name faults.
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            sent = _decode_with_text(body)
+            return sent, SentContent(sent.content, body)
     fields, is_repaired = decoded(_decode, body, _rule_of)
     content = fields.content
     if is_string(content):

@@ -23,6 +23,9 @@ MAX_VALUES = 50_000
 
 CHUNK_CHARS = 1 << 16
 
+WHOLE_BYTES = 2 << 20
+"""A longer string is decoded in pieces."""
+
 PIECE_BYTES = 1 << 16
 """Long JSON is checked in pieces of at most this size: each call holds the interpreter for a short time."""
 
@@ -144,10 +147,10 @@ def count_values(data: Data) -> int:
 
 
 def text_of(literal: Raw) -> str | bytes:
-    """The text of a JSON string: a long one as UTF-8, decoded in pieces. The whole may take four times its
-    bytes."""
+    """The text of a JSON string: of one over WHOLE_BYTES as UTF-8, decoded in pieces. The whole may take four
+    times its bytes."""
     view = memoryview(literal)
-    if len(view) <= LONG_BYTES:
+    if len(view) <= WHOLE_BYTES:
         return checked(_decode_text, literal)
     return b"".join(checked(_decode_text, b'"%b"' % piece).encode() for piece in pieces(view[1:-1]))
 

@@ -164,6 +164,14 @@ async def test_content_blocks_pass_as_they_came(client: httpx.AsyncClient) -> No
     assert told["content"] == blocks
 
 
+async def test_a_string_passes_in_the_json_that_it_came_in(client: httpx.AsyncClient) -> None:
+    for size in (1, 300_000, 3_000_000):
+        content = rb'"\u00e9\/ \ud83d\ude00 \u0041%b"' % (b"x" * size)
+        body = b'{"content": %b, "tool_name": "t", "policy": {"max_bytes": 0}}' % content
+        answer = await client.post("/results", content=body, headers={"Content-Type": "application/json"})
+        assert b'"content":%b,' % content in answer.content
+
+
 async def test_stored_content_blocks_keep_every_block_that_can_be_read(client: httpx.AsyncClient) -> None:
     link = {"type": "resource_link", "uri": "file:///a", "name": "a" * 16_000}
     told = (await post(client, [{"type": "text", "text": "first\nline"}, link])).json()
