@@ -10,16 +10,12 @@ from fastapi import FastAPI
 from starlette.types import Lifespan, Receive, Scope, Send
 
 from app import __version__
-from app.api import openapi, problems
-from app.api.routing import RouteTable
-from app.edge.access import Access
-from app.edge.credentials import Credentials
-from app.edge.state import ServiceState
-from app.operations.clock import watch_clock
-from app.operations.logs import log_stopped
-from app.operations.policy_reload import follow_policies
-from app.operations.sweeper import sweep_forever
-from app.routes import (
+from app.http.api import openapi, problems
+from app.http.api.routing import RouteTable
+from app.http.edge.access import Access
+from app.http.edge.credentials import Credentials
+from app.http.edge.state import ServiceState
+from app.http.routes import (
     accounting,
     clock,
     config,
@@ -36,8 +32,12 @@ from app.routes import (
     tools,
     ui,
 )
+from app.operations.clock import watch_clock
+from app.operations.logs import log_stopped
+from app.policy_reload import follow_policies
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
+from app.sweeper import sweep_forever
 from domain.errors import ConfigError, SpillgateError, StoreFull, StoreUnavailable
 
 ROUTERS = (

@@ -11,10 +11,11 @@ from functools import partial
 import anyio
 
 from app import __version__
-from app.doors.seen_messages import SeenMessages
-from app.extracting.known_models import KnownModels
-from app.extracting.spend_caps import DailySpend, SpendCaps
 from app.files import Stamp, stamp_of
+from app.masking.redactions import Redactions
+from app.masking.search_threads import SearchThreads
+from app.models.known_models import KnownModels
+from app.models.spend_caps import DailySpend, SpendCaps
 from app.operations.audit import Audit
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import clock_file_of
@@ -28,8 +29,7 @@ from app.operations.storage_keys import StorageKeys
 from app.operations.supervisor import Background
 from app.operations.telemetry import Metrics, TimedLedger, TimedStore
 from app.operations.tracing import TraceTarget, trace_target
-from app.redacting import Redactions
-from app.search_threads import SearchThreads
+from app.seen_messages import SeenMessages
 from app.settings import Settings
 from content.redaction.known import load as load_rules
 from content.threads import in_thread_if_long

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from app.edge.server import SETTLE_SECONDS
+from app.http.edge.server import SETTLE_SECONDS
 from bench import corpus, load
 from bench.servers import ROOT, free_port
 
@@ -58,7 +58,7 @@ def instructions(tree: Path, kind: Kind) -> float:
         report = Path(folder, "report")
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--log-file={report}"]
         valgrind += [f"--callgrind-out-file={folder}/counts"]
-        serve = [sys.executable, "-m", "command.main", "serve", "--port", str(port)]
+        serve = [sys.executable, "-m", "beside.main", "serve", "--port", str(port)]
         process = subprocess.Popen([*valgrind, *serve], cwd=tree, env=environ)
         try:
             _wait_for(port, process)

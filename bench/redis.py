@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import uvloop
 from tqdm import tqdm
 
-from app.edge.server import tune_memory
+from app.http.edge.server import tune_memory
 from bench import corpus, load
 from bench.servers import LOAD_CORE, free_port, pin, running
 from domain.handles import Handle

@@ -73,7 +73,7 @@ class Peer:
 
 
 def relayed(server: list[str], *options: str) -> list[str]:
-    return [sys.executable, "-m", "command.main", "mcp", *options, "--", *server]
+    return [sys.executable, "-m", "beside.main", "mcp", *options, "--", *server]
 
 
 def _median_ms(run: Callable[[], object], rounds: int) -> float:
@@ -109,7 +109,7 @@ def _own_user() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         own = {"SPILLGATE_STORAGE_URL": f"disk://{folder}", "XDG_STATE_HOME": folder}
         yield own
-        stop = [sys.executable, "-m", "command.main", "service", "stop"]
+        stop = [sys.executable, "-m", "beside.main", "service", "stop"]
         subprocess.run(stop, env={**os.environ, **own}, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 

@@ -71,7 +71,7 @@ def pin(pid: int, core: int) -> None:
 
 def _command(name: str, port: int) -> list[str]:
     if name == "spillgate":
-        return [sys.executable, "-m", "command.main", "serve", "--port", str(port)]
+        return [sys.executable, "-m", "beside.main", "serve", "--port", str(port)]
     plain = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
     return [sys.executable, "-m", "uvicorn", f"bench.{name}:app", "--port", str(port), *plain]
 

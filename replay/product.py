@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
+from app.answering.tool_call import call_tool
+from app.answering.tool_definitions import ToolFormat, definitions, instructions, offered_tools
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
-from app.tools.call import call_tool
-from app.tools.definitions import ToolFormat, definitions, instructions, offered_tools
 from content import MAX_PATTERN_CHARS
 from content.grep import Grep
 from domain.budget import SessionChange

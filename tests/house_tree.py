@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("domain", "content", "policies", "storage", "extraction", "app", "command", "relay", "replay")
+ROOMS = ("domain", "content", "policies", "storage", "extraction", "app", "beside", "machine", "replay")
 PAGE = ROOT / "docs" / "house.md"
 BEGIN, END = "<!-- tree -->\n", "<!-- /tree -->"
 WIDTH = 18

@@ -13,18 +13,18 @@ from typing import Any
 
 import yaml
 
-from app.api.openapi import described_fields
-from app.api.result_request import MAX_ARGUMENT_BYTES
-from app.edge.body_caps import PLAIN_BODY_BYTES, PLAIN_BODY_VALUES
-from app.edge.deadlines import Protocol
-from app.edge.read_ahead import MOST_CHUNK_BYTES
+from app.answering.pass_on import _MOST_REFERENCES
 from app.governing.body import HELD_BYTES
+from app.http.api.body_caps import PLAIN_BODY_BYTES, PLAIN_BODY_VALUES
+from app.http.api.openapi import described_fields
+from app.http.api.result_request import MAX_ARGUMENT_BYTES
+from app.http.edge.deadlines import Protocol
+from app.http.edge.read_ahead import MOST_CHUNK_BYTES
+from app.http.routes.stored import ANSWER_BYTES
 from app.main import create_app
 from app.operations import telemetry
-from app.routes.stored import ANSWER_BYTES
 from app.settings import PREFIX, Settings
-from app.tools.pass_on import _MOST_REFERENCES
-from command.hook import MAX_PAYLOAD_BYTES
+from beside.hooks.answer import MAX_PAYLOAD_BYTES
 from domain import __version__
 from domain.errors import every_error
 from extraction.index_cache import MAX_INDEX_BYTES

@@ -13,13 +13,13 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
     "app",
     "bench",
+    "beside",
     "clients/python",
-    "command",
     "content",
     "domain",
     "extraction",
+    "machine",
     "policies",
-    "relay",
     "replay",
     "storage",
 )
@@ -48,12 +48,12 @@ def test_the_tree_in_the_docs_is_that_of_the_modules() -> None:
     assert tree_of_the_docs() == tree(), "docs/house.md is out of date: run `make tree`"
 
 
-@pytest.mark.parametrize("name", ["http1.py", "addresses.py"])
+@pytest.mark.parametrize("name", ["machine/http1.py", "machine/addresses.py"])
 def test_the_http_core_of_the_commands_is_that_of_the_client(name: str) -> None:
     """One file, by a link: tools that edit in place turn a link into a copy."""
-    core = ROOT / "command" / name
+    core = ROOT / name
     assert core.is_symlink()
-    assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / name
+    assert core.resolve() == ROOT / "clients" / "python" / "spillgate" / core.name
 
 
 _SIZES = r"(len\(|size|bytes|chars)"
@@ -77,7 +77,7 @@ def test_one_place_decides_whether_long_work_runs_in_a_thread() -> None:
     assert places == set()
 
 
-@pytest.mark.parametrize("room", ["app", "command", "content", "extraction", "policies", "relay", "storage"])
+@pytest.mark.parametrize("room", ["app", "beside", "content", "extraction", "machine", "policies", "storage"])
 def test_a_size_has_one_value_in_a_room(room: str) -> None:
     values: dict[str, set[str]] = {}
     for path in (ROOT / room).rglob("*.py"):
@@ -95,7 +95,7 @@ UVICORN_PRIVATE = {"_start_asgi_task", "_unset_keepalive_if_required"}
 def test_no_more_of_uvicorn_is_private() -> None:
     theirs = {name for name in dir(HttpToolsProtocol) if name.startswith("_") and not name.startswith("__")}
     used = set()
-    for path in (ROOT / "app/edge").rglob("*.py"):
+    for path in (ROOT / "app/http/edge").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute | ast.FunctionDef):
                 used.add(node.attr if isinstance(node, ast.Attribute) else node.name)

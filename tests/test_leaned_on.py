@@ -18,17 +18,17 @@ from packaging.requirements import Requirement
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from app.api.routing import parameter_names
-from app.edge.request_body import write_whole
+from app.http.api.request_body import write_whole
+from app.http.api.routing import parameter_names
 from tests.faults.forking import ROOT
 
 pytestmark = pytest.mark.anyio
 
 LEANED_ON = {
-    "uvicorn": "app/edge/deadlines.py, app/edge/request_body.py, app/edge/server.py",
+    "uvicorn": "app/http/edge/deadlines.py, app/http/api/request_body.py, app/http/edge/server.py",
     "google-re2": "content/patterns.py",
     "redis": "storage/redis/connection.py",
-    "fastapi": "app/api/routing.py, app/api/problems.py",
+    "fastapi": "app/http/api/routing.py, app/http/api/problems.py",
 }
 """The files that lean on each."""
 
@@ -151,7 +151,7 @@ async def test_fastapi_takes_the_json_of_a_body_from_the_request() -> None:
     async def post(name: str, page: int, size: int = Body(embed=True)) -> int:
         return size
 
-    (route,) = (one for one in app.routes if isinstance(one, APIRoute))
+    (route,) = (one for one in app.http.routes if isinstance(one, APIRoute))
     assert parameter_names(route.dependant) == ["name", "page"]
     assert route.body_field is not None
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.cli.options import settings_of
-from app.edge.api_keys import load_keys
-from app.edge.credentials import open_credentials
-from app.edge.unix_socket import check_path
-from app.extracting.known_models import KnownModels, model_terms
-from app.extracting.model_windows import context_window
+from app.http.edge.api_keys import load_keys
+from app.http.edge.credentials import open_credentials
+from app.http.edge.unix_socket import check_path
+from app.models.known_models import KnownModels, model_terms
+from app.models.model_windows import context_window
 from app.operations.audit import SETTING as AUDIT
 from app.operations.export import SETTING as EXPORT
 from app.operations.line_writer import check_target
@@ -22,10 +22,10 @@ from app.operations.policy_file import load_policies
 from app.operations.storage_keys import load_storage_keys
 from app.operations.tracing import trace_target
 from app.settings import PREFIX, Settings
-from command.tables import table
 from content.tokens import encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from domain.quotas import SETTINGS
+from machine.tables import table
 from policies.book import PolicyBook, Reason
 from storage import check_sealing, check_urls
 

@@ -7,7 +7,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from app.edge.api_keys import (
+from app.files import only_writer, read_text
+from app.http.edge.api_keys import (
     NAME,
     NAME_RULE,
     SHOWN_DIGITS,
@@ -18,11 +19,10 @@ from app.edge.api_keys import (
     parse_expiry,
     parse_key,
 )
-from app.files import only_writer, read_text
-from command.files import replace_text
-from command.tables import table
 from domain.errors import ConfigError
 from domain.handles import is_name
+from machine.files import replace_text
+from machine.tables import table
 
 _SETTING = "SPILLGATE_API_KEYS_FILE"
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from app.cli.options import settings_of
 from app.files import read_text
-from command.tables import table
 from domain.errors import ConfigError, StorageError
 from domain.ports import Ledger
+from machine.tables import table
 from storage import copy_to_postgres, open_ledger
 
 _HEADS = ("tenant", "entries", "in all sums", "sessions", "US dollars", "")

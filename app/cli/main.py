@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from app.cli.options import COMMANDS, naming_options, parser, settings_of
-from command import user_service
+from beside import own_service
 from domain.errors import ConfigError, PortInUse
 
 
@@ -36,7 +36,7 @@ def _serve(options: argparse.Namespace) -> int:
     gc.disable()
     # Pydantic would look through every installed package for plugins, which takes 35 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from app.edge.server import serve
+    from app.http.edge.server import serve
     from app.main import create_app
     from app.operations.idle import IdleWatch
     from app.operations.policy_file import load_policies
@@ -46,13 +46,13 @@ def _serve(options: argparse.Namespace) -> int:
     app = create_app(settings)
     idle = None if options.until_idle is None else IdleWatch(options.until_idle)
     if idle is None and settings.store.startswith("disk:"):
-        _replace_user_service()
+        _replace_own_service()
     return serve(app, settings, app.refused, idle)
 
 
 def _advice(error: PortInUse, options: argparse.Namespace) -> str:
     """That the user's own service listens there, or the line that starts this one at a port that is free."""
-    own = user_service.port_address()
+    own = own_service.port_address()
     if own is not None and own.port == error.port:
         return f" It is your own Spillgate, {own}/ui: a second one needs another SPILLGATE_STORAGE_URL, too."
     if not error.free:
@@ -67,12 +67,12 @@ def _advice(error: PortInUse, options: argparse.Namespace) -> str:
     return f" For example: SPILLGATE_PORT={error.free} {command}"
 
 
-def _replace_user_service() -> None:
+def _replace_own_service() -> None:
     """Ends a service that a command has started on the same store. Raises ConfigError."""
     try:
-        if user_service.stop():
+        if own_service.stop():
             print("spillgate: ended the service that a command had started.", file=sys.stderr)
-    except user_service.StartFailed as error:
+    except own_service.StartFailed as error:
         raise ConfigError(str(error)) from None
 
 

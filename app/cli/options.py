@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from command.commands import COMMANDS as COMMAND_LIST
+from beside.commands import COMMANDS as COMMAND_LIST
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -54,7 +54,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", help="as SPILLGATE_HOST")
     command.add_argument("--port", type=int, help="as SPILLGATE_PORT")
     command.add_argument("--uds", type=Path, help="as SPILLGATE_UDS")
-    # For a service that a command starts: `command.user_service`.
+    # For a service that a command starts: `beside.own_service`.
     command.add_argument("--until-idle", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
 
 

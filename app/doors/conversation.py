@@ -16,12 +16,12 @@ import anyio.lowlevel
 import msgspec
 
 from app.doors.govern_call import arguments_of, govern_call
-from app.doors.seen_messages import Seen
 from app.doors.shapes import MessageCall, MessageResult, shape_of
-from app.edge.json_body import Edit, Path, as_json, edited_value, text_sha256, value_at
+from app.masking.redactions import new_session, redaction_of
 from app.operations.tracing import GOVERN
-from app.redacting import new_session, redaction_of
 from app.runtime import Runtime
+from app.seen_messages import Seen
+from content.json_text import Edit, Path, as_json, edited_value, text_sha256, value_at
 from content.redaction.masks import masks_in
 from domain.budget import Session
 from domain.doors import Door

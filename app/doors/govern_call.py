@@ -3,10 +3,10 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from app.api.result_request import MAX_ARGUMENT_BYTES
-from app.edge.json_body import as_json, governed_text, text_sha256
 from app.governing.governor import govern
+from app.http.api.result_request import MAX_ARGUMENT_BYTES
 from app.runtime import Runtime
+from content.json_text import as_json, governed_text, text_sha256
 from domain.decisions import Outcome
 from domain.doors import Door
 from domain.errors import IdempotencyKeyReused

@@ -9,11 +9,11 @@ from typing import Any
 
 import anyio
 
+from app.answering.extractor import Requirements, extract
 from app.doors.conversation import DIGEST_CHARS, Conversation, DoorOf
 from app.doors.shapes import door_of, tool_names
-from app.edge.json_body import edited_items, read_listed
-from app.extracting.extractor import Requirements, extract
 from app.runtime import Runtime
+from content.json_text import edited_items, read_listed
 from domain.doors import Door
 from domain.errors import InvalidField, ResultNotFound, SpillgateError
 from domain.extraction import Mode, Question

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from app.answering.tool_call import tools_of_session
+from app.answering.tool_definitions import ToolFormat, definitions
 from app.doors.conversation import Conversation
 from app.doors.shapes import door_of, own_tools
-from app.edge.json_body import edited_items, read_listed, text_sha256
 from app.operations.logs import describe_request, log_hook_passed
 from app.runtime import Runtime
-from app.tools.call import tools_of_session
-from app.tools.definitions import ToolFormat, definitions
+from content.json_text import edited_items, read_listed, text_sha256
 from domain.doors import Door
 from domain.errors import SpillgateError
 from domain.handles import SessionKey

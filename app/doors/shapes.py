@@ -8,7 +8,7 @@ row names is no result of a tool, and stays as it is.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from app.edge.json_body import DROPPED, Edit, Path, as_json
+from content.json_text import DROPPED, Edit, Path, as_json
 from domain.doors import TOOL_NAMES, Door
 from domain.hooks.call import OWN_TOOL
 from domain.hooks.texts import text_in

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 import anyio
 from msgspec import Raw, Struct
 
-from app.extracting.known_models import SessionModel
-from app.search_threads import SearchThreads
+from app.masking.search_threads import SearchThreads
+from app.models.known_models import SessionModel
 from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
 from content.redaction.search import Search

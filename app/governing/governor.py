@@ -5,13 +5,13 @@ from time import perf_counter
 
 from msgspec import Raw
 
-from app.extracting.known_models import SessionModel
 from app.governing.body import Body, MeasuredResult
 from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing
-from app.redacting import Redaction, detector_of
+from app.masking.redactions import Redaction, detector_of
+from app.models.known_models import SessionModel
 from app.runtime import Runtime
 from domain.budget import ReportWarning
 from domain.decisions import Outcome, OutcomeKind, Trigger

@@ -15,8 +15,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from app.operations.once_a_minute import OnceAMinute
-from command.descriptors import write_all
 from domain.errors import ConfigError
+from machine.descriptors import write_all
 
 STANDARD_OUTPUT = "-"
 KEPT_FILES = 5

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from app.extracting.model_windows import context_window
 from app.files import read_text
+from app.models.model_windows import context_window
 from app.settings import HOOK_CAP, PREFIX, Settings
 from domain.budget import Window, window_of
 from policies.book import PolicyBook, Profiles

@@ -1,8 +1,8 @@
-"""The hooks of coding agents, a file each: what their JSON means, and the answer. `command.hook` sends it.
+"""The hooks of coding agents, a file each: what their JSON means, and the answer to it.
 
 The service and `spillgate hook` both import this package, which therefore uses the standard library only.
 What reads the JSON of a hook goes by names and shapes, never by the text of a result: in the service, that
-may still be JSON (see `app.edge.json_body.LongText`).
+may still be JSON (see `content.json_text.LongText`).
 """
 
 from domain.doors import Door

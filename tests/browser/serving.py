@@ -54,7 +54,7 @@ class Service:
         with log.open("ab") as out:
             begins = log.stat().st_size
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "command.main", "serve", "--port", str(self._port)],
+                [sys.executable, "-m", "beside.main", "serve", "--port", str(self._port)],
                 env=kept | given,
                 stdout=out,
                 stderr=out,

@@ -63,7 +63,7 @@ async def services() -> AsyncIterator[dict[str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
     tcp = Service(folder / "state", folder / "log", SERVE, {"max_json_bytes": str(MOST_JSON_BYTES)})
     given = {"SPILLGATE_UDS": str(folder / "private" / "s.sock"), "SPILLGATE_STORAGE_URL": "memory:"}
-    unix = start_process(("-m", "command.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
+    unix = start_process(("-m", "beside.main", "serve"), given | {"HOME": str(folder)}, folder / "log2")
     try:
         await tcp.listening()
         while not (folder / "private" / "s.sock").exists():

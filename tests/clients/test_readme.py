@@ -63,7 +63,7 @@ async def test_what_the_readme_lets_a_newcomer_try_runs_as_printed(service: Serv
     section = page.partition("From another terminal")[2]
     commands, message, found, *_ = re.findall(r"^```(?:sh)?\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     commands = commands.replace(". .venv/bin/activate", "set -e")
-    (tmp_path / "spillgate").write_text(f'#!/bin/sh\nexec {sys.executable} -m command.main "$@"\n')
+    (tmp_path / "spillgate").write_text(f'#!/bin/sh\nexec {sys.executable} -m beside.main "$@"\n')
     (tmp_path / "spillgate").chmod(0o755)
     path = f'PATH="{tmp_path}:$PATH" PYTHONPATH={ROOT}\nexport PATH PYTHONPATH\n'
     said = run(["sh", "-c", path + commands], tmp_path, service)

@@ -11,7 +11,7 @@ import pytest
 from manifests import DEPLOY, ROOT, containers, dockerfile, redis_server, services, workloads
 
 from app import __version__
-from app.edge.api_keys import load_keys
+from app.http.edge.api_keys import load_keys
 
 
 def test_the_image_is_built_from_what_the_build_may_see() -> None:

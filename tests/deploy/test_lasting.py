@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from app.operations.sweeper import sweep
 from app.runtime import Runtime
+from app.sweeper import sweep
 from domain.accounting import EntryFilter, GroupBy
 from tests.conftest import StillClock, served
 from tests.counts import count

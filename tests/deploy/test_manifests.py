@@ -36,10 +36,10 @@ from manifests import (
 )
 
 from app import __version__
-from app.edge import request_body
-from app.edge import server as serving
+from app.http.edge import request_body
+from app.http.edge import server as serving
 from app.settings import PREFIX, Settings
-from command.commands import COMMANDS
+from beside.commands import COMMANDS
 from domain import LOOPBACK_NAMES
 from extraction import index_cache, queries, query_child
 from extraction.retrieve import strategy as retrieve

@@ -10,7 +10,7 @@ import pytest
 
 from storage.base.schema import Schema, refusal
 from storage.redis.facts import SCHEMA
-from tests.app.test_redis_user import documented_user
+from tests.app.operations.test_redis_user import documented_user
 from tests.deploy.documented import blocks, run
 from tests.deploy.manifests import ROOT
 from tests.deploy.test_upgrade import WRITERS, Load

@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from app.extracting.extractor import GRACE_SECONDS
+from app.answering.extractor import GRACE_SECONDS
 from tests.deploy.manifests import ROOT
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.service_process import PATIENT, Service, Services

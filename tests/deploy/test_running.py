@@ -25,7 +25,7 @@ def listening() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="spillgate"))
     uds = folder / "private" / "s.sock"
     given = {"SPILLGATE_UDS": str(uds), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(ROOT)}
-    service = start_process(("-m", "command.main", "serve"), given, folder / "log")
+    service = start_process(("-m", "beside.main", "serve"), given, folder / "log")
     try:
         deadline = time.monotonic() + START_SECONDS
         while not uds.exists():
@@ -42,7 +42,7 @@ def listening() -> Iterator[str]:
 def run_probe(command: tuple[str, ...], uds: str) -> int:
     given = environment(sidecar)["SPILLGATE_UDS"]
     first, *rest = [part.replace(given, uds) for part in command]
-    start = {"spillgate": [sys.executable, "-m", "command.main"], "python": [sys.executable]}[first]
+    start = {"spillgate": [sys.executable, "-m", "beside.main"], "python": [sys.executable]}[first]
     return subprocess.run([*start, *rest], cwd=ROOT, stderr=subprocess.DEVNULL, timeout=30).returncode
 
 

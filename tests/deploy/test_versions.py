@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from command.hook_files import PLANS, Setup
+from beside.hooks.files import PLANS, Setup
 from domain import __version__
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tests.faults.forking import ROOT, start_process
 from tests.moved_clock import Executed, MovedClock
 
 START_SECONDS = 90
-SERVE = ("-m", "command.main", "serve", "--port", "0")
+SERVE = ("-m", "beside.main", "serve", "--port", "0")
 
 
 def service_with(*changes: str) -> tuple[str, ...]:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from app import sweeper
 from app.cli.main import main
-from app.edge import server as serving
-from app.edge.deadlines import Protocol
-from app.operations import clock, line_writer, logs, readiness, supervisor, sweeper
+from app.http.edge import server as serving
+from app.http.edge.deadlines import Protocol
+from app.operations import clock, line_writer, logs, readiness, supervisor
 from domain.ports import Charge, Receipt
 from domain.results import Durability, StoredResult
 from extraction import queries

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from app.governing.body import Body
-from app.operations.sweeper import sweep
 from app.runtime import Runtime
+from app.sweeper import sweep
 from content.tokens import load_encoding
 from domain.handles import SessionKey
 from domain.ports import Charge, Receipt

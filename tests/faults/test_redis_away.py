@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from spillgate import Spillgate
-from tests.app.relay_client import SCRIPTED, RelayClient
+from tests.beside.relay_client import SCRIPTED, RelayClient
 from tests.faults import audit
 from tests.faults.calls import Call, Kept, read_back, text_of
 from tests.faults.forking import ROOT
@@ -32,7 +32,7 @@ def spillgate(
     environment = {name: one for name, one in os.environ.items() if not name.startswith("SPILLGATE_")}
     environment |= {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(state), "SPILLGATE_URL": url_of(service)}
     environment["SPILLGATE_HOOK_TIMEOUT_MS"] = "30000"
-    program = (sys.executable, "-m", "command.main", *command)
+    program = (sys.executable, "-m", "beside.main", *command)
     return subprocess.run(program, input=given, env=environment, capture_output=True, timeout=60, check=True)
 
 

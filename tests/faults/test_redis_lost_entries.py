@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.operations.sweeper import sweep
 from app.runtime import Runtime
+from app.sweeper import sweep
 from tests.conftest import served
 from tests.redis_server import HOST, RedisServer
 from tests.storage.redis_proxy import Proxy

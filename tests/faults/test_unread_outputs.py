@@ -157,7 +157,7 @@ async def test_a_fifo_gets_the_entries_once_it_has_a_reader(services: Services, 
 async def test_a_stop_that_hangs_ends_where_its_traceback_is_not_read(tmp_path: Path) -> None:
     pipe = Pipe()
     with contextlib.closing(pipe):
-        code = "import runpy, sys; sys.argv[1:] = ['hang']; runpy.run_path('tests/app/edge_app.py')"
+        code = "import runpy, sys; sys.argv[1:] = ['hang']; runpy.run_path('tests/app/http/edge_app.py')"
         async with running(tmp_path, ("-c", code), subprocess.DEVNULL, pipe.writing) as (process, _):
             pipe.fill()
             assert await ended(process) == 1

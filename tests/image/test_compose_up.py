@@ -28,7 +28,7 @@ def compose(tmp_path: Path) -> Iterator[Compose]:
     (tmp_path / "port").write_text(str(port))
     secrets = tmp_path / "deploy" / "secrets"
     made = ["keys", "new", "default", "--file", str(secrets / "keys"), "--out", str(secrets / "default.key")]
-    subprocess.run([sys.executable, "-m", "command.main", *made], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "beside.main", *made], cwd=ROOT, check=True, capture_output=True)
     (secrets / "keys").chmod(0o644)
     shutil.copytree(ROOT / "deploy" / "policy", tmp_path / "deploy" / "policy")
 

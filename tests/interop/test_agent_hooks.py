@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from command.hook_status import _identities
+from beside.hooks.status import _identities
 from domain.references import UNRESOLVED
 from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel

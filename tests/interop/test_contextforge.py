@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.payloads import LARGE
+from tests.app.doors.payloads import LARGE
 from tests.faults.service_process import ROOT, Services
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from content.tokens import load_encoding
-from tests.app.relay_client import HANDLE, RelayClient
+from tests.beside.relay_client import HANDLE, RelayClient
 from tests.faults.service_process import Service
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import PROGRAMS, Agent, ClaudeCode, Codex, GeminiCli, OpenCode

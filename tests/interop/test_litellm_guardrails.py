@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.doors.payloads import LARGE
+from tests.app.doors.payloads import LARGE
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange, completion
 from tests.faults.service_process import Service, Services

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.relay_client import HANDLE
+from tests.beside.relay_client import HANDLE
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
 

@@ -13,7 +13,7 @@ import pytest
 from domain.errors import ContextExceeded, ModelRefused, ModelUnavailable
 from domain.llm import LlmTokens, Message, ModelTerms, Prompt, Role, ToolSpec
 from extraction.models.openai import BackendConnections, OpenAIModel
-from tests.app import test_extract_embeddings as embeddings
+from tests.app.answering import test_extract_embeddings as embeddings
 from tests.conftest import Serve
 from tests.extraction.backend import Backend
 from tests.extraction.behaviours import Exchange, completion

@@ -1,4 +1,4 @@
-"""Requests of the providers' own SDKs: those that tests/doors/sdk_requests.json holds are what they send."""
+"""Requests of the providers' own SDKs: what they send is what tests/app/doors/sdk_requests.json holds."""
 
 import json
 import os

@@ -70,7 +70,7 @@ class Deployment:
             "audit": str(self._place / f"audit-{number}"),
             "trusted_proxies": HOST,
         }
-        command = ("-m", "command.main", "serve", "--port", str(self._ports[number]))
+        command = ("-m", "beside.main", "serve", "--port", str(self._ports[number]))
         log = self._place / f"replica-{number}-{self._starts}.log"
         if number != UNREAD:
             return Service(self._place / "state", log, command, settings)

@@ -14,8 +14,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from samples import START, TENANT, WINDOW, FakeClock, charge, entry, joined, stored_result
 
-from app.operations.sweeper import sweep
 from app.runtime import Runtime
+from app.sweeper import sweep
 from domain.accounting import EntryDetails, EntryFilter, GroupBy
 from domain.budget import SessionChange
 from domain.errors import ResultExpired, SpillgateError

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from app.edge.json_body import decoded
+from content.json_text import decoded
 from domain.doors import MCP_META, NAMED_BY
 from domain.errors import BadRequest
 

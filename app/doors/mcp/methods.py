@@ -6,11 +6,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from app import __version__
+from app.answering.tool_call import call_tool, read_lines
+from app.answering.tool_definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from app.doors.mcp.messages import HANDSHAKE, STATELESS, Code, Params, RpcCall, RpcError
 from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
-from app.tools.call import call_tool, read_lines
-from app.tools.definitions import Tool, ToolFormat, definitions, instructions, offered_tools
 from domain.doors import MCP_META
 from domain.errors import Gone, NotFound, SpillgateError
 from domain.handles import DEFAULT_SESSION, SessionKey, session_named_in, split_handles

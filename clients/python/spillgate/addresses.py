@@ -2,7 +2,7 @@
 
 A port number says nothing of who listens there. The user's own service is therefore known by its socket,
 whose directory and listener must be the user's; or by a file of the user that it holds locked, and whose
-secret it proves to know. The commands of the service share this file: `command/addresses.py` is a link to it.
+secret it proves to know. The commands of the service share this file: `machine/addresses.py` is a link to it.
 """
 
 import hmac

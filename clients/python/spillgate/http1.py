@@ -1,6 +1,6 @@
 """HTTP/1.1 requests over kept connections, on the standard library alone.
 
-`Spillgate` and the commands of the service share it: `command/http1.py` is a link to this file. The commands
+`Spillgate` and the commands of the service share it: `machine/http1.py` is a link to this file. The commands
 must start fast and without a package beside Python; the client must install without the service.
 """
 

@@ -1,5 +1,0 @@
-"""Answering a question about a stored result: the use case, its model calls and what they may cost.
-
-The strategies of `extraction` know neither ledger nor budget. Here their answer is framed and charged in
-one step, made shorter where the budget does not hold it, and every attempt to call a model is an entry.
-"""

@@ -1,0 +1,1 @@
+"""HTTP: who calls, how large the body is, what it asks for, and the answer."""

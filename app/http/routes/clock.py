@@ -1,0 +1,54 @@
+"""The clock of the process, for operators."""
+
+from app.http.api.bodies import BodyOut
+from app.http.api.routing import ForOperators, InRuntime, Router, Traits
+from app.http.edge.api_keys import KeyRole
+from app.runtime import Runtime
+
+router = Router(tags=["health"])
+
+
+class ClockOut(BodyOut):
+    """`now`: Unix ms, by which results expire. `reference`: `machine`, `redis`, `postgresql` or both.
+    `offset_ms`: how much the clock of this machine is ahead of it. `jump_ms`: the size of a jump of it that
+    is not confirmed. `sweeps`: whether this instance deletes what has expired."""
+
+    now: int
+    reference: str
+    offset_ms: int
+    jump_ms: int
+    sweeps: bool
+
+
+class ConfirmedOut(ClockOut):
+    """`confirmed_jump_ms`: 0 if there was nothing to confirm."""
+
+    confirmed_jump_ms: int
+
+
+@router.get("/clock", dependencies=[ForOperators], summary="The clock by which results expire")
+@Traits(roles=(KeyRole.ADMIN,))
+async def get_clock(rt: InRuntime) -> ClockOut:
+    return ClockOut(**_shown(rt))
+
+
+@router.post(
+    "/clock/confirm",
+    dependencies=[ForOperators],
+    summary="Confirm that a clock that has jumped is right: what has expired by it is deleted",
+)
+@Traits(writes=True, roles=(KeyRole.ADMIN,))
+async def confirm_clock(rt: InRuntime) -> ConfirmedOut:
+    jump = await rt.clock_watch.confirm()
+    return ConfirmedOut(**_shown(rt), confirmed_jump_ms=jump)
+
+
+def _shown(rt: Runtime) -> dict[str, object]:
+    watch = rt.clock_watch
+    return {
+        "now": watch.now,
+        "reference": watch.reference,
+        "offset_ms": watch.offset_ms,
+        "jump_ms": watch.jump_ms,
+        "sweeps": watch.may_sweep,
+    }

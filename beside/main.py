@@ -1,0 +1,74 @@
+"""The command `spillgate`: runs the program of each command.
+
+The commands of the service take half a second to import and the others must not wait for that, so the program
+is imported by the name that COMMANDS has for it. Nothing else in `command` leads to `app` or `relay`.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from beside.commands import COMMANDS, LISTING, SERVICE, SETTING_UP, SHELL
+from domain import __version__
+from domain.errors import ConfigError
+
+_SETS_A_HOOK_UP = (*SETTING_UP, "-h", "--help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 not healthy or not in order, 2 a setting or argument that is not valid."""
+    name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    rest = rest[:-1]
+    if name in ("", "-h", "--help", "--version"):
+        print(f"spillgate {__version__}" if name == "--version" else usage())
+        return 0
+    if name not in COMMANDS:
+        print(f"{usage()}\n\nspillgate: there is no command {name!a}.", file=sys.stderr)
+        return 2
+    module = COMMANDS[name].module
+    if name == "hook" and (not rest or rest[0] in _SETS_A_HOOK_UP):
+        module = "beside.hooks.install"
+    if module in (SERVICE, SHELL, LISTING):
+        rest.insert(0, name)
+    _print_anything()
+    try:
+        status: int = import_module(module).main(rest)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except ConfigError as error:
+        print(f"spillgate: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader, `head` for example, has closed its end. The interpreter must not flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def usage() -> str:
+    lines = [f"  {name:13}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: spillgate COMMAND ...",
+            "",
+            "HTTP sidecar that governs tool results.",
+            "",
+            *lines,
+            "",
+            "`spillgate COMMAND --help` says what a command takes. Settings come from the environment, as",
+            "SPILLGATE_*: `spillgate check-config` shows them all.",
+        ]
+    )
+
+
+def _print_anything() -> None:
+    """Shows characters that the terminal's encoding lacks as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
