@@ -14,14 +14,16 @@
 static const volatile int64_t none = 0;
 static const volatile int64_t *moved;
 
+/* From now on the clock is that of this file, also in a process that was forked. */
+void moved_clock_follow(const char *path) {
+  int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  void *mapped = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+  if (file >= 0) close(file);
+  moved = mapped == MAP_FAILED ? &none : mapped;
+}
+
 static int64_t offset(void) {
-  if (!moved) {
-    const char *path = getenv("MOVED_CLOCK");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *mapped = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
-    if (file >= 0) close(file);
-    moved = mapped == MAP_FAILED ? &none : mapped;
-  }
+  if (!moved) moved_clock_follow(getenv("MOVED_CLOCK"));
   return *moved;
 }
 

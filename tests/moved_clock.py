@@ -1,5 +1,7 @@
 """The wall clock of real processes, moved while they run; their monotonic clocks are left alone."""
 
+import ctypes
+import os
 import shutil
 import struct
 import subprocess
@@ -11,19 +13,24 @@ from pathlib import Path
 import pytest
 
 _SOURCE = Path(__file__).with_suffix(".c")
+_NAME = "MOVED_CLOCK"
 
 
 @cache
-def _library() -> Path:
-    """Skips the test where it cannot be built."""
+def clock_library() -> Path | None:
+    """None where it cannot be built."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
-        pytest.skip(
-            "The clock of a process is moved on Linux, with a C compiler: apt-get install gcc libc6-dev."
-        )
+        return None
     library = Path(tempfile.mkdtemp()) / "moved_clock.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", library, _SOURCE], check=True)
     return library
+
+
+def follow_moved_clock() -> None:
+    """In a process that was forked from one with the library: the clock is that of its own environment."""
+    if path := os.environ.get(_NAME):
+        ctypes.CDLL(None).moved_clock_follow(os.fsencode(path))
 
 
 class MovedClock:
@@ -40,30 +47,9 @@ class MovedClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(_library()), "MOVED_CLOCK": str(self._file)}
-
-
-class Executed:
-    """A Python command in an interpreter of its own, with the methods of a process that was forked."""
-
-    def __init__(
-        self, command: tuple[str, ...], environment: dict[str, str], output: Path, where: Path
-    ) -> None:
-        with output.open("wb") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, *command], env=environment, stdout=file, stderr=file, cwd=where
+        library = clock_library()
+        if library is None:
+            pytest.skip(
+                "The clock of a process is moved on Linux, with a C compiler: apt-get install gcc libc6-dev."
             )
-        self.pid: int | None = self._process.pid
-
-    @property
-    def exitcode(self) -> int | None:
-        return self._process.poll()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def join(self, timeout: float) -> None:
-        self._process.wait(timeout)
+        return {"LD_PRELOAD": str(library), _NAME: str(self._file)}

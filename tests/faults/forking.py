@@ -9,9 +9,14 @@ import sys
 import tempfile
 import warnings
 from importlib import import_module
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from subprocess import CompletedProcess
+
+import pytest
+
+from tests.moved_clock import clock_library, follow_moved_clock
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +39,10 @@ def start_process(
     for file in (output, errors or output):
         if not file.is_fifo():
             file.write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        if library := clock_library():
+            patch.setenv("LD_PRELOAD", str(library))
+        forkserver.ensure_running()
     process = _context.Process(target=_run, args=(command, environment, files), daemon=True)
     process.start()
     return process
@@ -56,6 +65,7 @@ def _run(command: tuple[str, ...], environment: dict[str, str], files: dict[int,
     os.chdir(ROOT)
     os.environ.clear()
     os.environ.update(environment)
+    follow_moved_clock()
     if environment.get("PYTHONWARNINGS") == "error":
         # Python reads it when an interpreter starts.
         warnings.simplefilter("error")

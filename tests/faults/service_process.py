@@ -11,7 +11,7 @@ from typing import Any, Self
 import httpx
 
 from tests.faults.forking import ROOT, start_process
-from tests.moved_clock import Executed, MovedClock
+from tests.moved_clock import MovedClock
 
 START_SECONDS = 90
 SERVE = ("-m", "beside.main", "serve", "--port", "0")
@@ -48,11 +48,8 @@ class Service:
         given = {"PYTHONPATH": str(ROOT)} | given
         if "SPILLGATE_STORAGE_URL_FILE" not in given:
             given = {"SPILLGATE_STORAGE_URL": f"disk://{state}"} | given
-        self._process = (
-            start_process(command, kept | given, log)
-            if clock is None
-            else Executed(command, kept | given | clock.environment, log, ROOT)
-        )
+        moved = {} if clock is None else clock.environment
+        self._process = start_process(command, kept | given | moved, log)
 
     async def listening(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
