@@ -6,7 +6,7 @@ keeps for each tenant the newest time of which entries were deleted: later entri
 summary needs from before is a gap, which it tells.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -112,8 +112,10 @@ class Sums(msgspec.Struct, array_like=True):
         )
 
 
-def added_up(sums: Iterable[Sums]) -> tuple[float, ...]:
+def added_up(sums: Sequence[Sums]) -> tuple[float, ...]:
     """The fields of their sum."""
+    if len(sums) == 1:
+        return msgspec.structs.astuple(sums[0])
     *amounts, latencies = zip(*map(msgspec.structs.astuple, sums), strict=True)
     return (*map(sum, amounts), max(latencies))
 

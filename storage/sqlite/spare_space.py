@@ -7,6 +7,7 @@ from pathlib import Path
 SPARE_BYTES = 512 << 10
 _STEP = 64 << 10
 """What a transaction that ends sessions may append to the -wal file."""
+_ZEROS = bytes(_STEP)
 
 
 class SpareSpace:
@@ -31,7 +32,7 @@ class SpareSpace:
     def _fill_step(self) -> bool:
         written = 0
         try:
-            written = os.pwrite(self._fd, bytes(_STEP), self._left)
+            written = os.pwrite(self._fd, _ZEROS, self._left)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
