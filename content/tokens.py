@@ -86,7 +86,7 @@ _REMEMBERED = 4 << 20
 # PCRE2 takes it for a contraction, as tiktoken does; the faster pattern library does not fold this case.
 _LONG_S = "'\u017f"
 
-_SLICE = 16 * 1024
+SLICE_CHARS = 16 * 1024
 _HARD = 64 * 1024
 
 # A pre-token of letters or digits ends before such a character, in both vocabularies; "'" may go on with
@@ -179,7 +179,7 @@ class TokenMeter:
         self._enough = enough
         self._pending: list[str] = []
         self._length = 0
-        self._wanted = _SLICE
+        self._wanted = SLICE_CHARS
         self._exact = True
         self._sample: Sample | None = None
         self.tokens = 0
@@ -216,7 +216,7 @@ class TokenMeter:
 
     def _count(self, text: str, more: bool) -> None:
         start = 0
-        self._wanted = _SLICE
+        self._wanted = SLICE_CHARS
         while start < len(text) and self.tokens <= self._enough and (end := self._cut(text, start, more)):
             self.tokens += self._encoding.count(text[start:end])
             start = end
@@ -228,14 +228,14 @@ class TokenMeter:
     def _cut(self, text: str, start: int, more: bool) -> int:
         """The end of the slice at `start`; 0: more text is needed."""
         left = len(text) - start
-        if left <= _SLICE:
+        if left <= SLICE_CHARS:
             return 0 if more else len(text)
-        if found := _LAST_CUT.match(text, start, start + _SLICE + 1):
+        if found := _LAST_CUT.match(text, start, start + SLICE_CHARS + 1):
             return found.end()
         if left <= _HARD and more:
             self._wanted = _HARD
             return 0
-        if found := _NEXT_CUT.search(text, start + _SLICE - 1, start + _HARD + 1):
+        if found := _NEXT_CUT.search(text, start + SLICE_CHARS - 1, start + _HARD + 1):
             return found.end()
         if left <= _HARD:
             return len(text)

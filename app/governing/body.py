@@ -17,7 +17,7 @@ from content.redaction.masks import Masked, Masks
 from content.redaction.search import Search
 from content.text import line_count
 from content.threads import LONG_BYTES, in_thread_if_long
-from content.tokens import Meter, TokenMeter, measure
+from content.tokens import SLICE_CHARS, Meter, TokenMeter, measure
 from domain.budget import Budget, Session
 from domain.ports import Draft, ResultStore, Tokenizer
 from domain.results import Durability, Measure, StoredResult, ToolResult
@@ -107,6 +107,8 @@ class Body(Struct, eq=False):
         self._held = [data]
         self._held_bytes = self._bytes = len(data)
         self._last = data[-TAIL_BYTES:]
+        if not is_over and len(text) <= SLICE_CHARS:
+            return measure(data, self._tokenizer, text)
         tokens = self._new_token_meter()
         if is_over:
             tokens.estimate()
