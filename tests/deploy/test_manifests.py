@@ -36,7 +36,7 @@ from manifests import (
 )
 
 from app import __version__
-from app.http.edge import request_body
+from app.http.api import request_body
 from app.http.edge import server as serving
 from app.settings import PREFIX, Settings
 from beside.commands import COMMANDS
