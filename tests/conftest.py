@@ -23,6 +23,7 @@ from hypothesis import settings as hypothesis_settings
 from app.main import create_app
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
+from domain.errors import BadQuery
 from domain.ports import Clock
 from extraction import queries, query_child, query_terms
 from tests.counts import count
@@ -202,6 +203,28 @@ def node() -> str:
     return found
 
 
+_kept_answerers: dict[tuple[object, ...], query_child.Answerer] = {}
+_MOST_ANSWERERS = 6
+
+
+def _answered_here(query: query_terms.Query, data: bytes) -> query_terms.QueryAnswer:
+    """As in a process that is kept: what SQL needs of the data is loaded once."""
+    if not query_terms.is_sql(query.expression):
+        return query_child.Answerer(io.BytesIO(data).read).answer(query)
+    has_lines = len(data) <= query_terms.LINES_ALWAYS_BYTES or query_terms.needs_lines(query.expression)
+    key = (data, query.tool_name, query.path, repr(query.several), has_lines)
+    answerer = _kept_answerers.pop(key, None) or query_child.Answerer(io.BytesIO(data).read)
+    try:
+        answer = answerer.answer(query)
+    except BadQuery:
+        _kept_answerers[key] = answerer
+        raise
+    _kept_answerers[key] = answerer
+    while len(_kept_answerers) > _MOST_ANSWERERS:
+        del _kept_answerers[next(iter(_kept_answerers))]
+    return answer
+
+
 @pytest.fixture
 def queries_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries are evaluated in this process: to start an interpreter for each takes a fifth of a second."""
@@ -214,8 +237,7 @@ def queries_here(monkeypatch: pytest.MonkeyPatch) -> None:
         read: queries.Read,
         key: object,
     ) -> query_terms.QueryAnswer:
-        data = io.BytesIO(b"".join([chunk async for chunk in read()]))
-        return query_child.Answerer(data.read).answer(query)
+        return _answered_here(query, b"".join([chunk async for chunk in read()]))
 
     monkeypatch.setattr(query_child, "_bound_time", lambda seconds: None)
     monkeypatch.setattr(queries.Queries, "_answer", answer)

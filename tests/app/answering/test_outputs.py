@@ -29,10 +29,10 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Kept:
-    """A stored result and its answers."""
+    """A stored output and its answers."""
 
-    def __init__(self, client: httpx.AsyncClient, stored: dict[str, Any]) -> None:
-        self._client, self.handle = client, stored["handle"]
+    def __init__(self, client: httpx.AsyncClient, output: Output, stored: dict[str, Any]) -> None:
+        self._client, self.output, self.handle = client, output, stored["handle"]
         self.message: str = stored["content"].partition("\n\n")[2]
 
     async def get(self, path: str, **given: Any) -> dict[str, Any]:
@@ -53,12 +53,19 @@ class Kept:
         return text
 
 
-async def keep(client: httpx.AsyncClient, output: Output) -> Kept:
+@pytest.fixture(scope="module")
+async def kept(client: httpx.AsyncClient, request: pytest.FixtureRequest) -> Kept:
+    output: Output = request.param
     sent: dict[str, Any] = {"session_id": "s", "tool_name": "execute_shell", "content": output.text}
     sent["policy"] = {"max_bytes": 100}
     stored = (await client.post("/results", json=sent)).json()
-    assert stored["outcome"] == "store", output.name
-    return Kept(client, stored)
+    assert stored["outcome"] == "store"
+    return Kept(client, output, stored)
+
+
+# The tests of one output follow each other: it is stored once, and loaded once for its queries.
+of_programs = pytest.mark.parametrize("kept", OUTPUTS, ids=lambda output: output.name, indirect=True)
+of_all = pytest.mark.parametrize("kept", [*OUTPUTS, *OTHERS], ids=lambda output: output.name, indirect=True)
 
 
 def plain(value: object) -> object:
@@ -77,9 +84,9 @@ def number_in(cell: str) -> object:
     return plain(bare.replace(",", "") if "." in bare else bare.replace(",", "."))
 
 
-@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: output.name)
-async def test_query_yields_what_the_output_says(client: httpx.AsyncClient, output: Output) -> None:
-    kept = await keep(client, output)
+@of_programs
+async def test_query_yields_what_the_output_says(kept: Kept) -> None:
+    output = kept.output
     for sql, wanted in output.asked:
         if sql == "*":
             columns = (await kept.get("query", expression="SELECT * FROM data LIMIT 1"))["columns"]
@@ -101,9 +108,8 @@ def is_shown(shown: str, text: str) -> bool:
     return bare(text).startswith(begin) if is_clipped else bare(text) == begin
 
 
-@pytest.mark.parametrize("output", [*OUTPUTS, *OTHERS], ids=lambda output: output.name)
-async def test_what_the_message_claims_query_yields(client: httpx.AsyncClient, output: Output) -> None:
-    kept = await keep(client, output)
+@of_all
+async def test_what_the_message_claims_query_yields(kept: Kept) -> None:
     *shown, last = kept.message.split("\n")
     if not kept.message or "binary" in kept.message:
         return
@@ -161,11 +167,8 @@ async def _check_log(kept: Kept, shown: list[str]) -> None:
         assert await kept.rows(sql) == [int(found[1].replace(",", ""))]
 
 
-@pytest.mark.parametrize("output", [*OUTPUTS, *OTHERS], ids=lambda output: output.name)
-async def test_the_number_of_a_line_is_the_same_in_each_answer(
-    client: httpx.AsyncClient, output: Output
-) -> None:
-    kept = await keep(client, output)
+@of_all
+async def test_the_number_of_a_line_is_the_same_in_each_answer(kept: Kept) -> None:
     of_query: dict[int, str] = dict(await kept.rows("SELECT line, text FROM lines LIMIT 1000"))
     # JSON on one line is shown as many, in `pattern` and in `lines`.
     view = {} if len(of_query) > 1 else {"view": "greppable"}

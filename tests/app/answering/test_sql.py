@@ -280,20 +280,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("sql", "said"), REFUSED.items(), ids=lambda text: text[:40])
-async def test_what_does_not_read_is_refused_in_two_sentences(
-    client: httpx.AsyncClient, sql: str, said: str
-) -> None:
+async def test_what_does_not_read_is_refused_in_two_sentences(client: httpx.AsyncClient) -> None:
     handle = await keep(client, NDJSON)
-    answer = await client.get(f"/results/{handle}/query", params={"expression": sql})
-    problem = answer.json()
-    assert (answer.status_code, problem["code"], problem["retryable"]) == (422, "bad_query", False)
-    assert said in problem["detail"]
-    assert "S3cret" not in answer.text
-    text, is_error = await told(client, handle, sql)
-    assert is_error
-    assert text.startswith(problem["detail"])
-    assert len(text) < 500
+    for sql, said in REFUSED.items():
+        answer = await client.get(f"/results/{handle}/query", params={"expression": sql})
+        problem = answer.json()
+        refused = (answer.status_code, problem["code"], problem["retryable"])
+        assert refused == (422, "bad_query", False), sql
+        assert said in problem["detail"], sql
+        assert "S3cret" not in answer.text
+        text, is_error = await told(client, handle, sql)
+        assert is_error, sql
+        assert text.startswith(problem["detail"]), sql
+        assert len(text) < 500, sql
     assert await rows_of(client, handle, "SELECT count(*) FROM data") == [2000]
 
 
