@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -185,6 +186,13 @@ SELECT md5(repeat('x', 500000000))
 """
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the processor time that a query has."""
+    code = "from extraction import query_child as child; child.EVALUATE_SECONDS = 2; child.main()"
+    monkeypatch.setattr("extraction.queries._COMMAND", (sys.executable, "-S", "-P", "-c", code))
+
+
 def lines(text: str) -> list[str]:
     return text.strip().splitlines()
 
@@ -242,6 +250,7 @@ async def test_what_duckdb_tells_of_itself_holds_no_path_and_no_secret(
 
 
 @pytest.mark.repeated
+@pytest.mark.usefixtures("impatient")
 async def test_a_query_that_would_not_end_or_takes_all_memory_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -281,6 +290,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("sql", DEEP.values(), ids=DEEP)
+@pytest.mark.usefixtures("impatient")
 async def test_a_statement_that_is_nested_deeply_ends_no_service(sql: str) -> None:
     queries = Queries()
     await told(queries, sql)

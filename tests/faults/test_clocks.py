@@ -11,6 +11,7 @@ import pytest
 
 from app.operations.clock import ClockWatch, SteadyClock
 from app.operations.clock_file import ClockFile, KeptClock
+from tests.counts import FULL
 from tests.faults.service_process import PATIENCE, Service, Services, service_with
 from tests.moved_clock import MovedClock
 from tests.redis_server import RedisCluster, RedisServer
@@ -64,7 +65,8 @@ def metric(text: str, name: str) -> float:
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
-@pytest.mark.parametrize("hours", [5, -5, 24 * 8, -24 * 8])
+@pytest.mark.repeated
+@pytest.mark.parametrize("hours", [5, -5, 24 * 8, -24 * 8] if FULL else [5, -24 * 8])
 async def test_a_replica_whose_clock_is_wrong_deletes_nothing_and_says_so(
     services: Services, tmp_path: Path, hours: int
 ) -> None:
@@ -127,7 +129,8 @@ async def _logged(service: Service, text: str) -> bool:
     return any(text in line["event"] for line in service.lines())
 
 
-@pytest.mark.parametrize("hours", [2, -2, 24])
+@pytest.mark.repeated
+@pytest.mark.parametrize("hours", [2, -2, 24] if FULL else [-2, 24])
 async def test_a_jump_of_redis_own_clock_deletes_nothing_until_it_is_confirmed(
     services: Services, tmp_path: Path, hours: int
 ) -> None:
@@ -227,8 +230,13 @@ async def test_a_jump_is_not_followed_before_it_is_confirmed(
             assert await statuses(client, handles) == {410 if fault else 200}
 
 
-@pytest.mark.parametrize("hours", [5, -5, 24 * 40, -24 * 40])
-@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.repeated
+# Each jump once, and after each end of the service one ahead and one behind.
+@pytest.mark.parametrize(
+    ("hours", "is_killed"),
+    [(5, True), (-5, False), (24 * 40, False), (-24 * 40, True)]
+    + [(-5, True), (5, False), (-24 * 40, False), (24 * 40, True)] * FULL,
+)
 async def test_a_jump_of_the_machines_clock_deletes_nothing_on_disk_also_after_a_restart(
     services: Services, tmp_path: Path, hours: int, is_killed: bool
 ) -> None:

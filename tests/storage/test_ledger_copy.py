@@ -17,7 +17,7 @@ from domain.results import UsageReport
 from storage import open_ledger
 
 pytestmark = pytest.mark.anyio
-KEPT_DAYS = 30
+KEPT_DAYS = 8
 
 
 async def opened(url: str, clock: FakeClock) -> Ledger:

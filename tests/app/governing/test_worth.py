@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from content.tokens import load_encoding
 from tests.conftest import Serve
-from tests.counts import count
+from tests.counts import FULL, count
 
 pytestmark = pytest.mark.anyio
 
@@ -117,38 +117,39 @@ async def test_check_allows_what_would_pass_for_its_size(client: httpx.AsyncClie
 WINDOW = {"context_window": 1000, "buffer_tokens": 0, "max_output_tokens": 0}
 
 
-@pytest.mark.parametrize("used", [0, 800, 950, 990, 1000])
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {},
-        {"preview": "none"},
-        {"preview": "head", "preview_bytes": 200},
-        {"offer": []},
-        {"on_oversize": "truncate", "head_chars": 2000, "max_bytes": 3000},
-        {"on_oversize": "cap"},
-        {"on_oversize": "cap", "max_bytes": 0, "max_tokens": 300, "keep": False},
-        {"on_oversize": "reject"},
-        {"on_oversize": "reject", "keep": False, "max_bytes": 400},
-    ],
-    ids=str,
-)
-async def test_check_and_results_decide_alike(
-    client: httpx.AsyncClient, policy: dict[str, Any], used: int
-) -> None:
+USED = [0, 800, 950, 990, 1000]
+DECIDED: list[dict[str, Any]] = [
+    {},
+    {"preview": "none"},
+    {"preview": "head", "preview_bytes": 200},
+    {"offer": []},
+    {"on_oversize": "truncate", "head_chars": 2000, "max_bytes": 3000},
+    {"on_oversize": "cap"},
+    {"on_oversize": "cap", "max_bytes": 0, "max_tokens": 300, "keep": False},
+    {"on_oversize": "reject"},
+    {"on_oversize": "reject", "keep": False, "max_bytes": 400},
+]
+
+
+@pytest.mark.repeated
+@pytest.mark.parametrize("policy", DECIDED, ids=str)
+async def test_check_and_results_decide_alike(client: httpx.AsyncClient, policy: dict[str, Any]) -> None:
+    """Each policy with each text, and both with each use of the window: all three with the full counts."""
     texts = [" " * size for size in (13_000, 17_000, 30_000)]
     texts += ["few words " * (size // 10) for size in (20, 60, 200, 390, 700, 2500, 4500, 9900)]
     texts += ["words " * (size // 6) for size in (13_000, 15_500, 18_000)]
+    first = DECIDED.index(policy)
     for number, text in enumerate(texts):
-        session = f"s{number}"
-        await client.put(f"/sessions/{session}", json={**WINDOW, "policy": policy})
-        if used:
-            await client.post(f"/sessions/{session}/usage", json={"used_tokens": used})
-        asked = {"session_id": session, "tool_name": "t", "bytes": len(text), "tokens": COUNT(text)}
-        checked = (await client.post("/check", json=asked)).json()
-        told = await governed(client, text, session_id=session)
-        decided = (told["outcome"] == "pass", told["trigger"])
-        assert (len(text), checked["allowed"], checked["trigger"]) == (len(text), *decided)
+        for used in USED if FULL else (USED[(first + number) % len(USED)],):
+            session = f"s{number}-{used}"
+            await client.put(f"/sessions/{session}", json={**WINDOW, "policy": policy})
+            if used:
+                await client.post(f"/sessions/{session}/usage", json={"used_tokens": used})
+            asked = {"session_id": session, "tool_name": "t", "bytes": len(text), "tokens": COUNT(text)}
+            checked = (await client.post("/check", json=asked)).json()
+            told = await governed(client, text, session_id=session)
+            decided = (told["outcome"] == "pass", told["trigger"])
+            assert (len(text), used, checked["allowed"], checked["trigger"]) == (len(text), used, *decided)
 
 
 async def test_check_judges_alike_by_bytes_alone(client: httpx.AsyncClient) -> None:
