@@ -62,4 +62,12 @@ def _revised(rt: Runtime) -> Runtime:
         load_rules()
     # What was seen may have been shown without masks that the policies now want.
     fresh = SeenMessages()
-    return replace(rt, policies=policies, known_models=known, model_pool=models, seen_messages=fresh)
+    redactions = rt.redactions.revised(policies)
+    return replace(
+        rt,
+        policies=policies,
+        known_models=known,
+        model_pool=models,
+        redactions=redactions,
+        seen_messages=fresh,
+    )

@@ -13,7 +13,6 @@ import anyio
 from app import __version__
 from app.files import Stamp, stamp_of
 from app.masking.redactions import Redactions
-from app.masking.search_threads import SearchThreads
 from app.models.known_models import KnownModels
 from app.models.spend_caps import DailySpend, SpendCaps
 from app.operations.audit import Audit
@@ -107,12 +106,11 @@ class Runtime:
     readiness: Readiness
     unrecorded: UnrecordedLedger
     new_entry_id: EntryIds
+    redactions: Redactions
     background: Background = field(default_factory=Background)
     queries: Queries = field(default_factory=Queries)
     indexes: IndexCache = field(default_factory=IndexCache)
     seen_messages: SeenMessages = field(default_factory=SeenMessages)
-    redactions: Redactions = field(default_factory=Redactions)
-    searches: SearchThreads = field(default_factory=SearchThreads)
     clock_watch: ClockWatch = field(default_factory=lambda: ClockWatch(SteadyClock()))
     # One at a time: the tokenizer holds the GIL, more threads would only fight the event loop for it.
     counting: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
@@ -211,6 +209,7 @@ async def open_runtime(settings: Settings, clock: Clock | None = None) -> AsyncI
             readiness,
             unrecorded,
             ids,
+            Redactions(policies, store, ledger),
             queries=queries,
             background=background,
             clock_watch=watch,

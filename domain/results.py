@@ -6,6 +6,9 @@ from domain.doors import Door
 from domain.handles import Handle, SessionKey
 from domain.structs import frozen_struct
 
+MAX_ARGUMENT_BYTES = 1 << 20
+"""The most bytes of the JSON of a call's arguments."""
+
 
 @frozen_struct
 class Measure:

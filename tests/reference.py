@@ -17,7 +17,6 @@ from app.answering.pass_on import _MOST_REFERENCES
 from app.governing.body import HELD_BYTES
 from app.http.api.body_caps import PLAIN_BODY_BYTES, PLAIN_BODY_VALUES
 from app.http.api.openapi import described_fields
-from app.http.api.result_request import MAX_ARGUMENT_BYTES
 from app.http.edge.deadlines import Protocol
 from app.http.edge.read_ahead import MOST_CHUNK_BYTES
 from app.http.routes.stored import ANSWER_BYTES
@@ -27,6 +26,7 @@ from app.settings import PREFIX, Settings
 from beside.hooks.answer import MAX_PAYLOAD_BYTES
 from domain import __version__
 from domain.errors import every_error
+from domain.results import MAX_ARGUMENT_BYTES
 from extraction.index_cache import MAX_INDEX_BYTES
 from extraction.models.openai import MAX_REPLY_BYTES
 from extraction.queries import MAX_DATA_BYTES

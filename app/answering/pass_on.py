@@ -13,7 +13,7 @@ import msgspec
 
 from app.answering.reading import NO_VALUE, begun, entry_about, look_up, path_of, run_query, scan
 from app.answering.tool_arguments import LineRange, line_range
-from app.masking.redactions import ShownResult, handed_on
+from app.masking.redactions import ShownResult
 from app.runtime import Runtime
 from content.csv_text import rows_csv
 from content.grep import MatchingLines
@@ -131,7 +131,7 @@ async def _text(key: SessionKey, tool_name: str, reference: str, most: int, rt: 
     part = _part(rest)
     handle = forgiven_handle(named, key)
     stored = await look_up(rt, key.tenant, str(handle))
-    shown = await handed_on(rt, stored, tool_name)
+    shown = await rt.redactions.handed_on(stored, tool_name)
     if part is None:
         size = shown.result.measure.bytes
         if size > most:

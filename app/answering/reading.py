@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from app.masking.redactions import ShownResult, shown_result
+from app.masking.redactions import ShownResult
 from app.models.known_models import SessionModel
 from app.operations.logs import describe_request, described
 from app.runtime import Runtime
@@ -244,7 +244,7 @@ async def open_subject(
     stored = await look_up(rt, tenant, str(handle))
     session = await paying_session(rt, reader or stored.key)
     policy = rt.policies.policy(stored.tool_name, session.policy)
-    shown = await shown_result(rt, stored, policy, session)
+    shown = await rt.redactions.shown(stored, policy, session)
     model = await rt.known_models.of_session(session.model)
     return Subject(stored, shown, session, policy, model, by_person)
 
@@ -377,7 +377,7 @@ async def selected(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> Q
     found = data = bytes(answer.slice.result)
     for one in shown:
         if one.redaction is not None:
-            data = await one.redaction.masked(rt, data)
+            data = await one.redaction.masked(data)
     return answer if data == found else msgspec.structs.replace(answer, slice=_with_masks(answer.slice, data))
 
 

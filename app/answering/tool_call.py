@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from app.answering.extractor import Requirements, extract
 from app.answering.reading import (
     NO_VALUE,
     UNCAPPED_BYTES,
-    Subject,
     keep_words,
     open_subject,
     path_of,
@@ -32,12 +30,13 @@ from app.answering.tool_definitions import (
     called_tool,
     offered_tools,
 )
+from app.answering.tool_text import Reading, ToolText
 from app.runtime import Runtime
 from content import model_text
 from content.grep import Grep
 from content.lines import LastLines, LinePager
 from content.text import clip, cut_head
-from domain.accounting import AccountingEntry, EntryStatus, EntryType
+from domain.accounting import EntryStatus
 from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
 from domain.extraction import Question as ExtractQuestion
@@ -47,86 +46,7 @@ from extraction.task import frame_failure
 from policies.policy import Offer
 
 _MOST_ITEMS = 1000
-_LEAST_BYTES = 600
 _BETWEEN = "\n\n"
-
-_EXHAUSTED = (
-    "The answer does not fit what is left of the context budget. Take the final turn, or report the "
-    "context's usage and ask for less of the result."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolText:
-    """`text` is what the model reads. `is_error`: it says why there is no answer. `entry_id` is the id of the
-    accounting's entry, None if nothing was charged."""
-
-    text: str
-    is_error: bool = False
-    entry_id: str | None = None
-
-
-class Reading:
-    """One stored result that is read back for a model. It called `tool`, `call` is what it asked."""
-
-    def __init__(
-        self, rt: Runtime, subject: Subject, tool: Tool, call: str, most_bytes: int | None = None
-    ) -> None:
-        """`most_bytes`: of the answer, if they are fewer than the size cap."""
-        self.rt = rt
-        self.subject = subject
-        self.stored = subject.stored
-        self.shown = subject.shown
-        self.tool = tool
-        self._cap = min(subject.most_bytes, most_bytes or subject.most_bytes)
-        self.usual_bytes = min(self._cap, subject.policy.max_answer_bytes)
-        self._started = rt.clock()
-        self.found_nothing = False
-
-    async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
-        """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
-        does not hold it."""
-        if self.subject.is_exhausted:
-            return await self._failed(_EXHAUSTED, "budget exhausted")
-        try:
-            text = await self._text(make, self._cap)
-            entry_id, tokens = await self._reserved(text)
-            if entry_id is None:
-                room = await self.subject.room(self.rt, len(text.encode()), tokens)
-                if room > _LEAST_BYTES:
-                    text = await self._text(make, room)
-                    entry_id, _ = await self._reserved(text)
-        except (BadPattern, InvalidField) as error:
-            self.rt.observer.told(error, [str(self.stored.handle)])
-            return await self._failed(error.detail, error.code)
-        if entry_id is None:
-            return await self._failed(_EXHAUSTED, "budget exhausted")
-        return ToolText(text, entry_id=entry_id)
-
-    async def _failed(self, reason: str, error: str) -> ToolText:
-        """The model reads this text too: it is charged in any case."""
-        text = cut_head(reason.encode(), self._cap).decode()
-        entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
-        await self.subject.settle(self.rt, entry)
-        self.rt.observer.read(entry)
-        return ToolText(text, is_error=True, entry_id=entry.id)
-
-    async def _text(self, make: Callable[[int], Awaitable[str]], max_bytes: int) -> str:
-        return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
-
-    async def _reserved(self, text: str) -> tuple[str | None, int]:
-        """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
-        entry = await self._entry(text)
-        tokens = entry.tokens_out
-        if await self.subject.reserve(self.rt, entry, text) is None:
-            return None, tokens
-        self.rt.observer.read(entry)
-        return entry.id, tokens
-
-    async def _entry(self, text: str) -> AccountingEntry:
-        tokens = await self.rt.count(text, self.subject.model.tokenizer)
-        entry = self.subject.entry(self.rt, EntryType.READ, text, tokens, self._started)
-        return replace(entry, details=replace(entry.details, found_nothing=self.found_nothing))
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
@@ -169,7 +89,7 @@ class _Call(NamedTuple):
     asked: Question
     words: str
 
-    async def reading(self, handle: str, most_bytes: int | None = None) -> "Reading":
+    async def reading(self, handle: str, most_bytes: int | None = None) -> Reading:
         """Raises NotFound, Gone."""
         rt, key = self.rt, self.key
         subject = await open_subject(rt, key.tenant, await reachable_handle(rt, key, handle), key)
@@ -178,7 +98,7 @@ class _Call(NamedTuple):
     def about(self, handle: str) -> "_Call":
         return self._replace(asked=msgspec.structs.replace(self.asked, handle=handle))
 
-    async def answered(self, reading: "Reading", make: Callable[[int], Awaitable[str]]) -> ToolText:
+    async def answered(self, reading: Reading, make: Callable[[int], Awaitable[str]]) -> ToolText:
         text = await reading.answered(make)
         if text.entry_id is not None:
             keep_words(self.rt, reading.subject, text.entry_id, self.words)

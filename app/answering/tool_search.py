@@ -3,13 +3,13 @@
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 from anyio.to_thread import run_sync
 
 from app.answering.reading import path_of, scan
 from app.answering.tool_definitions import GrepArguments
+from app.answering.tool_text import Reading
 from content import model_text
 from content.grep import Grep, GrepPage, Match
 from content.greppable import Greppable
@@ -32,9 +32,6 @@ from content.text import BOM, clip
 from content.widened import AROUND, grown, trimmed
 from extraction.asked_bytes import AskedBytes
 from policies.policy import Offer
-
-if TYPE_CHECKING:
-    from app.answering.tool_call import Reading
 
 _MOST_MATCHES, _MOST_WINDOWS = 10_000, 1000
 _SCANNED_BYTES = 1 << 20
@@ -80,7 +77,7 @@ class _Searched:
     page: bytes | None = None
 
 
-async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -> str:
+async def search(reading: Reading, arguments: GrepArguments, max_bytes: int) -> str:
     max_bytes = min(max_bytes, reading.usual_bytes)
     searched = await _searched(reading)
     searched, arguments, page, notes = await _first_page(reading, searched, arguments)
@@ -97,7 +94,7 @@ async def search(reading: "Reading", arguments: GrepArguments, max_bytes: int) -
 
 
 async def _matches(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
+    reading: Reading, searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
     """A few matches with the lines around them that fit and the addresses of their links; of many, lines that
     read alike once."""
@@ -127,7 +124,7 @@ def _with_addresses(page: bytes, matches: model_text.Matches) -> model_text.Matc
 
 
 async def _with_lines(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments, matches: model_text.Matches
+    reading: Reading, searched: _Searched, arguments: GrepArguments, matches: model_text.Matches
 ) -> model_text.Matches:
     total = matches.total
     text_format = searched.text.format if searched.text else None
@@ -154,7 +151,7 @@ def _rows(matches: model_text.Matches) -> set[int]:
     return {line for line, one in matches.around.items() if one.columns or len(one.header) > 1}
 
 
-async def _searched(reading: "Reading") -> _Searched:
+async def _searched(reading: Reading) -> _Searched:
     """All of a small result: the text of a page on the same lines, one long line indented."""
     shown, stored = reading.shown, reading.shown.result
     if stored.measure.bytes > MOST_BYTES:
@@ -173,7 +170,7 @@ async def _searched(reading: "Reading") -> _Searched:
 
 
 async def _first_page(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments
+    reading: Reading, searched: _Searched, arguments: GrepArguments
 ) -> tuple[_Searched, GrepArguments, GrepPage, list[str]]:
     """Tries the pattern as it is, as indented JSON spells it, in any letter case, in the markup of a page,
     and without slashes around it, until one matches. Returns what was searched, how, the matches, and remarks
@@ -200,9 +197,7 @@ async def _first_page(
     return searched, arguments, page, []
 
 
-async def _in_stored(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments, max_bytes: int
-) -> str:
+async def _in_stored(reading: Reading, searched: _Searched, arguments: GrepArguments, max_bytes: int) -> str:
     """The matches in the text as it is stored, where a view of it has none; "" without one."""
     if not reading.shown.needs_view:
         return ""
@@ -231,7 +226,7 @@ def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
     return texts, f"{len(spans):,}{' or more' if len(spans) == _MOST_WINDOWS else ''}"
 
 
-async def _page(reading: "Reading", searched: _Searched, arguments: GrepArguments) -> GrepPage:
+async def _page(reading: Reading, searched: _Searched, arguments: GrepArguments) -> GrepPage:
     grep = Grep(
         arguments.pattern,
         context=arguments.context,
@@ -247,7 +242,7 @@ async def _page(reading: "Reading", searched: _Searched, arguments: GrepArgument
 
 
 async def _shown_as(
-    reading: "Reading", searched: _Searched, arguments: GrepArguments, page: GrepPage
+    reading: Reading, searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
     pattern = Grep(arguments.pattern, ignore_case=arguments.ignore_case)
     matches = model_text.Matches(
@@ -285,7 +280,7 @@ def _onward(arguments: GrepArguments, searched: _Searched, needs_view: bool, lin
     return f"query = SELECT line, text FROM lines WHERE line > {line} AND matches(text, '{pattern}') LIMIT 40"  # noqa: S608
 
 
-async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str:
+async def _nothing(reading: Reading, searched: _Searched, pattern: str) -> str:
     """Whether and where each literal of the pattern stands, and the data's language."""
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     asked = AskedBytes(shown.store, stored, path=path_of(stored))
@@ -314,7 +309,7 @@ async def _nothing(reading: "Reading", searched: _Searched, pattern: str) -> str
     return "\n".join(filter(None, sentences))
 
 
-async def _lines_with(reading: "Reading", searched: _Searched, found: Occurrence) -> str:
+async def _lines_with(reading: Reading, searched: _Searched, found: Occurrence) -> str:
     """All lines that hold a word; "" if they do not fit."""
     asked = GrepArguments(str(reading.stored.handle), pattern=f"(?i){re.escape(found.word)}")
     page = await _page(reading, searched, asked)
@@ -323,7 +318,7 @@ async def _lines_with(reading: "Reading", searched: _Searched, found: Occurrence
     return f"“{found.word}”: {found.lines} lines:\n{fitted.text}" if fitted.next is None else ""
 
 
-async def _occurrence(reading: "Reading", word: str) -> Occurrence:
+async def _occurrence(reading: Reading, word: str) -> Occurrence:
     """Where a word stands in a result that is searched as it is read."""
     grep = Grep(word, ignore_case=True, literal=True, limit=1)
     page = await scan(reading.rt, reading.shown, grep, greppable=reading.shown.needs_view)

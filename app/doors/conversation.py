@@ -17,7 +17,7 @@ import msgspec
 
 from app.doors.govern_call import arguments_of, govern_call
 from app.doors.shapes import MessageCall, MessageResult, shape_of
-from app.masking.redactions import new_session, redaction_of
+from app.masking.redactions import new_session
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
 from app.seen_messages import Seen
@@ -144,13 +144,13 @@ class Conversation:
         if placed.tool == self._own or OWN_TOOL.fullmatch(placed.tool):
             return changes
         session = session or new_session(self._key)
-        redaction = redaction_of(rt, session, placed.tool, self._door(result.call_id))
+        redaction = rt.redactions.of_tool(session, placed.tool, self._door(result.call_id))
         if redaction is None:
             return changes
         whole = value_at(self._messages[placed.position], result.path)
         rest = _at([(place.path, "") for place in result.places], result.path)
         data = as_json(edited_value(whole, rest) if rest else whole)
-        masked = await redaction.masked_json(rt, data, keeps_numbers=True)
+        masked = await redaction.masked_json(data, keeps_numbers=True)
         if masked is data:
             return changes
         rt.observer.masked(masks_in(masked.decode()))

@@ -4,7 +4,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from app.governing.governor import govern
-from app.http.api.result_request import MAX_ARGUMENT_BYTES
 from app.runtime import Runtime
 from content.json_text import as_json, governed_text, text_sha256
 from domain.decisions import Outcome
@@ -12,7 +11,7 @@ from domain.doors import Door
 from domain.errors import IdempotencyKeyReused
 from domain.handles import SessionKey
 from domain.hooks.call import HookCall
-from domain.results import ToolResult
+from domain.results import MAX_ARGUMENT_BYTES, ToolResult
 
 
 async def govern_call(

@@ -10,7 +10,6 @@ from app.governing.charges import PASSED, Decision, charge_of
 from app.governing.kept_out import tokens_otherwise
 from app.governing.repeats import Repeats, Repetition
 from app.governing.replacement import Replacing
-from app.masking.redactions import Redaction, detector_of
 from app.models.known_models import SessionModel
 from app.runtime import Runtime
 from domain.budget import ReportWarning
@@ -58,8 +57,10 @@ async def govern(
     model, entered = await _entered(result, rt)
     policy = rt.policies.policy(result.tool_name, entered.session.policy, result.policy, result.door)
     budget = entered.session.budget(model.window, model.enforce)
-    detector = detector_of(rt, policy)
-    body = Body(rt.store, model.tokenizer, policy, rt.counting, rt.searches, result, budget, detector)
+    detector = rt.redactions.detector(policy)
+    body = Body(
+        rt.store, model.tokenizer, policy, rt.counting, rt.redactions.searches, result, budget, detector
+    )
     try:
         measure = body.fill_at_once(content) or await body.fill(content)
         if blocks is not None:
@@ -101,7 +102,7 @@ async def _as_shown(measured: MeasuredResult, rt: Runtime, *, is_retry: bool) ->
     """Masks the secrets, and measures what the masks and the view caps leave, unless it is a retry."""
     body, policy = measured.body, measured.policy
     if body.may_have_secrets:
-        await body.mask(await rt.redactions.key_of(measured.session, rt.ledger))
+        await body.mask(await rt.redactions.keys.key_of(measured.session))
     if is_retry or not (body.is_viewed or body.has_masked_text):
         return measured
     viewed = await body.viewed()
@@ -272,9 +273,8 @@ class _Governing:
         handle = receipt.entry.details.tool_output_handle
         if handle is not None:
             await self._ensure_stored(parse_handle(handle), receipt.entry.tokens_saved)
-        detector, text = detector_of(self.rt, self.measured.policy), receipt.text
-        if detector is not None:
-            text = await Redaction(detector, self.measured.session).masked_text(self.rt, text)
+        redaction = self.rt.redactions.of_result(self.measured.session, self.measured.policy)
+        text = receipt.text if redaction is None else await redaction.masked_text(receipt.text)
         return await self.outcome(replace(receipt, budget=self.measured.budget, text=text))
 
     async def _ensure_stored(self, handle: Handle, tokens_saved: int) -> None:

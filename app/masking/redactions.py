@@ -4,24 +4,23 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+from app.masking.search_threads import SearchThreads
 from content.greppable import needs_view
 from content.redaction.detector import Detector
-from content.redaction.masks import Masked, Masks, masks_in
+from content.redaction.masks import Masked, Masks
 from domain.budget import Session, SessionChange
 from domain.doors import Door
 from domain.errors import StorageError
 from domain.handles import SessionKey
-from domain.ports import BodyReader, Ledger
+from domain.ports import BodyReader, Ledger, ResultStore
 from domain.results import StoredResult
+from policies.book import PolicyBook
 from policies.policy import Policy
-
-if TYPE_CHECKING:
-    from app.runtime import Runtime
 
 _NAME = "redaction key"
 _KEY_BYTES = 16
@@ -47,60 +46,81 @@ class ShownResult:
         return needs_view(self.result.measure.bytes, self.result.measure.lines)
 
 
+class SessionKeys:
+    """The keys that number the masks of sessions. The ledger keeps them, so that replicas have the same and a
+    restart changes no number."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._keys: OrderedDict[tuple[SessionKey, int], bytes] = OrderedDict()
+
+    async def key_of(self, session: Session) -> bytes:
+        about = session.key, session.epoch
+        if about not in self._keys:
+            with suppress(StorageError):
+                self._keys[about] = await self._kept(session)
+            while len(self._keys) > _MOST_KEYS:
+                self._keys.popitem(last=False)
+        return self._keys.get(about) or secrets.token_bytes(_KEY_BYTES)
+
+    async def _kept(self, session: Session) -> bytes:
+        about, made = (session.key, session.epoch, _NAME), secrets.token_hex(_KEY_BYTES)
+        key = await self._ledger.finding(*about)
+        if key is None:
+            if await self._ledger.session(session.key) is None:
+                # The first result of a session opens it when it is charged, which is later.
+                await self._ledger.put_session(session.key, SessionChange(frozenset()))
+            await self._ledger.keep_finding(*about, made, once=True)
+            # Another replica may have been the first. A ledger that is full keeps none.
+            key = await self._ledger.finding(*about) or made
+        return key.encode()[: 2 * _KEY_BYTES]
+
+
 @dataclass(frozen=True, slots=True)
 class Redaction:
     """Masks the texts that a session reads."""
 
     detector: Detector
     session: Session
+    searches: SearchThreads
+    keys: SessionKeys
 
-    async def masked(self, rt: "Runtime", data: bytes) -> bytes:
-        masks = await rt.searches.masks_of(self.session.key.tenant, self.detector, data)
+    async def masked(self, data: bytes) -> bytes:
+        masks = await self.searches.masks_of(self.session.key.tenant, self.detector, data)
         if not len(masks):
             return data
-        masked = Masked(masks, len(data), await rt.redactions.key_of(self.session, rt.ledger))
+        masked = Masked(masks, len(data), await self.keys.key_of(self.session))
         return b"".join([piece async for piece in masked.pieces(data, 0)])
 
-    async def masked_text(self, rt: "Runtime", text: str | None) -> str | None:
+    async def masked_text(self, text: str | None) -> str | None:
         """A text that was shown before, perhaps under a policy that redacted less."""
-        return None if text is None else (await self.masked(rt, text.encode())).decode()
+        return None if text is None else (await self.masked(text.encode())).decode()
 
-    async def masked_json(self, rt: "Runtime", data: bytes, *, keeps_numbers: bool = False) -> bytes:
+    async def masked_json(self, data: bytes, *, keeps_numbers: bool = False) -> bytes:
         """The JSON of a value with masks; `data` itself if it has none."""
         tenant = self.session.key.tenant
-        masks = await rt.searches.masks_of(tenant, self.detector, data)
+        masks = await self.searches.masks_of(tenant, self.detector, data)
         if not masks:
             return data
-        key = await rt.redactions.key_of(self.session, rt.ledger)
-        return await rt.searches.masked_json(tenant, data, masks, key, keeps_numbers=keeps_numbers)
+        key = await self.keys.key_of(self.session)
+        return await self.searches.masked_json(tenant, data, masks, key, keeps_numbers=keeps_numbers)
 
 
-class Redactions:
-    """The masks of the results that were read last, and the keys of their sessions."""
+class ReadMasks:
+    """The masks of the results that were read last."""
 
-    def __init__(self) -> None:
-        self._keys: OrderedDict[tuple[SessionKey, int], bytes] = OrderedDict()
+    def __init__(self, store: BodyReader, searches: SearchThreads) -> None:
+        self._store, self._searches = store, searches
         self._masks: OrderedDict[tuple[str, str, Detector], Masks] = OrderedDict()
         self._count = 0
 
-    async def key_of(self, session: Session, ledger: Ledger) -> bytes:
-        """The key that numbers the masks of a session. The ledger keeps it: replicas have the same, and a
-        restart changes no number."""
-        about = session.key, session.epoch
-        if about not in self._keys:
-            with suppress(StorageError):
-                self._keys[about] = await _kept_key(session, ledger)
-            while len(self._keys) > _MOST_KEYS:
-                self._keys.popitem(last=False)
-        return self._keys.get(about) or secrets.token_bytes(_KEY_BYTES)
-
-    async def masks(self, rt: "Runtime", stored: StoredResult, detector: Detector) -> Masks:
+    async def of(self, stored: StoredResult, detector: Detector) -> Masks:
         """Searches all of the body, the first time."""
         about = stored.tenant, str(stored.handle), detector
         if (known := self._masks.get(about)) is not None:
             self._masks.move_to_end(about)
             return known
-        masks = await rt.searches.masks(stored.tenant, detector, rt.store.read(stored))
+        masks = await self._searches.masks(stored.tenant, detector, self._store.read(stored))
         self._count += len(masks)
         self._masks[about] = masks
         while len(self._masks) > _MOST_RESULTS or (self._count > _MOST_MASKS and len(self._masks) > 1):
@@ -108,40 +128,72 @@ class Redactions:
         return masks
 
 
-async def _kept_key(session: Session, ledger: Ledger) -> bytes:
-    about, made = (session.key, session.epoch, _NAME), secrets.token_hex(_KEY_BYTES)
-    key = await ledger.finding(*about)
-    if key is None:
-        if await ledger.session(session.key) is None:
-            # The first result of a session opens it when it is charged, which is later.
-            await ledger.put_session(session.key, SessionChange(frozenset()))
-        await ledger.keep_finding(*about, made, once=True)
-        # Another replica may have been the first. A ledger that is full keeps none.
-        key = await ledger.finding(*about) or made
-    return key.encode()[: 2 * _KEY_BYTES]
+class Redactions:
+    """What the policies in force redact, and for whom."""
 
+    def __init__(self, policies: PolicyBook, store: ResultStore, ledger: Ledger) -> None:
+        self._policies, self._store, self._ledger = policies, store, ledger
+        self.searches = SearchThreads()
+        self.keys = SessionKeys(ledger)
+        self._masks = ReadMasks(store, self.searches)
 
-def detector_of(rt: "Runtime", policy: Policy, stored: StoredResult | None = None) -> Detector | None:
-    """What finds the secrets of a result; None if nothing is redacted."""
-    names = policy.redact if stored is None else (*policy.redact, *stored.redact)
-    return rt.policies.detector(frozenset(names)) if names else None
+    def revised(self, policies: PolicyBook) -> "Redactions":
+        """The same threads, keys and masks under other policies."""
+        fresh = copy(self)
+        fresh._policies = policies
+        return fresh
 
+    def detector(self, policy: Policy, stored: StoredResult | None = None) -> Detector | None:
+        """What finds the secrets of a result; None if nothing is redacted."""
+        names = policy.redact if stored is None else (*policy.redact, *stored.redact)
+        return self._policies.detector(frozenset(names)) if names else None
 
-async def shown_result(rt: "Runtime", stored: StoredResult, policy: Policy, session: Session) -> ShownResult:
-    """`session`: that of the reader, which numbers the masks. Raises StorageError, ResultExpired."""
-    detector = detector_of(rt, policy, stored)
-    if detector is None:
-        return ShownResult(stored, rt.store)
-    redaction = Redaction(detector, session)
-    masks = await rt.redactions.masks(rt, stored, detector)
-    if not len(masks):
-        return ShownResult(stored, rt.store, redaction=redaction)
-    key = await rt.redactions.key_of(session, rt.ledger)
-    masked = Masked(masks, stored.measure.bytes, key)
-    digest = blake2b(stored.sha256.encode(), key=key, digest_size=32).hexdigest()
-    measure = replace(stored.measure, bytes=masked.size)
-    result = replace(stored, measure=measure, sha256=digest)
-    return ShownResult(result, _MaskedBody(rt.store, stored, masked), True, redaction)
+    def of_result(
+        self, session: Session, policy: Policy, stored: StoredResult | None = None
+    ) -> Redaction | None:
+        """What masks the texts of a result that the session reads; None if nothing is redacted."""
+        detector = self.detector(policy, stored)
+        return None if detector is None else Redaction(detector, session, self.searches, self.keys)
+
+    def of_tool(self, session: Session, tool_name: str, door: Door | None) -> Redaction | None:
+        """What masks that of a tool's results which is not governed; None if nothing is redacted."""
+        return self.of_result(session, self._policies.policy(tool_name, session.policy, None, door))
+
+    async def shown(self, stored: StoredResult, policy: Policy, session: Session) -> ShownResult:
+        """`session`: that of the reader, which numbers the masks. Raises StorageError, ResultExpired."""
+        redaction = self.of_result(session, policy, stored)
+        if redaction is None:
+            return ShownResult(stored, self._store)
+        masks = await self._masks.of(stored, redaction.detector)
+        if not len(masks):
+            return ShownResult(stored, self._store, redaction=redaction)
+        key = await self.keys.key_of(session)
+        masked = Masked(masks, stored.measure.bytes, key)
+        digest = blake2b(stored.sha256.encode(), key=key, digest_size=32).hexdigest()
+        measure = replace(stored.measure, bytes=masked.size)
+        result = replace(stored, measure=measure, sha256=digest)
+        return ShownResult(result, _MaskedBody(self._store, stored, masked), True, redaction)
+
+    async def handed_on(self, stored: StoredResult, tool_name: str) -> ShownResult:
+        """What another tool is given of a result that no model reads: with masks, unless the policy file says
+        `reveal` of that tool."""
+        if self._policies.policy(tool_name).reveal:
+            return ShownResult(stored, self._store)
+        return await self.shown_to_people(stored)
+
+    async def shown_to_people(self, stored: StoredResult) -> ShownResult:
+        """What a person is shown: the same as the model of the result's session."""
+        session, policy = await self._of_people(stored)
+        return await self.shown(stored, policy, session)
+
+    async def given_to_people(self, stored: StoredResult) -> Redaction | None:
+        """What masks the texts that models were given of a result; None if nothing is redacted."""
+        session, policy = await self._of_people(stored)
+        return self.of_result(session, policy, stored)
+
+    async def _of_people(self, stored: StoredResult) -> tuple[Session, Policy]:
+        session = await self._ledger.session(stored.key) or new_session(stored.key, stored.epoch)
+        return session, self._policies.policy(stored.tool_name, session.policy)
 
 
 class _MaskedBody:
@@ -159,53 +211,6 @@ class _MaskedBody:
             yield chunk
 
 
-async def handed_on(rt: "Runtime", stored: StoredResult, tool_name: str) -> ShownResult:
-    """What another tool is given of a result that no model reads: with masks, unless the policy file says
-    `reveal` of that tool."""
-    if rt.policies.policy(tool_name).reveal:
-        return ShownResult(stored, rt.store)
-    return await shown_to_people(rt, stored)
-
-
-async def shown_to_people(rt: "Runtime", stored: StoredResult) -> ShownResult:
-    """What a person is shown: the same as the model of the result's session."""
-    session, policy = await _of_people(rt, stored)
-    return await shown_result(rt, stored, policy, session)
-
-
-async def given_to_people(rt: "Runtime", stored: StoredResult) -> Redaction | None:
-    """What masks the texts that models were given of a result; None if nothing is redacted."""
-    session, policy = await _of_people(rt, stored)
-    detector = detector_of(rt, policy, stored)
-    return None if detector is None else Redaction(detector, session)
-
-
-async def _of_people(rt: "Runtime", stored: StoredResult) -> tuple[Session, Policy]:
-    session = await rt.ledger.session(stored.key) or new_session(stored.key, stored.epoch)
-    return session, rt.policies.policy(stored.tool_name, session.policy)
-
-
 def new_session(key: SessionKey, epoch: int = 0) -> Session:
     """A session that the ledger does not know."""
     return Session(key, epoch=epoch, created_at=0, last_used_at=0)
-
-
-def redaction_of(rt: "Runtime", session: Session, tool_name: str, door: Door | None) -> Redaction | None:
-    """What masks that of a tool's results which is not governed; None if nothing is redacted."""
-    detector = detector_of(rt, rt.policies.policy(tool_name, session.policy, None, door))
-    return None if detector is None else Redaction(detector, session)
-
-
-async def masked_json(
-    rt: "Runtime", data: bytes, key: SessionKey, tool_name: str, door: Door | None = None
-) -> bytes:
-    """What a session is shown of a JSON value; `data` itself if nothing of it is masked. Counts the masks.
-    Numbers stay for a coding agent: it would refuse an output of another form."""
-    session = await rt.ledger.session(key) or new_session(key)
-    redaction = redaction_of(rt, session, tool_name, door)
-    if redaction is None:
-        return data
-    shown = await redaction.masked_json(rt, data, keeps_numbers=door is not None)
-    if shown is not data:
-        rt.observer.masked(masks_in(shown.decode()))
-    return shown

@@ -31,13 +31,12 @@ from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_ke
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
 from domain.hooks import DOORS
 from domain.library_errors import msgspec_rule, types_in_words
-from domain.results import ToolResult, UsageReport
+from domain.results import MAX_ARGUMENT_BYTES, ToolResult, UsageReport
 from domain.structs import frozen_struct
 
 Headers = Mapping[bytes, bytes]
 
 MAX_POLICY_BYTES = 8192
-MAX_ARGUMENT_BYTES = 1 << 20
 MAX_CALL_ID = 256
 """Characters of a tool_call_id or an Idempotency-Key. Each entry keeps it twice."""
 

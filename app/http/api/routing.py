@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import Mount, Route
 
-from app.http.edge.api_keys import OF_ONE_TENANT, KeyRole
+from app.http.api.roles import OF_ONE_TENANT, KeyRole
 from app.operations.logs import describe_request
 from app.runtime import Runtime
 from content.json_text import decoded

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.http.api.body_caps import PLAIN_CAP, BodyCap
 from app.http.api.problems import Refused, problem, stored_of
 from app.http.api.request_body import ClientDisconnected, RequestBody
+from app.http.api.roles import OF_ONE_TENANT, KeyRole
 from app.http.api.routing import RouteTable, Traits
-from app.http.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
+from app.http.edge.api_keys import ApiKey
 from app.http.edge.credentials import Credentials
 from app.http.edge.served import METRICS_PATHS, Served
 from app.http.edge.sources import check_host, check_page, check_page_body

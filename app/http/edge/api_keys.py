@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from app.files import ReloadedKeys, read_text
+from app.http.api.roles import KeyRole
 from domain.errors import ConfigError, Unauthorized
 from domain.handles import is_name
 
@@ -29,21 +29,6 @@ SHOWN_DIGITS = 12
 
 NAME = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
 NAME_RULE = "a name has at most 64 letters, digits and _.@-"
-
-
-class KeyRole(StrEnum):
-    """What a key is for. `agent`: everything of its tenant. `reveal`: the same, and the secrets that
-    stored results have. `metrics`: /metrics alone. `admin`: accounting, sessions and quotas of every tenant,
-    and no stored text."""
-
-    AGENT = "agent"
-    REVEAL = "reveal"
-    METRICS = "metrics"
-    ADMIN = "admin"
-
-
-OF_ONE_TENANT = frozenset({KeyRole.AGENT, KeyRole.REVEAL})
-"""Keys that never reach another tenant, and count against its quota of requests."""
 
 
 class ApiKey(NamedTuple):

@@ -10,7 +10,8 @@ from typing import Any
 import jwt
 from jwt import exceptions
 
-from app.http.edge.api_keys import ApiKey, KeyRole, digest_of
+from app.http.api.roles import KeyRole
+from app.http.edge.api_keys import ApiKey, digest_of
 from app.http.edge.issuer_keys import IssuerKeys
 from app.settings import Settings
 from content.text import without_surrogates

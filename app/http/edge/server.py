@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app import __version__
-from app.cli.check_config import mask_url
+from app.config_report import mask_url
 from app.http.api.problems import Refused
 from app.http.edge.address_file import announced
 from app.http.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep

@@ -17,9 +17,9 @@ from starlette.responses import StreamingResponse
 
 from app.http.api.answers import JSON, cut_on_error, prefers
 from app.http.api.bodies import BodyOut
+from app.http.api.roles import KeyRole
 from app.http.api.routing import EveryTenant, InRuntime, Router, Tenant, Traits
 from app.http.api.times import Time, milliseconds
-from app.http.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from content.csv_text import CSV, safe_cell
 from domain.accounting import (

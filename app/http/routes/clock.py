@@ -1,8 +1,8 @@
 """The clock of the process, for operators."""
 
 from app.http.api.bodies import BodyOut
+from app.http.api.roles import KeyRole
 from app.http.api.routing import ForOperators, InRuntime, Router, Traits
-from app.http.edge.api_keys import KeyRole
 from app.runtime import Runtime
 
 router = Router(tags=["health"])

@@ -9,11 +9,11 @@ from fastapi import Query
 from msgspec import to_builtins
 from pydantic import Field
 
-from app.cli.check_config import ANY, mask_url, report_on
+from app.config_report import ANY, mask_url, report_on
 from app.http.api.bodies import INTEGRAL, BodyIn, BodyOut
 from app.http.api.result_request import policy_text
+from app.http.api.roles import KeyRole
 from app.http.api.routing import InRuntime, Router, Tenant, Traits
-from app.http.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.accounting import AccountingEntry, EntryFilter, EntryType
 from domain.decisions import OutcomeKind, Trigger

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Query, Request, Response
 
 from app.http.api.bodies import BodyOut
+from app.http.api.roles import OF_ONE_TENANT, KeyRole
 from app.http.api.routing import InRuntime, Router, Traits
 from app.http.edge.access import token_of
 from app.http.edge.address_file import Announcement
-from app.http.edge.api_keys import OF_ONE_TENANT, ApiKey, KeyRole
+from app.http.edge.api_keys import ApiKey
 from app.http.edge.credentials import Credentials
 from app.operations.readiness import TenantUse
 from app.runtime import Runtime

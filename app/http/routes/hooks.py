@@ -13,7 +13,7 @@ from app.http.api.answers import JSON
 from app.http.api.openapi import body_of, json_of
 from app.http.api.request_body import read_body
 from app.http.api.routing import InRuntime, Router, Tenant, Traits, check_rate
-from app.masking.redactions import new_session, redaction_of
+from app.masking.redactions import new_session
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
@@ -129,10 +129,10 @@ async def _masked(call: HookCall, text: str | None, tenant: str, door: Door, rt:
     """The agent's JSON for a text, or for what the agent shows itself: with masks in it, and in all that the
     agent shows beside it. `{}` if the agent has nothing to replace. It is not accounted."""
     key = SessionKey(tenant, call.session_id)
-    redaction = redaction_of(rt, await rt.ledger.session(key) or new_session(key), call.tool, door)
+    redaction = rt.redactions.of_tool(await rt.ledger.session(key) or new_session(key), call.tool, door)
     if redaction is None:
         return PASS if text is None else call.answer(text)
-    masked = partial(redaction.masked_json, rt, keeps_numbers=True)
+    masked = partial(redaction.masked_json, keeps_numbers=True)
     if text is None:
         shown = as_json(call.shown)
         if await masked(shown) is shown:

@@ -8,8 +8,9 @@ from app.http.api.answers import JSON
 from app.http.api.openapi import body_of, json_of
 from app.http.api.request_body import read_body
 from app.http.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
-from app.masking.redactions import masked_json
+from app.masking.redactions import new_session
 from content.json_text import checked_json
+from content.redaction.masks import masks_in
 from domain.errors import InvalidField
 from domain.handles import DEFAULT_SESSION
 from domain.hooks import DOORS
@@ -54,5 +55,13 @@ async def post_mask(
         raise InvalidField(f"`door` must be one of {', '.join(DOORS)}.")
     key = session_key(tenant, session_id)
     data = await checked_json(await read_body(request.scope, request.receive), rt.parsing)
-    shown = await masked_json(rt, data, key, tool_name, None if door is None else DOORS[door])
-    return Response(status_code=204) if shown is data else Response(shown, media_type=JSON)
+    session = await rt.ledger.session(key) or new_session(key)
+    redaction = rt.redactions.of_tool(session, tool_name, None if door is None else DOORS[door])
+    if redaction is None:
+        return Response(status_code=204)
+    # Numbers stay for a coding agent: it would refuse an output of another form.
+    shown = await redaction.masked_json(data, keeps_numbers=door is not None)
+    if shown is data:
+        return Response(status_code=204)
+    rt.observer.masked(masks_in(shown.decode()))
+    return Response(shown, media_type=JSON)

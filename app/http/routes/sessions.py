@@ -15,6 +15,7 @@ from app.http.api.answers import BudgetOut, budget_out, report_warnings
 from app.http.api.bodies import INTEGRAL, MOST, BodyIn, BodyOut
 from app.http.api.openapi import body_of, struct_of
 from app.http.api.result_request import UsageIn, policy_text, read_usage
+from app.http.api.roles import KeyRole
 from app.http.api.routing import (
     SESSION_ID,
     InRuntime,
@@ -26,7 +27,6 @@ from app.http.api.routing import (
     session_key,
 )
 from app.http.api.times import Time, milliseconds
-from app.http.edge.api_keys import KeyRole
 from app.runtime import Runtime
 from domain.accounting import EntryFilter, EntryType
 from domain.budget import Session, SessionChange

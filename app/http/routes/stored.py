@@ -29,10 +29,10 @@ from app.answering.reading import (
 from app.http.api.answers import JSON, PLAIN, cut_on_error, prefers, wants_text
 from app.http.api.bodies import MOST, BodyOut
 from app.http.api.request_body import cancel_on_disconnect
+from app.http.api.roles import KeyRole
 from app.http.api.routing import InRuntime, Router, Tenant, Traits
 from app.http.api.times import Time, milliseconds
-from app.http.edge.api_keys import KeyRole
-from app.masking.redactions import ShownResult, given_to_people, shown_to_people
+from app.masking.redactions import ShownResult
 from app.operations.tracing import READ
 from app.runtime import Runtime
 from content import MAX_EXPRESSION_CHARS, MAX_PATTERN_CHARS, model_text
@@ -203,7 +203,9 @@ async def get_lines(
     """At most 256 KiB of text."""
     stored = await look_up(rt, tenant, handle)
     pager = LinePager(offset, limit, ANSWER_BYTES)
-    page = await scan(rt, await shown_to_people(rt, stored), pager, greppable=view is BodyView.GREPPABLE)
+    page = await scan(
+        rt, await rt.redactions.shown_to_people(stored), pager, greppable=view is BodyView.GREPPABLE
+    )
     if accounted:
         await account_texts(rt, stored, [line.text for line in page.lines])
     if wants_text(request):
@@ -246,7 +248,9 @@ async def get_grep(
     if view is None:
         one_line = needs_view(stored.measure.bytes, stored.measure.lines)
         view = BodyView.GREPPABLE if one_line else BodyView.RAW
-    page = await scan(rt, await shown_to_people(rt, stored), grep, greppable=view is BodyView.GREPPABLE)
+    page = await scan(
+        rt, await rt.redactions.shown_to_people(stored), grep, greppable=view is BodyView.GREPPABLE
+    )
     if accounted:
         shown = [text for match in page.matches for text in (*match.before, match.text, *match.after)]
         await account_texts(rt, stored, shown)
@@ -300,7 +304,7 @@ async def get_content(
     stored = await look_up(rt, tenant, handle)
     if not redact:
         rt.observer.revealed()
-    shown = await shown_to_people(rt, stored) if redact else ShownResult(stored, rt.store)
+    shown = await rt.redactions.shown_to_people(stored) if redact else ShownResult(stored, rt.store)
     size, etag = shown.result.measure.bytes, f'"{shown.result.sha256}"'
     headers = {"ETag": etag, "Accept-Ranges": "bytes"}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
@@ -348,7 +352,7 @@ async def get_stored(request: Request, rt: InRuntime, tenant: Tenant, handle: Ha
     `result_expired` or `session_ended`, else 404."""
     stored = await look_up(rt, tenant, handle)
     known = await _known(rt, stored, reveals=request.scope.get("role") is KeyRole.REVEAL)
-    return StoredOut(**known, kind=await kind_of(rt, await shown_to_people(rt, stored)))
+    return StoredOut(**known, kind=await kind_of(rt, await rt.redactions.shown_to_people(stored)))
 
 
 @router.delete(
@@ -366,7 +370,7 @@ async def delete_stored(rt: InRuntime, tenant: Tenant, handle: HandlePath) -> No
 
 async def _known(rt: Runtime, stored: StoredResult, *, reveals: bool = False) -> dict[str, Any]:
     """The fields of _Known. `reveals`: they describe the stored bytes, without masks."""
-    shown = ShownResult(stored, rt.store) if reveals else await shown_to_people(rt, stored)
+    shown = ShownResult(stored, rt.store) if reveals else await rt.redactions.shown_to_people(stored)
     shared = _Known.model_fields.keys() - {"handle", "session_id", "command", "path"}
     return {
         "handle": str(stored.handle),
@@ -424,7 +428,7 @@ async def get_query(
     stored = await look_up(rt, tenant, handle)
     is_text, is_csv = wants_text(request), prefers(request.headers.get("accept", ""), CSV)
     cap = _CSV_BYTES if is_csv else await _cap(rt, stored)
-    shown = await shown_to_people(rt, stored)
+    shown = await rt.redactions.shown_to_people(stored)
     rows, skipped = (_ALL_ROWS, 0) if is_csv else (limit, offset)
     query = DataQuery(expression, cap, stored.tool_name, rows, skipped, path_of(stored), is_text)
     answer = await cancel_on_disconnect(request, selected(rt, [shown], query))
@@ -496,11 +500,11 @@ async def get_given(
     stored = await look_up(rt, tenant, handle)
     about = EntryFilter(tenant, stored.handle.session_id, handle=str(stored.handle))
     page = await rt.ledger.entries(about, limit, cursor)
-    redaction = await given_to_people(rt, stored)
+    redaction = await rt.redactions.given_to_people(stored)
 
     async def text_of(entry: AccountingEntry) -> str | None:
         text = await given_text(rt, stored, entry) if texts else None
-        return text if redaction is None else await redaction.masked_text(rt, text)
+        return text if redaction is None else await redaction.masked_text(text)
 
     given = [
         Given(

@@ -6,8 +6,8 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from app.http.api.bodies import BodyOut
+from app.http.api.roles import KeyRole
 from app.http.api.routing import ForOperators, InRuntime, Router, Traits, is_known
-from app.http.edge.api_keys import KeyRole
 from app.operations.logs import log_deleted_tenant
 from app.runtime import Runtime
 from domain.errors import InvalidField, StorageError, TenantNotFound

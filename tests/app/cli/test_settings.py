@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.check_config import mask_url
+from app.config_report import mask_url
 from app.settings import CENTURY_SECONDS, REMOVED, Settings, load_settings
 from app.sweeper import sweep
 from beside.main import main

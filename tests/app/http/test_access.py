@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.http.edge.api_keys import ApiKey, ApiKeys, KeyRole, load_keys
+from app.http.api.roles import KeyRole
+from app.http.edge.api_keys import ApiKey, ApiKeys, load_keys
 from app.settings import load_settings
 from domain.errors import ConfigError, Unauthorized
 from tests.app.http.edge_support import KEY, keys_file

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from app.http.edge.api_keys import KeyRole, load_keys
+from app.http.api.roles import KeyRole
+from app.http.edge.api_keys import load_keys
 from app.operations.readiness import Readiness
 from domain.errors import StoreUnavailable
 from machine.files import replace_text
