@@ -25,7 +25,7 @@ COMMANDS = {
     "healthcheck": Command("exit 0 if a running service is ready, else 1", "beside.healthcheck"),
     "check-config": Command("show the settings and policy in force", SERVICE),
     "try": Command("show what each outcome would hand to the model", SERVICE),
-    "replay": Command("show what a policy would have done to recorded runs", SERVICE),
+    "replay": Command("show what a policy would have done to recorded runs", "replay.command"),
     "openapi": Command("print the OpenAPI document", SERVICE),
     "keys": Command("make, list, revoke and rotate API keys", SERVICE),
     "ledger": Command("copy the ledger into PostgreSQL", SERVICE),

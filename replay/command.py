@@ -2,10 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from app.cli.options import naming_options
 from app.operations.policy_file import load_policies
 from app.settings import Settings, load_settings
+from beside.commands import COMMANDS
 from domain.errors import ConfigError
 from replay.advice import advice
 from replay.baselines import BASELINES, KEPT_RESULTS
@@ -24,7 +27,18 @@ _NONE_READ = "no transcript could be read."
 _WRITERS = {".html": html.text, ".htm": html.text, ".json": json_report.text}
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
+def main(arguments: Sequence[str]) -> int:
+    """Prints the table. Answers 2 where nothing could be read. Raises ConfigError."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except ConfigError as error:
+        raise ConfigError(naming_options(str(error), options)) from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = COMMANDS["replay"].description
+    command = argparse.ArgumentParser(prog="spillgate replay", description=description, allow_abbrev=False)
     command.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a transcript, or a folder of them"
     )
@@ -34,10 +48,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=tuple(FORMATS), help="read every file as this (recognised)")
     command.add_argument("--report", type=Path, metavar="FILE", help="write FILE.html or FILE.json too")
     command.add_argument("--show", action="store_true", help="name literals that were used and not shown")
+    return command
 
 
-def run(options: argparse.Namespace) -> int:
-    """Prints the table. Answers 2 where nothing could be read. Raises ConfigError."""
+def _run(options: argparse.Namespace) -> int:
     writer = None
     if options.report is not None and (writer := _WRITERS.get(options.report.suffix.lower())) is None:
         raise ConfigError(f"--report: the name must end with one of {', '.join(_WRITERS)}.")

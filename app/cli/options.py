@@ -79,12 +79,6 @@ def _add_try(trial: argparse.ArgumentParser) -> None:
     trial.add_argument("--show", metavar="OUTCOME", help="print the text too: of this outcome, or of `all`")
 
 
-def _add_replay(replay: argparse.ArgumentParser) -> None:
-    from replay.command import add_arguments
-
-    add_arguments(replay)
-
-
 def _add_keys(keys: argparse.ArgumentParser) -> None:
     actions = keys.add_subparsers(dest="action", required=True, metavar="ACTION")
     new = actions.add_parser("new", help="make a key, and print it once")
@@ -129,7 +123,6 @@ COMMANDS = {
     "serve": ServiceCommand(_add_address),
     "check-config": ServiceCommand(_add_check, "app.cli.check_config"),
     "try": ServiceCommand(_add_try, "app.cli.try_out"),
-    "replay": ServiceCommand(_add_replay, "replay.command"),
     "openapi": ServiceCommand(_add_nothing),
     "keys": ServiceCommand(_add_keys, "app.cli.keys"),
     "ledger": ServiceCommand(_add_ledger, "app.cli.ledger"),
