@@ -11,7 +11,7 @@ from content.formats.prose import paragraphs
 from content.kind import Kind
 from content.layout import spelled
 from content.natural_language import language_of_text
-from content.source import Source
+from content.source_text import SourceText
 from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes, line_count
 
 OUTLINED_BYTES = 1 << 20
@@ -43,12 +43,14 @@ _CODES = {
 
 def source_of(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
-) -> Source:
+) -> SourceText:
     """A result of which the ends are known: `head` holds its first bytes, of which 128 KiB are of use, `tail`
     the last 4 KiB. `lines` are its newlines, plus one where text follows the last of them."""
     if len(head) < total_bytes:
         head = head[:SAMPLE_BYTES]
-    return Source(head, tool_name, path, tail=tail[-SAMPLE_TAIL_BYTES:], total_bytes=total_bytes, lines=lines)
+    return SourceText(
+        head, tool_name, path, tail=tail[-SAMPLE_TAIL_BYTES:], total_bytes=total_bytes, lines=lines
+    )
 
 
 _QUERY = "SELECT {}, count(*) FROM data{} GROUP BY 1{}"
@@ -56,14 +58,14 @@ _OF_LINES = " WHERE matches(text, 'regex')"
 _PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
 
 
-def query_of(source: Source) -> str:
+def query_of(source: SourceText) -> str:
     """A query that counts the rows of the source in groups, and the columns that there are; "" without
     rows."""
     query, columns = _query(source, source.format.shape(source))
     return f"{query}; columns {_names(columns, _COLUMNS_BYTES, _MOST_NAMES)}" if query else ""
 
 
-def _query(source: Source, shape: Shape) -> tuple[str, Sequence[str]]:
+def _query(source: SourceText, shape: Shape) -> tuple[str, Sequence[str]]:
     if source.format.is_lines:
         columns = ("line", "text", *source.format.of_lines(source))
         if shape.group:
@@ -72,7 +74,7 @@ def _query(source: Source, shape: Shape) -> tuple[str, Sequence[str]]:
     return (_QUERY.format(spelled(shape.group), "", "") if shape.group else ""), shape.names
 
 
-def extent(source: Source) -> str:
+def extent(source: SourceText) -> str:
     """Returns, for example, `CSV, 2,000 rows, 3 columns: id, city, total; 45,890 bytes in 2,001 lines`. Takes
     linear time. Call it in a thread: 64 MiB take a few seconds."""
     stored = source.stored
@@ -98,7 +100,7 @@ def outline(
     for those of the stored bytes. Raises nothing. Takes up to 150 ms: call it in a thread."""
     total = len(data) if total_bytes is None else total_bytes
     data = data[:OUTLINED_BYTES]
-    source = Source(data, tool_name, path)
+    source = SourceText(data, tool_name, path)
     lines = list(_outlined(source, first_line)) or list(
         _numbered(source, paragraphs(source.data), first_line)
     )
@@ -118,7 +120,7 @@ def outline(
 def structure(path: str | None, data: bytes, first_line: int = 1) -> list[str]:
     """Returns at most 200 lines for a recovery section; none for plain text, search results and binary
     data. For the arguments see `outline`."""
-    source = Source(data[:OUTLINED_BYTES], "", path)
+    source = SourceText(data[:OUTLINED_BYTES], "", path)
     if not source.format.has_structure:
         return []
     is_code = source.format.kind is Kind.CODE
@@ -126,12 +128,12 @@ def structure(path: str | None, data: bytes, first_line: int = 1) -> list[str]:
     return [re.sub("^ *", r"\g<0>  - ", line) for line in islice(lines, _MOST_LINES)]
 
 
-def _outlined(source: Source, first_line: int | None) -> Iterator[str]:
+def _outlined(source: SourceText, first_line: int | None) -> Iterator[str]:
     return _numbered(source, source.format.outline(source), first_line)
 
 
 def _numbered(
-    source: Source, found: Iterable[str | tuple[int, str]], first_line: int | None
+    source: SourceText, found: Iterable[str | tuple[int, str]], first_line: int | None
 ) -> Iterator[str]:
     """Adds to each text the number of its line."""
     for count, one in enumerate(found):
@@ -183,7 +185,7 @@ def _clipped(text: str, most: int) -> str:
     return text if len(data) <= most else cut_head(data, max(0, most - 3)).decode() + "…"
 
 
-def natural_language_of(source: Source) -> str:
+def natural_language_of(source: SourceText) -> str:
     """The language of the beginning, "" for English and where it is not known; of a page that of its text, or
     the one it declares if it has few words. ASCII data and programs are in no language."""
     kind, head = source.format.kind, source.data

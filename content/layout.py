@@ -32,7 +32,7 @@ from content.formats.table import (
 )
 from content.json_rows import JsonRows, decoded, encoded, tables_in, unpacked
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from content.text import count_of
 from domain.errors import NotQueryable
 
@@ -99,7 +99,7 @@ class Layout(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def layout_of(source: Source) -> Layout:
+def layout_of(source: SourceText) -> Layout:
     """Never fails: what cannot be read as its format are lines."""
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
@@ -119,13 +119,13 @@ def layout_of(source: Source) -> Layout:
 _NOUNS = {Kind.JSON: "JSON", Kind.NDJSON: "JSON", Kind.CSV: "CSV", Kind.TEXT: "Python"}
 
 
-def _lines(source: Source) -> Table:
+def _lines(source: SourceText) -> Table:
     first = source.data[: max(0, source.data.find(b"\n"))][:_COUNTED].decode("utf-8", "replace").rstrip("\r")
     columns = (Column("line", INTEGER), Column("text"))
     return Table(LINES, columns, source.lines, (source.line(0), first))
 
 
-def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _tables(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     text_format = source.format
     if isinstance(text_format, TableFormat):
         return _delimited(source)
@@ -133,7 +133,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         return (_log(source),), ()
     if isinstance(text_format, Literal):
         if source.is_whole:
-            return _json(encoded(text_format.value(Source(source.data))))
+            return _json(encoded(text_format.value(SourceText(source.data))))
         return _first(_json(encoded(cut_off(json_of(source.data.decode("utf-8", "ignore"))))))
     if isinstance(text_format, Json):
         return _json_of(source)
@@ -152,7 +152,7 @@ def _tables(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 Found = tuple[tuple[Table, ...], tuple[str, ...]]
 
 
-def _known(tables: tuple[Table, ...], source: Source) -> tuple[Table, ...]:
+def _known(tables: tuple[Table, ...], source: SourceText) -> tuple[Table, ...]:
     """Without the numbers of rows where the source is only a beginning."""
     return tables if source.is_whole else tuple(table._replace(rows=None) for table in tables)
 
@@ -177,7 +177,7 @@ def _of_page(number: int, table: PageTable) -> Table:
 # Tables of lines.
 
 
-def _delimited(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _delimited(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     dialect = dialect_in(source)
     if not dialect.is_separated:
         return _printed(source)
@@ -238,7 +238,7 @@ def few_values(texts: Sequence[str]) -> tuple[str, ...]:
     return values if are_words else ()
 
 
-def _printed(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _printed(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """Tables with bars or white space between their cells: one is `data`, of several each has a name."""
     try:
         lines, found, end = printed_tables_of(source)
@@ -280,7 +280,7 @@ def _cell(cell: object, column: Column) -> object:
 # Logs.
 
 
-def _log(source: Source) -> Table:
+def _log(source: SourceText) -> Table:
     readers = source.format.of_lines(source)
     columns = (Column("line", INTEGER), Column("text"), *map(Column, readers))
     if level := readers.get("level"):
@@ -291,14 +291,14 @@ def _log(source: Source) -> Table:
 
 
 def _log_rows(
-    source: Source, readers: Mapping[str, Callable[[bytes], str | None]]
+    source: SourceText, readers: Mapping[str, Callable[[bytes], str | None]]
 ) -> Iterator[tuple[object, ...]]:
     of_line = tuple(readers.values())
     for number, line in numbered_lines(source):
         yield number, line.decode("utf-8", "replace"), *(read(line) for read in of_line)
 
 
-def numbered_lines(source: Source) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(source: SourceText) -> Iterator[tuple[int, bytes]]:
     """The lines of the data, and their numbers in the stored text."""
     data, number, start = source.data, source.line(0), 0
     while start < len(data):
@@ -311,7 +311,7 @@ def numbered_lines(source: Source) -> Iterator[tuple[int, bytes]]:
 # JSON.
 
 
-def _json_of(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _json_of(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     if isinstance(source.format, Records):
         return _records(source)
     if source.is_whole:
@@ -366,7 +366,7 @@ _RECORD_IN_LINE = re.compile(rb"[^{\n]*(\{.*\})[ \t\r]*")
 _RECORDS_SHARE = 0.8
 
 
-def _records_in_lines(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+def _records_in_lines(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """The JSON records that stand behind other words of most lines; None where they do not."""
     first = source.head.splitlines()[:_SAMPLED]
     if len(source.data) > PARSED_BYTES or len([*filter(_RECORD_IN_LINE.fullmatch, first)]) < max(
@@ -405,7 +405,7 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _blocks(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+def _blocks(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """Records of one field a line; None where the text is something else."""
     is_long = len(source.data) > len(source.head)
     if len(source.data) > PARSED_BYTES or (
@@ -441,7 +441,7 @@ def _has_rule(data: bytes) -> bool:
     return any(mark in data for mark in _BARS) and _RULE_OF_BARS.search(data) is not None
 
 
-def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
+def _in_text(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]] | None:
     """The tables between bars that stand in a text: `table1`, …; the only one is `data`, too."""
     if len(source.data) > PARSED_BYTES or not _has_rule(source.data):
         return None
@@ -460,7 +460,7 @@ def _in_text(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]] | None
 _JSON_BELOW = re.compile(r"\n(?=[\[{])")
 
 
-def _below(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _below(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """The tables of JSON that has lines of text above it, such as the headers of a response."""
     if len(source.data) > PARSED_BYTES:
         return (), ()
@@ -527,7 +527,7 @@ def _open_brackets(data: bytes) -> int:
     return bare.count(b"[") + bare.count(b"{") - bare.count(b"]") - bare.count(b"}")
 
 
-def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+def _records(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     lines = [line for line in source.data[:_HEAD].split(b"\n") if line[:1] in (b"{", b"[")]
     rows = []
     for line in lines[:_SAMPLED]:
@@ -549,7 +549,7 @@ def _records(source: Source) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     return (table._replace(rows=_records_count(source), path="", read=Documents()),), ()
 
 
-def _records_count(source: Source) -> int | None:
+def _records_count(source: SourceText) -> int | None:
     """The records that are loaded; None where that takes long to tell."""
     if not source.is_whole or len(source.data) > _COUNTED:
         return None

@@ -12,7 +12,7 @@ from content.formats.prose import markdown_headings
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
 from content.grep import Surroundings
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from content.text import clip
 
 MOST_BYTES = 8 << 20
@@ -72,7 +72,7 @@ def _character(entity: re.Match[bytes]) -> bytes:
     return html.unescape(entity[0].decode()).replace("\n", " ").encode("utf-8", "replace")
 
 
-def surroundings(data: bytes, source: Source, lines: Iterable[int]) -> dict[int, Surroundings]:
+def surroundings(data: bytes, source: SourceText, lines: Iterable[int]) -> dict[int, Surroundings]:
     """`data` is what was searched: a view of the source, on lines that begin at 1. `lines` are in order."""
     if isinstance(source.format, Json):
         return dict(_records(data, lines))
@@ -101,7 +101,7 @@ def block_ends(data: bytes, lines: Iterable[int]) -> dict[int, int]:
     return found
 
 
-def headings(source: Source) -> list[tuple[int, str]]:
+def headings(source: SourceText) -> list[tuple[int, str]]:
     """The headings of a text or page and the definitions of source code, with the numbers of their lines in
     the stored text."""
     kind = source.format.kind
@@ -126,7 +126,7 @@ def _records(data: bytes, lines: Iterable[int]) -> Iterator[tuple[int, Surroundi
             yield number, Surroundings(first, last, _on_one_line(data[slice(*span)]))
 
 
-def _rows(source: Source, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
+def _rows(source: SourceText, lines: Iterable[int]) -> Iterator[tuple[int, Surroundings]]:
     data = source.data
     for number, start in _starts(data, lines):
         end = _end(data, start) + 1

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 
 from content.formats.format import Passage, Place, Whole
-from content.source import Source
+from content.source_text import SourceText
 
 _NEWLINE = ord("\n")
 
 
-def split(source: Source) -> Iterator[Passage]:
+def split(source: SourceText) -> Iterator[Passage]:
     """Yields passages in order. Every byte of the data is in exactly one passage, and no valid character is
     cut. Linear in the size of any data."""
     data, line = source.data, 1
@@ -21,6 +21,6 @@ def split(source: Source) -> Iterator[Passage]:
             line = following_line
 
 
-def whole(source: Source, passage: Passage, *, has_sentences: bool = True) -> Whole:
+def whole(source: SourceText, passage: Passage, *, has_sentences: bool = True) -> Whole:
     """What the passage is shown with: its record or row, the sentences around it, the header of its table."""
     return source.format.around(source.data, passage, has_sentences=has_sentences)

@@ -22,7 +22,7 @@ from content.json_rows import JsonRows
 from content.json_shape import shape_of, shape_of_rows
 from content.kind import Kind
 from content.layout import LINES, Column, Layout, Table, layout_of, spelled
-from content.source import Source
+from content.source_text import SourceText
 from content.text import SAMPLE_BYTES, clip, count_of, cut_head
 
 MAX_BYTES = 700
@@ -86,7 +86,7 @@ class Seen(NamedTuple):
         return self.told.is_error or self.told.is_command
 
 
-def sketch(source: Source, max_bytes: int = MAX_BYTES, told: Told = Told()) -> str:  # noqa: B008
+def sketch(source: SourceText, max_bytes: int = MAX_BYTES, told: Told = Told()) -> str:  # noqa: B008
     """Returns at most `max_bytes`. Raises nothing. Takes 1 ms for 100 KiB of ordinary text."""
     most = min(max_bytes, MAX_BYTES)
     part = _read_part(source)
@@ -104,7 +104,7 @@ def sketch(source: Source, max_bytes: int = MAX_BYTES, told: Told = Told()) -> s
     return _cut(f"{text}\n{last}" if last else text, most)
 
 
-def _read_part(source: Source) -> Source:
+def _read_part(source: SourceText) -> SourceText:
     """The part of which the tables are told."""
     kind = source.format.kind
     if kind in (Kind.JSON, Kind.NDJSON, Kind.LOG) or (kind is Kind.CSV and dialect_in(source).is_separated):
@@ -113,7 +113,7 @@ def _read_part(source: Source) -> Source:
     return source.beginning(_PRINTED_BYTES if kind is Kind.CSV else _READ_BYTES, start)
 
 
-def _goes_on_otherwise(source: Source, part: Source) -> bool:
+def _goes_on_otherwise(source: SourceText, part: SourceText) -> bool:
     """Whether a table of which a part is read ends before the text does."""
     if part is source:
         return False
@@ -130,7 +130,7 @@ def _cut(text: str, most: int) -> str:
     return data.decode() if len(data) <= most else cut_head(data, max(0, most - 3)).decode().rstrip() + "…"
 
 
-def _lead(source: Source, told: Told) -> Iterator[str]:
+def _lead(source: SourceText, told: Told) -> Iterator[str]:
     """Whether it failed, and the language."""
     status = _exit_status(source)
     failed = told.is_error or (status not in (None, "0"))
@@ -145,7 +145,7 @@ def _lead(source: Source, told: Told) -> Iterator[str]:
         yield "Some characters could not be decoded (\ufffd)."
 
 
-def _exit_status(source: Source) -> str | None:
+def _exit_status(source: SourceText) -> str | None:
     """The status that a client or a shell wrote into the first or last lines."""
     if source.format.kind is Kind.BINARY:
         return None
@@ -231,7 +231,7 @@ def _is_made(data: Table) -> bool:
 # JSON and rows.
 
 
-def _json(source: Source, room: int, seen: Seen, prefix: str = "JSON ") -> list[str]:
+def _json(source: SourceText, room: int, seen: Seen, prefix: str = "JSON ") -> list[str]:
     if _is_made(seen.data):
         return _rows(seen.data, room, "JSON")
     value, is_whole = _parsed(source)
@@ -240,7 +240,7 @@ def _json(source: Source, room: int, seen: Seen, prefix: str = "JSON ") -> list[
     return [shape_of(value, room, is_whole=is_whole, prefix=prefix)]
 
 
-def _parsed(source: Source) -> tuple[object, bool]:
+def _parsed(source: SourceText) -> tuple[object, bool]:
     if not source.is_whole:
         return parsed_head(source.data[:SAMPLE_BYTES])[0], False
     try:
@@ -249,7 +249,7 @@ def _parsed(source: Source) -> tuple[object, bool]:
         return parsed_head(source.data)
 
 
-def _records(source: Source, room: int, seen: Seen) -> list[str]:
+def _records(source: SourceText, room: int, seen: Seen) -> list[str]:
     lines = islice(filter(bytes.strip, source.data[:SAMPLE_BYTES].split(b"\n")), _FIRST_RECORDS)
     rows = []
     for line in lines:
@@ -261,13 +261,13 @@ def _records(source: Source, room: int, seen: Seen) -> list[str]:
     return [shape_of_rows(rows, room, prefix=f"JSON lines{cut}: ")]
 
 
-def _is_cut(source: Source) -> bool:
+def _is_cut(source: SourceText) -> bool:
     """Whether the last record does not end."""
     last = source.tail.rstrip().rpartition(b"\n")[2]
     return last[:1] in (b"{", b"[") and last[-1:] not in (b"}", b"]")
 
 
-def _table(source: Source, room: int, seen: Seen) -> list[str]:
+def _table(source: SourceText, room: int, seen: Seen) -> list[str]:
     if seen.data.read is None:
         return _lines(source, room, seen, _read_part(source))
     return _rows(seen.data, room, dialect_in(source).name)
@@ -304,7 +304,7 @@ def _cell(value: object, width: int) -> str:
 # Logs.
 
 
-def _log(source: Source, room: int, seen: Seen) -> list[str]:
+def _log(source: SourceText, room: int, seen: Seen) -> list[str]:
     """First and last time, levels, tracebacks; the last lines of the gravest kind; the last line."""
     said = ["log"]
     if times := ends(source):
@@ -330,7 +330,7 @@ def _log(source: Source, room: int, seen: Seen) -> list[str]:
     return [text, *(_numbered(source, row, line) for row, line in sorted(shown))]
 
 
-def _grave(source: Source, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+def _grave(source: SourceText, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
     """The last lines of the gravest level that there is, each kind once."""
     data, seen = source.data, set[bytes]()
     level = next((name for name in GRAVEST if counts[name]), "") if counts else ""
@@ -350,7 +350,7 @@ def _grave(source: Source, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
                 yield data.count(b"\n", 0, start), line
 
 
-def _last_trace(source: Source) -> Iterator[tuple[int, bytes]]:
+def _last_trace(source: SourceText) -> Iterator[tuple[int, bytes]]:
     at = source.data.rfind(_TRACEBACK)
     if at >= 0 and (last := _AFTER_TRACE.search(source.data, at)):
         yield source.data.count(b"\n", 0, last.start(1)), last[1]
@@ -359,13 +359,13 @@ def _last_trace(source: Source) -> Iterator[tuple[int, bytes]]:
 # Lines.
 
 
-def _numbered(source: Source, row: int, line: str) -> str:
+def _numbered(source: SourceText, row: int, line: str) -> str:
     if row < 0:
         return line
     return f"{source.stored_line(row)}: {line}" if source.is_verbatim else line
 
 
-def _last_lines(source: Source, count: int) -> list[tuple[int, bytes]]:
+def _last_lines(source: SourceText, count: int) -> list[tuple[int, bytes]]:
     """The last lines that are not blank, with their rows."""
     tail = source.tail
     lines, found, row = tail.split(b"\n"), [], source.lines - 1
@@ -380,7 +380,7 @@ def _last_lines(source: Source, count: int) -> list[tuple[int, bytes]]:
     return found[::-1]
 
 
-def _first_lines(source: Source, count: int) -> Iterator[tuple[int, bytes]]:
+def _first_lines(source: SourceText, count: int) -> Iterator[tuple[int, bytes]]:
     start = 0
     data = source.data
     for row in range(_MOST):
@@ -394,7 +394,7 @@ def _first_lines(source: Source, count: int) -> Iterator[tuple[int, bytes]]:
         start = end + 1
 
 
-def _lines(source: Source, room: int, seen: Seen, part: Source | None = None) -> list[str]:
+def _lines(source: SourceText, room: int, seen: Seen, part: SourceText | None = None) -> list[str]:
     """Headings, or first and last lines; of a command its last lines before the first. `part` tells what the
     text is, if not all of it does."""
     noun = source.format.shape(part or source).noun
@@ -412,7 +412,7 @@ def _lines(source: Source, room: int, seen: Seen, part: Source | None = None) ->
     return [noun, *above, *(["…"] if above and below else []), *below]
 
 
-def _fitting(source: Source, room: int, shown: set[int]) -> Iterator[str]:
+def _fitting(source: SourceText, room: int, shown: set[int]) -> Iterator[str]:
     """The first lines; of those that differ only in numbers and names of files the first."""
     kinds = set[bytes]()
     for row, line in _first_lines(source, _MOST):
@@ -427,7 +427,7 @@ def _fitting(source: Source, room: int, shown: set[int]) -> Iterator[str]:
         yield text
 
 
-def _faults(source: Source) -> list[tuple[int, bytes]]:
+def _faults(source: SourceText) -> list[tuple[int, bytes]]:
     """The last lines that tell of a fault, each kind once."""
     if not source.is_whole:
         return []
@@ -443,7 +443,7 @@ def _faults(source: Source) -> list[tuple[int, bytes]]:
     return list(found.values())
 
 
-def _text(source: Source, room: int, seen: Seen) -> list[str]:
+def _text(source: SourceText, room: int, seen: Seen) -> list[str]:
     if isinstance(seen.data.read, JsonRows):
         return _rows(seen.data, room, "Python literal")
     if callable(seen.data.read) and seen.layout.tables[1].name == LINES:
@@ -458,7 +458,7 @@ def _text(source: Source, room: int, seen: Seen) -> list[str]:
     return [f"headings: {_joined(chain(first, headings), room - 12)}"]
 
 
-def _headings(source: Source) -> Iterator[str]:
+def _headings(source: SourceText) -> Iterator[str]:
     row, done = 0, 0
     for heading in islice(markdown_headings(source.data), _MOST):
         row += source.data.count(b"\n", done, heading.start())
@@ -481,7 +481,7 @@ def _joined(parts: Iterable[str], room: int, mark: str = " · ") -> str:
 # Pages, code.
 
 
-def _page(source: Source, room: int, seen: Seen) -> list[str]:
+def _page(source: SourceText, room: int, seen: Seen) -> list[str]:
     """Title, headings, and the first sentences of the text."""
     title = source.format.shape(source).title
     above = f"page “{clip(title, 100)}”" if title else "page"
@@ -504,7 +504,7 @@ _BODY = re.compile(rb"<body\b[^<>]{0,300}>", re.IGNORECASE)
 _WORD = re.compile(r"\w.*\w.*\w")
 
 
-def _texts_of(source: Source) -> Iterator[str]:
+def _texts_of(source: SourceText) -> Iterator[str]:
     """The lines of text of a page from its first heading on, without what no reader sees."""
     data = source.data[:_SCANNED]
     data = without(hidden_spans(data), data, 0, len(data))
@@ -523,13 +523,13 @@ def _texts_of(source: Source) -> Iterator[str]:
             yield text
 
 
-def _outline(source: Source, room: int, seen: Seen) -> list[str]:
+def _outline(source: SourceText, room: int, seen: Seen) -> list[str]:
     """What source code defines, which files a diff changes, in which files a search found how much."""
     if seen.told.is_command and source.format.kind is Kind.CODE:
         return _lines(source, room, seen)
     is_code = isinstance(source.format, Code)
     most = _CODE_BYTES if is_code else len(source.data) if source.is_whole else SAMPLE_BYTES
-    part = Source(source.data[:most], source.tool_name, source.path)
+    part = SourceText(source.data[:most], source.tool_name, source.path)
     noun = source_noun(source) if is_code else source.format.shape(source).noun
     items = definitions_in_order(part) if is_code else part.format.outline(part)
     shown = (_item(source, one) for one in items)
@@ -538,11 +538,11 @@ def _outline(source: Source, room: int, seen: Seen) -> list[str]:
     return [noun, found] if found not in ("", "…") else _lines(source, room, seen)
 
 
-def _item(source: Source, one: str | tuple[int, str]) -> str:
+def _item(source: SourceText, one: str | tuple[int, str]) -> str:
     return one.strip() if isinstance(one, str) else _numbered(source, one[0], clip(one[1].strip(), _HEADING))
 
 
-_OF_KIND: dict[Kind, Callable[[Source, int, Seen], list[str]]] = {
+_OF_KIND: dict[Kind, Callable[[SourceText, int, Seen], list[str]]] = {
     Kind.JSON: _json,
     Kind.NDJSON: _records,
     Kind.CSV: _table,

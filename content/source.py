@@ -5,12 +5,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Self
 
 from content.text import BOM, DOUBLE_QUOTED, SINGLE_QUOTED, TERMINAL_CODE, decode_escapes, line_count
-
-if TYPE_CHECKING:
-    from content.formats.format import Format
 
 _LOOKED_AT = 16 << 10
 _HEAD = 8 << 10
@@ -159,8 +156,8 @@ class _Joined:
 
 
 class Source:
-    """What a tool returned (`stored`), or its beginning, and the data in it (`data`), whose format is decided
-    once. Offsets count in `data`; `stored_at` and `line` lead back to the stored bytes."""
+    """What a tool returned (`stored`), or its beginning, and the data in it (`data`). Offsets count in
+    `data`; `stored_at` and `line` lead back to the stored bytes."""
 
     def __init__(
         self,
@@ -210,12 +207,12 @@ class Source:
             data = self._edited(numbered)
         return data
 
-    def beginning(self, size: int, start: int = 0) -> "Source":
+    def beginning(self, size: int, start: int = 0) -> Self:
         """The same result, of which only `size` bytes, from those at `start` of the data on, are known."""
         if start == 0 and len(self.data) <= size:
             return self
         first = self.stored_at(start)
-        part = Source(
+        part = type(self)(
             self.stored[first : first + size],
             self.tool_name,
             self.path,
@@ -223,15 +220,7 @@ class Source:
             total_bytes=len(self.stored) + 1,
             lines=self.lines,
         )
-        # What the format was told by.
-        part.head, part.format = self.head, self.format
         return part
-
-    @cached_property
-    def format(self) -> "Format":
-        from content.formats import identify
-
-        return identify(self)
 
     @property
     def tail(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from content.formats import sheets
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 
 
 def read_value(data: bytes, tool_name: str = "", path: str | None = None) -> tuple[Kind, object]:
@@ -10,7 +10,7 @@ def read_value(data: bytes, tool_name: str = "", path: str | None = None) -> tup
 
     NaN and infinities are read as null; of equal keys in an object the last counts. Raises NotQueryable.
     """
-    source = Source(data, tool_name, path)
+    source = SourceText(data, tool_name, path)
     # The caller keeps no reference: the bytes are freed once they are text.
     del data
     return source.format.kind, source.format.value(source)

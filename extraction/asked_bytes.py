@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import accumulate
 
-from content.source import Source
+from content.source_text import SourceText
 from content.threads import in_thread_if_long
 from domain.errors import InvalidField
 from domain.extraction import ByteRange
@@ -35,10 +35,10 @@ class AskedBytes:
         self._bases = list(accumulate((span.end - span.start for span in self.spans), initial=0))
         self.size = self._bases[-1]
 
-    async def text(self) -> Source:
+    async def text(self) -> SourceText:
         """All of it, with its format."""
         data = await self.read(0, self.size)
-        make = partial(Source, data, self.stored.tool_name, self.path)
+        make = partial(SourceText, data, self.stored.tool_name, self.path)
         return await in_thread_if_long(len(data), make)
 
     async def read(self, start: int, end: int) -> bytes:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.to_thread import run_sync
 
-from content.source import Source
+from content.source_text import SourceText
 from domain.extraction import ByteRange
 from domain.ports import ResultStore
 from domain.results import StoredResult
 from extraction.asked_bytes import AskedBytes
 
 if TYPE_CHECKING:  # Imported by `_built`.
-    from extraction.retrieve.index import PassageIndex
+    from extraction.passage_index import PassageIndex
 
 MAX_INDEX_BYTES = 128 << 20
 
@@ -47,7 +47,7 @@ class IndexCache:
         8 MiB, the other eight smaller texts."""
         return self._large if size > _LARGE else self._small
 
-    async def of(self, asked: AskedBytes, text: Source) -> "PassageIndex":
+    async def of(self, asked: AskedBytes, text: SourceText) -> "PassageIndex":
         """Returns the index of `text`, those bytes. Results with the same bytes share an index,
         concurrent calls a build. Cancelling the call that builds stops the build."""
         stored = asked.stored
@@ -63,9 +63,9 @@ class IndexCache:
         finally:
             self._building.pop(key, None)
 
-    async def _built(self, text: Source) -> "PassageIndex":
+    async def _built(self, text: SourceText) -> "PassageIndex":
         # With the other strategies, a twentieth of the start (bench/README.md, start).
-        from extraction.retrieve.index import PassageIndex
+        from extraction.passage_index import PassageIndex
 
         stop = threading.Event()
         build = partial(PassageIndex, text, stop)

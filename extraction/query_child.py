@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from content.source import Source
+from content.source_text import SourceText
 from content.values import as_table, read_value
 from domain.errors import BadPattern, BadQuery, InvalidField, NotQueryable, QueryTooCostly
 from extraction.query_terms import (
@@ -91,7 +91,7 @@ class _Queried:
             data = read() if part is None else read(part.size)
             suffix = "" if part is None else str(number)
             has_lines = needs_lines(query.expression) or len(data) <= LINES_ALWAYS_BYTES
-            source = Source(
+            source = SourceText(
                 data, *((query.tool_name, query.path) if part is None else (part.tool_name, part.path))
             )
             del data

@@ -28,7 +28,7 @@ from content.layout import (
     spelled,
     unique,
 )
-from content.source import Source
+from content.source_text import SourceText
 from content.text import count_of, without_surrogates
 from domain.errors import NotQueryable
 
@@ -128,7 +128,7 @@ class Tables:
         self.notes: list[str] = []
         self.places: dict[str, str] = {}
 
-    def load(self, source: Source, suffix: str = "", *, has_lines: bool = True) -> None:
+    def load(self, source: SourceText, suffix: str = "", *, has_lines: bool = True) -> None:
         """`suffix` is the number of the result among several. Raises NotQueryable, MemoryError."""
         if source.format.kind is Kind.BINARY:
             source.format.value(source)
@@ -149,7 +149,7 @@ class Tables:
         self._connection.execute(f"CREATE VIEW data{suffix} AS SELECT * FROM lines{suffix}")
         self._note(f"data{suffix}")
 
-    def _load_or_show_lines(self, table: Table, source: Source, suffix: str, *, has_lines: bool) -> None:
+    def _load_or_show_lines(self, table: Table, source: SourceText, suffix: str, *, has_lines: bool) -> None:
         """What is not well-formed as its format falls back to the lines."""
         try:
             self._load(f"{table.name}{suffix}", table, source)
@@ -164,7 +164,7 @@ class Tables:
             else:
                 self._load_lines(f"data{suffix}", source)
 
-    def _load(self, name: str, table: Table, source: Source) -> None:
+    def _load(self, name: str, table: Table, source: SourceText) -> None:
         """Raises ValueError, RecursionError, NotQueryable and csv.Error for what is not well-formed."""
         columns = [column.name for column in table.columns]
         match table.read:
@@ -302,7 +302,7 @@ class Tables:
             self._connection.execute(f"ALTER TABLE {quoted(name)} ALTER {cell} TYPE HUGEINT")
         self._note(name)
 
-    def _load_csv(self, name: str, names: list[str], read: Delimited, source: Source) -> None:
+    def _load_csv(self, name: str, names: list[str], read: Delimited, source: SourceText) -> None:
         """Raises NotQueryable."""
         data = source.data[read.start : read.end]
         quotes = data.count(b'"') - (data.count(b'\\"') if read.escape == "\\" else 0)
@@ -323,8 +323,8 @@ class Tables:
             return
         self._type(name, names, mark=read.mark)
 
-    def _load_parsed(self, name: str, names: list[str], source: Source) -> None:
-        _, rows = cells_of(Source(source.stored, source.tool_name, source.path))
+    def _load_parsed(self, name: str, names: list[str], source: SourceText) -> None:
+        _, rows = cells_of(SourceText(source.stored, source.tool_name, source.path))
         self._load_cells(name, names[:MOST_COLUMNS], rows())
 
     def _load_cells(
@@ -429,7 +429,7 @@ class Tables:
         ).fetchall()
         return _form_of(_Counts(*counted[0]))
 
-    def _load_lines(self, name: str, source: Source) -> None:
+    def _load_lines(self, name: str, source: SourceText) -> None:
         data = source.data.removesuffix(b"\n").replace(b"\r\n", b"\n").removesuffix(b"\r")
         data = data.decode("utf-8", "replace").encode()
         first = source.line(0)

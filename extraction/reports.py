@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from content.text import cut_head, decode_part
 from domain.errors import ContextExceeded, ModelBadReply, ModelError, SpillgateError, StorageError
 from domain.extraction import ByteRange
@@ -159,7 +159,7 @@ async def inquire(task: Task) -> Inquiry:
         raise StrategyFailed("no model is configured")
     stored = task.asked.stored
     head = await task.asked.read(0, min(_HEAD_BYTES, task.asked.size))
-    text = Source(head, stored.tool_name, task.asked.path, total_bytes=task.asked.size)
+    text = SourceText(head, stored.tool_name, task.asked.path, total_bytes=task.asked.size)
     kind = text.format.kind
     excerpt = task.asked.size != stored.measure.bytes
     document = prompts.about(stored, kind, text.data, excerpt, task.asking.terms.context_window)

@@ -133,10 +133,10 @@ def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> L
         return Elements()
     # They take 50 ms to import, and only view caps need them.
     from content.layout import Delimited, layout_of
-    from content.source import Source
+    from content.source_text import SourceText
 
     data = text.encode()
-    source = Source(data, tool_name, path)
+    source = SourceText(data, tool_name, path)
     read = layout_of(source).tables[0].read
     if not isinstance(read, Delimited) or not data.startswith(source.data[: read.start]):
         return Lines()

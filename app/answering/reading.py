@@ -16,7 +16,7 @@ from content import model_text
 from content.greppable import Found, Scan, Scanner
 from content.kind import Kind
 from content.redaction.masks import masks_in
-from content.source import Source
+from content.source_text import SourceText
 from content.text import clip, line_count
 from content.threads import in_thread_if_long
 from domain.accounting import AccountingEntry, EntryDetails, EntryType
@@ -268,7 +268,7 @@ async def kind_of(rt: Runtime, shown: ShownResult) -> Kind:
     """What the data is read as, by its beginning."""
     result, total = shown.result, shown.result.measure.bytes
     head = b"".join([chunk async for chunk in shown.store.read(result, 0, min(_KIND_BYTES, total))])
-    return Source(head, result.tool_name, path_of(result), total_bytes=total).format.kind
+    return SourceText(head, result.tool_name, path_of(result), total_bytes=total).format.kind
 
 
 async def begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -27,7 +27,7 @@ from content.otherwise import (
     words_of,
 )
 from content.patterns import Pattern
-from content.source import Source
+from content.source_text import SourceText
 from content.text import BOM, clip
 from content.widened import AROUND, grown, trimmed
 from extraction.asked_bytes import AskedBytes
@@ -72,7 +72,7 @@ class _Searched:
     """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result.
     `page` is the markup of a page, on the lines of the view."""
 
-    text: Source | None = None
+    text: SourceText | None = None
     view: bytes | None = None
     page: bytes | None = None
 

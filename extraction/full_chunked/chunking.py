@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from content.formats import OF_KIND
 from content.formats.cuts import cut
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from extraction.asked_bytes import AskedBytes
 from extraction.prompts import Part
 
@@ -124,7 +124,7 @@ async def _best(asked: AskedBytes, kind: Kind | None, low: int, wished: int, hig
 def best_cut(window: bytes, low: int, wished: int, high: int, kind: Kind | None, tool_name: str = "") -> int:
     """The best place from `low` to `high`, the nearest to `wished`; in no character and no CRLF. The rest of
     the window helps to tell what a record is. Without a kind, cuts between lines."""
-    text = Source(window, tool_name)
+    text = SourceText(window, tool_name)
     low, wished, high = (text.data_at(place) for place in (low, wished, high))
     boundary = cut if kind is None else OF_KIND[kind].boundary
     return text.stored_at(boundary(text.data, low, wished, high))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from extraction.retrieve.index import PassageIndex
+from extraction.passage_index import PassageIndex
 from extraction.retrieve.question import Question, parse
 from extraction.retrieve.ranking import Hit, Ranked, rank
 

@@ -11,7 +11,7 @@ from content.formats.hidden_parts import hidden_spans, without
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import whole
-from content.source import Source
+from content.source_text import SourceText
 from content.text import decode_part
 from extraction.asked_bytes import AskedBytes
 
@@ -49,7 +49,7 @@ class Excerpts:
     def __init__(
         self,
         asked: AskedBytes,
-        text: Source,
+        text: SourceText,
         max_bytes: int,
     ) -> None:
         """`text` is all of `asked`. `max_bytes` is room for the text, without its note."""

@@ -16,8 +16,8 @@ from domain.errors import (
     PromptRefused,
 )
 from domain.llm import Message, Prompt, Role
+from extraction.passage_index import Likeness, PassageIndex, Vectors
 from extraction.reports import gather
-from extraction.retrieve.index import Likeness, PassageIndex, Vectors
 from extraction.retrieve.question import parse
 from extraction.task import DEADLINE_PASSED, Asking, Task
 

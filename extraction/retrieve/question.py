@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from extraction.retrieve.index import pieces
+from extraction.passage_index import pieces
 
 _MOST_CHARS = 2000
 _MOST_OF_A_KIND = 40

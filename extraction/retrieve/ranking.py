@@ -12,7 +12,7 @@ from content.formats.hidden_parts import is_seen
 from content.formats.markup import TAG
 from content.kind import Kind
 from content.patterns import Pattern
-from extraction.retrieve.index import Likeness, PassageIndex
+from extraction.passage_index import Likeness, PassageIndex
 from extraction.retrieve.question import Question, Word, parse, stem
 
 _POOL = 600

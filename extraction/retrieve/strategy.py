@@ -13,15 +13,15 @@ from content.kind import Kind
 from content.layout import Table, layout_of, spelled
 from content.natural_language import language_of_text
 from content.patterns import Pattern
-from content.source import Source
+from content.source_text import SourceText
 from content.text import clip, count_of, cut_head, decode_part, line_count
 from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
 from extraction.asked_bytes import AskedBytes
+from extraction.passage_index import Likeness, PassageIndex
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.choice import Choice, choose
 from extraction.retrieve.excerpts import Excerpts
-from extraction.retrieve.index import Likeness, PassageIndex
 from extraction.retrieve.question import Question, parse, stem
 from extraction.retrieve.ranking import Hit, Ranked, rank
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
@@ -63,7 +63,7 @@ async def answer(task: Task) -> Answer:
         return await _answer_from(task, await asked.text())
 
 
-async def _answer_from(task: Task, text: Source) -> Answer:
+async def _answer_from(task: Task, text: SourceText) -> Answer:
     stored = text.stored
     if not stored:
         return _complete(f"{NOTHING_FOUND}\nThe data is empty.", 1, task.max_bytes)
@@ -89,7 +89,7 @@ class _Search:
     """A question about a text and the index of it."""
 
     task: Task
-    text: Source
+    text: SourceText
     index: PassageIndex
     question: Question
 
@@ -173,7 +173,7 @@ def _lines_with(data: bytes, word: str) -> int:
     return count
 
 
-def _how_to_go_on(text: Source, query: str) -> str:
+def _how_to_go_on(text: SourceText, query: str) -> str:
     """The tables and columns that a query has, by the ends of the data as in the handle message: to read all
     of it takes longer than to search it. `query` is what the model knows it by, "" if it is offered none.
     Binary data has none."""
@@ -225,11 +225,11 @@ def _nothing(search: _Search, ranked: Ranked, max_bytes: int) -> str:
     return body.removesuffix("\n") + below if room > 0 else body
 
 
-def _outline(text: Source, most: int) -> str:
+def _outline(text: SourceText, most: int) -> str:
     return outline(text.stored[:OUTLINED], most, len(text.stored), text.path, tool_name=text.tool_name)
 
 
-def _extent(asked: AskedBytes, text: Source) -> str:
+def _extent(asked: AskedBytes, text: SourceText) -> str:
     """One sentence of at most 400 bytes."""
     subject = "The data" if asked.size == asked.stored.measure.bytes else "The part asked about"
     sentence = f"{subject}: {extent(text)}."
@@ -249,7 +249,7 @@ def _complete(body: str, passages: int, max_bytes: int) -> Answer:
     return cap_answer(Answer(body, Mode.RETRIEVE, ExtractStatus.COMPLETE, coverage), max_bytes)
 
 
-def _binary(text: Source) -> str:
+def _binary(text: SourceText) -> str:
     """What is said of data that is mostly binary; "" for text."""
     if file := opaque(text.stored):
         return f"The data is {file.name} read as text. {_READABLE} For the rest use {file.opener}."

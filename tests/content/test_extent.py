@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from content.describe import extent as extent_of
-from content.source import Source
+from content.source_text import SourceText
 
 
 def extent(data: bytes) -> str:
-    return extent_of(Source(data))
+    return extent_of(SourceText(data))
 
 
 ORDERS = {"orders": [{"id": n, "tags": [1, 2]} for n in range(2000)], "page": 1, "none": [], "o": {"a": [1]}}

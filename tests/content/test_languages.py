@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from content.formats.languages import Language, language_of
-from content.source import Source
+from content.source_text import SourceText
 
 SOURCES = sorted((Path(__file__).parent / "sources").iterdir())
 
@@ -47,7 +47,7 @@ def test_the_text_of_a_whole_file_tells_the_same_as_its_name(path: Path) -> None
     ],
 )
 def test_the_first_line_tells(first: bytes, language: Language | None) -> None:
-    assert language_of(None, Source(first).data) is language
+    assert language_of(None, SourceText(first).data) is language
 
 
 @pytest.mark.parametrize(

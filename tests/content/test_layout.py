@@ -5,11 +5,11 @@ import json
 import pytest
 
 from content.layout import Layout, Table, layout_of, spelled, unique
-from content.source import Source
+from content.source_text import SourceText
 
 
 def read(text: str, total: int | None = None) -> Layout:
-    return layout_of(Source(text.encode(), total_bytes=total))
+    return layout_of(SourceText(text.encode(), total_bytes=total))
 
 
 def names(table: Table) -> list[str]:
@@ -172,4 +172,4 @@ def test_tables_that_share_a_key_have_the_key_above_it_in_their_name() -> None:
     ],
 )
 def test_records_are_counted_as_they_are_loaded(text: str, rows: int | None) -> None:
-    assert layout_of(Source(text.encode())).tables[0].rows == rows
+    assert layout_of(SourceText(text.encode())).tables[0].rows == rows

@@ -13,11 +13,11 @@ from content.formats.cuts import MOST, REACH
 from content.formats.format import Passage
 from content.kind import Kind
 from content.passages import split as split_source
-from content.source import Source
+from content.source_text import SourceText
 
 
 def split(data: bytes, tool_name: str = "") -> Iterator[Passage]:
-    return split_source(Source(data, tool_name))
+    return split_source(SourceText(data, tool_name))
 
 
 ITEMS = [
@@ -69,7 +69,7 @@ CUT_ANYWHERE = st.tuples(JSON_LIKE.map(json.dumps), st.integers(0, 4000)).map(
 )
 @example("\r0")
 def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
-    source = Source(text.encode())
+    source = SourceText(text.encode())
     data = source.data
     passages = list(split_source(source))
     assert [one.start for one in passages] == [0, *(one.end for one in passages)][: len(passages)]
@@ -84,7 +84,7 @@ def test_passages_are_all_of_the_text_and_cut_no_character(text: str) -> None:
 @given(st.binary(max_size=4000))
 @example(b"\x1b=")
 def test_bytes_that_are_no_text_get_through_too(stored: bytes) -> None:
-    source = Source(stored)
+    source = SourceText(stored)
     data = source.data
     assert b"".join(data[one.start : one.end] for one in split_source(source)) == data
 
@@ -142,7 +142,7 @@ def test_an_element_is_named_by_a_member_that_names_it(element: str, path: str) 
 )
 def test_what_a_passage_is_shown_with_is_around_it_and_bounded(text: str, kind: Kind) -> None:
     # Offsets count in the data, which has no terminal codes.
-    source = Source(text.encode())
+    source = SourceText(text.encode())
     data = source.data
     for one in split_source(source):
         shown = OF_KIND[kind].around(data, one)

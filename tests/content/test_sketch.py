@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from content.describe import source_of
 from content.sketch import MAX_BYTES, Told, sketch
-from content.source import Source
+from content.source_text import SourceText
 from content.text import line_count
 
 ORDERS = [
@@ -258,8 +258,8 @@ def test_a_large_table_above_another_is_not_told_as_data() -> None:
     """`data` has the lines of a text with several tables, which each have a name."""
     rows = "".join(f"web-{number:<8}1/1     Running\n" for number in range(900))
     one = f"NAME        READY   STATUS\n{rows}"
-    assert "one row of data:\nNAME: web-0" in sketch(Source(one.encode()))
-    shown = sketch(Source(f"{one}\n{one}".encode()))
+    assert "one row of data:\nNAME: web-0" in sketch(SourceText(one.encode()))
+    shown = sketch(SourceText(f"{one}\n{one}".encode()))
     assert "data" not in shown
     assert "web-899" in shown
     assert shown.endswith("query: lines(line, text)")

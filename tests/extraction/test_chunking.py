@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from content.tokens import load_encoding
 from domain.extraction import ByteRange
 from extraction.asked_bytes import AskedBytes
@@ -70,7 +70,7 @@ def assert_covers(chunks: list[Part], start: int, end: int) -> None:
 @pytest.mark.parametrize("percent", [0, 10, 50])
 async def test_chunks_are_balanced_overlap_as_asked_and_fit_their_budget(text: str, percent: int) -> None:
     source = await source_of(text)
-    kind = Source(text.encode()).format.kind
+    kind = SourceText(text.encode()).format.kind
     chunks = await plan(source, kind, 2000, percent)
     assert len(chunks) > 2
     assert [chunk.number for chunk in chunks] == list(range(1, len(chunks) + 1))
@@ -116,7 +116,7 @@ async def test_records_stay_whole() -> None:
     starts = {"json": b'{"id"', "ndjson": b'{"id"', "pretty json": b'  "k', "log": b"2024", "windows": b""}
     for name, start in starts.items():
         source = await source_of(TEXTS[name])
-        for chunk in (await plan(source, Source(TEXTS[name].encode()).format.kind, 2000, 10))[1:]:
+        for chunk in (await plan(source, SourceText(TEXTS[name].encode()).format.kind, 2000, 10))[1:]:
             found = await source.read(chunk.start - 1, chunk.end)
             assert found[1:].strip(b" " if name == "json" else b"").startswith(start)
             assert found[:1] == (b"," if name == "json" else b"\n")
@@ -154,7 +154,7 @@ async def test_a_long_line_is_cut_between_its_records_with_little_reading() -> N
 @pytest.mark.parametrize("percent", [0, 10, 50])
 async def test_halves_are_the_same_bytes_in_two_smaller_reads(text: str, percent: int) -> None:
     source = await source_of(text)
-    kind = Source(text.encode()).format.kind
+    kind = SourceText(text.encode()).format.kind
     for chunk in await plan(source, kind, 2000, percent):
         both = await halves(source, kind, chunk, percent)
         assert_covers(both, chunk.start, chunk.end)

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 
 from content.formats.binary import is_binary, opaque
 from content.passages import split
-from content.source import Source
+from content.source_text import SourceText
 from domain.extraction import Answer, ByteRange, ExtractStatus, Gap, Mode
-from extraction import ladder
+from extraction import ladder, passage_index
 from extraction.asked_bytes import AskedBytes
 from extraction.index_cache import IndexCache
-from extraction.retrieve import index as passage_index
+from extraction.passage_index import PassageIndex, Stopped
 from extraction.retrieve import strategy as retrieve
 from extraction.retrieve.excerpts import Excerpts
-from extraction.retrieve.index import PassageIndex, Stopped
 from extraction.task import StrategyFailed
 from tests.extraction.acting import stored_text, task_of
 
@@ -347,7 +346,7 @@ TEXTS = st.text(max_size=6000) | st.lists(st.text("abc é", max_size=90), max_si
 def test_whatever_the_text_what_is_shown_is_its_own(text: str, max_bytes: int) -> None:
     data = text.encode("utf-8", "replace")
     asked = AskedBytes(*asyncio.run(stored_text(data.decode())))
-    text_of_data = Source(data)
+    text_of_data = SourceText(data)
     excerpts = Excerpts(asked, text_of_data, max_bytes)
     for one in split(text_of_data):
         excerpts.add(one)
@@ -399,10 +398,10 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        PassageIndex(Source(FILLER.encode()), stop)
+        PassageIndex(SourceText(FILLER.encode()), stop)
     task = await task_of(FILLER * 10, None)
     with anyio.move_on_after(0.01):
-        await task.indexes.of(task.asked, Source((FILLER * 10).encode()))
+        await task.indexes.of(task.asked, SourceText((FILLER * 10).encode()))
     assert task.indexes.size == 0
     assert "kappa" in (await retrieve.answer(replace(task, extract="kappa"))).body
 
@@ -410,7 +409,7 @@ async def test_an_index_that_nobody_waits_for_is_not_built_to_its_end() -> None:
 async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_lives() -> None:
     store, stored = await stored_text(FILLER)
     task = await task_of(FILLER, None)
-    data = Source(FILLER.encode())
+    data = SourceText(FILLER.encode())
     nothing = IndexCache(max_bytes=1000)
     await nothing.of(task.asked, data)
     assert nothing.size == 0
@@ -418,7 +417,8 @@ async def test_indexes_are_kept_as_far_as_there_is_room_and_while_their_result_l
     few = IndexCache(max_bytes=int(one * 1.5))
     await few.of(task.asked, data)
     await few.of(
-        (await task_of(FILLER, None, ranges=[ByteRange(0, len(FILLER) - 1)])).asked, Source(data.data[:-1])
+        (await task_of(FILLER, None, ranges=[ByteRange(0, len(FILLER) - 1)])).asked,
+        SourceText(data.data[:-1]),
     )
     assert 0 < few.size <= 1.5 * one
     await few.sweep(store)

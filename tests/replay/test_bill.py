@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from content.source import Source as Text
+from content.source_text import SourceText
 from extraction.index_cache import IndexCache
 from replay.bill import Money, Offer, Shown, bill, counted
 from replay.figures import Figures, Outcomes, PolicyFigures
@@ -139,7 +139,7 @@ def test_policies_share_the_index_of_a_result_that_they_all_store(
     built = []
     build = IndexCache._built
 
-    async def counted_build(self: IndexCache, text: Text) -> Any:
+    async def counted_build(self: IndexCache, text: SourceText) -> Any:
         built.append(text)
         return await build(self, text)
 

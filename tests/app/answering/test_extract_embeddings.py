@@ -19,7 +19,7 @@ from app.cli.main import main
 from domain.llm import Message, ModelTerms, Prompt, Role
 from extraction.models.openai import BackendConnections, OpenAIEmbedder
 from extraction.models.openai_wire import parse_embeddings
-from extraction.retrieve.index import Likeness, Vectors
+from extraction.passage_index import Likeness, Vectors
 from extraction.retrieve.meaning import MOST_PASSAGES, MOST_TEXTS
 from tests import conftest
 from tests.app.answering.test_extract_models import anyio_backend, entries, keep, saying  # noqa: F401

@@ -11,7 +11,7 @@ from content.describe import extent, outline, source_of, structure
 from content.kind import Kind
 from content.passages import split
 from content.sketch import sketch
-from content.source import Source
+from content.source_text import SourceText
 from content.values import read_value
 from domain.errors import NotQueryable
 from tests.content.ordinary_texts import SHAPES, WRAPS
@@ -45,8 +45,8 @@ BAD = {
 
 def describe_all(data: bytes, tool: str = "") -> tuple[str, str, Kind]:
     """All that is said of a text; fails where two describers name different kinds."""
-    said = sketch(Source(data, tool))
-    source = Source(data, tool)
+    said = sketch(SourceText(data, tool))
+    source = SourceText(data, tool)
     told = extent(source)
     noun = source.format.shape(source).noun
     assert told.startswith(noun[:40])
@@ -97,7 +97,7 @@ def test_sixty_megabytes_on_one_line_are_described_by_their_beginning() -> None:
     assert said.startswith('JSON {rows: [{id: 1, name: "a b c"}, …]}')
     # A handle message is written while the whole result may be anywhere but in memory.
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    source = Source(data)
+    source = SourceText(data)
     assert extent(source).endswith("; 61,600,014 bytes in 1 line")
     assert len(outline(data, 400).encode()) <= 400
     assert tracemalloc.get_traced_memory()[1] < len(data) // 2

@@ -12,7 +12,7 @@ import pytest
 
 from content.formats.binary import readable
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from tests.content.formats.describing import kind_of, outlined, said
 
 
@@ -86,6 +86,6 @@ def test_what_can_be_read_of_a_file_is_found(tmp_path: Path) -> None:
 
 
 def test_a_program_is_no_source_for_a_query(tmp_path: Path) -> None:
-    source = Source(database(tmp_path))
+    source = SourceText(database(tmp_path))
     assert source.format.kind is Kind.BINARY
     assert not source.format.has_structure

@@ -4,7 +4,7 @@ import pytest
 
 from content.formats.blocks import blocks_in
 from content.layout import layout_of
-from content.source import Source
+from content.source_text import SourceText
 
 PSQL = "".join(
     f"-[ RECORD {n} ]--\nname  | tool {n}\nnote  | first +\n      | second\nprice | {n}.5\n" for n in (1, 2)
@@ -51,7 +51,7 @@ def test_a_block_is_a_row(text: str, count: int, first: dict[str, str] | None) -
 
 
 def test_blocks_that_begin_otherwise_are_told() -> None:
-    found = layout_of(Source(LDIF.encode()))
+    found = layout_of(SourceText(LDIF.encode()))
     assert found.tables[0].rows == 9
     assert found.notes == ("1 block of another kind is only in lines.",)
 
@@ -74,16 +74,16 @@ PLANS = "| plan | seats |\n|---|--:|\n" + "".join(f"| p{n} | {n} |\n" for n in r
 
 
 def test_the_only_table_of_a_text_is_data_and_of_several_each_has_its_number() -> None:
-    one = layout_of(Source(f"# Prices\n\nWords.\n\n{PLANS}\nMore.\n".encode()))
+    one = layout_of(SourceText(f"# Prices\n\nWords.\n\n{PLANS}\nMore.\n".encode()))
     assert [(table.name, table.rows) for table in one.tables[:2]] == [("data", 4), ("table1", 4)]
     assert [column.name for column in one.tables[0].columns] == ["plan", "seats"]
-    two = layout_of(Source(f"# Prices\n\n{PLANS}\nMore.\n\n{PLANS}".encode()))
+    two = layout_of(SourceText(f"# Prices\n\n{PLANS}\nMore.\n\n{PLANS}".encode()))
     assert [table.name for table in two.tables] == ["data", "table1", "table2", "lines"]
     assert [column.name for column in two.tables[0].columns] == ["line", "text"]
 
 
 def test_a_box_below_words_is_a_table_and_a_rule_alone_is_none() -> None:
     box = "+---+---+\n| a | b |\n+---+---+\n| 1 | 2 |\n+---+---+\n"
-    found = layout_of(Source(f"Connected to the database.\nIt is late.\n{box}Bye.\n".encode()))
+    found = layout_of(SourceText(f"Connected to the database.\nIt is late.\n{box}Bye.\n".encode()))
     assert [(table.name, table.rows) for table in found.tables[:2]] == [("data", 1), ("table1", 1)]
-    assert len(layout_of(Source(b"Title\n--|--\nwords\nmore\n")).tables) == 2
+    assert len(layout_of(SourceText(b"Title\n--|--\nwords\nmore\n")).tables) == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from content.kind import Kind
-from content.source import Source
+from content.source_text import SourceText
 from tests.content.formats.describing import kind_of, outlined, pieces, said
 
 CHANGE = """\
@@ -17,7 +17,7 @@ index 0ea36308..2664bc12 100644
 -from content.formats.cuts import at_ends
 +from content.formats.cuts import UNINDENTED, at_ends
  from content.kind import Kind
- from content.source import Source
+ from content.source_text import SourceText
 """
 COMMIT = """\
 commit {}
@@ -70,5 +70,5 @@ def test_hunks_are_not_cut_where_they_fit() -> None:
 
 
 def test_commits_with_their_changes_are_a_diff() -> None:
-    source = Source((SHOWN + TWO + "\n" + OLDER + TWO).encode())
+    source = SourceText((SHOWN + TWO + "\n" + OLDER + TWO).encode())
     assert source.format.kind is Kind.DIFF

@@ -8,7 +8,7 @@ from content.describe import extent
 from content.formats.sheets import table_of
 from content.kind import Kind
 from content.passages import split, whole
-from content.source import Source
+from content.source_text import SourceText
 from content.values import as_table, read_value
 from domain.errors import NotQueryable
 
@@ -77,17 +77,17 @@ def test_other_values_stay_as_they_are(value: object) -> None:
 
 def test_keys_and_values_with_lone_surrogates_are_described() -> None:
     data = json.dumps([{"a": "\ud83d", "\udfff": 1}]).encode()
-    assert extent(Source(data)).rpartition("; ")[0] == "JSON, 1 objects with keys a, \ufffd"
+    assert extent(SourceText(data)).rpartition("; ")[0] == "JSON, 1 objects with keys a, \ufffd"
 
 
 def test_cells_are_one_table_to_all() -> None:
     data = json.dumps(SHEET * 1, indent=1).encode()
-    assert extent(Source(data)).rpartition("; ")[0] == "JSON, 2 rows, 3 columns: Name, Age, column_3"
+    assert extent(SourceText(data)).rpartition("; ")[0] == "JSON, 2 rows, 3 columns: Name, Age, column_3"
 
 
 def test_a_passage_of_cells_holds_whole_rows() -> None:
     cells = [{"address": f"{at}{row}", "value": f"{at} of {row}"} for row in range(1, 80) for at in "ABCDE"]
-    source = Source(json.dumps(cells).encode())
+    source = SourceText(json.dumps(cells).encode())
     for one in list(split(source))[2:-2]:
         shown = whole(source, one)
         text = source.data[shown.start : shown.end].decode()
@@ -103,7 +103,7 @@ def test_keys_of_small_objects_are_columns_of_their_own() -> None:
         "none": {},
     }
     data = json.dumps([row] * 20).encode()
-    said = extent(Source(data)).rpartition("; ")[0]
+    said = extent(SourceText(data)).rpartition("; ")[0]
     assert said == "JSON, 20 objects with keys id, billing.email, billing.vat, tags, deep, none"
 
 
@@ -138,5 +138,5 @@ def test_records_below_a_request_are_records() -> None:
     assert kind is Kind.NDJSON
     assert isinstance(value, list)
     assert len(value) == 400
-    said = extent(Source(text.encode())).rpartition("; ")[0]
+    said = extent(SourceText(text.encode())).rpartition("; ")[0]
     assert said.endswith("records with keys index._id, group, time")

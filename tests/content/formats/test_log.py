@@ -5,7 +5,7 @@ import pytest
 from content.describe import extent, outline
 from content.kind import Kind
 from content.passages import split
-from content.source import Source
+from content.source_text import SourceText
 
 
 def log(levels: str, form: str = "2026-11-20 08:{:02}:{:02} {} request {}") -> bytes:
@@ -15,7 +15,7 @@ def log(levels: str, form: str = "2026-11-20 08:{:02}:{:02} {} request {}") -> b
 
 
 def said(data: bytes) -> str:
-    return extent(Source(data)).rpartition("; ")[0]
+    return extent(SourceText(data)).rpartition("; ")[0]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def said(data: bytes) -> str:
 def test_levels_are_named_by_weight_with_their_counts(levels: str, told: str) -> None:
     data = log(levels)
     assert said(data).startswith(f"log, {told}, from 2026-11-20 08:00:00 to ")
-    assert extent(Source(data)).startswith(f"log, {told}, from ")
+    assert extent(SourceText(data)).startswith(f"log, {told}, from ")
 
 
 def test_words_of_a_message_are_no_levels() -> None:
@@ -50,8 +50,8 @@ def test_levels_in_other_forms_are_counted(line: str, told: str) -> None:
 
 
 def test_a_log_of_brackets_is_no_json_and_a_dated_list_a_log() -> None:
-    assert Source(b"[2016-12-19 21:00:06,509] INFO Rolled (kafka)\n" * 9).format.kind is Kind.LOG
-    assert Source(b"2016-12-19 21:00 did it\n2016-12-20 21:00 did it\n").format.kind is Kind.LOG
+    assert SourceText(b"[2016-12-19 21:00:06,509] INFO Rolled (kafka)\n" * 9).format.kind is Kind.LOG
+    assert SourceText(b"2016-12-19 21:00 did it\n2016-12-20 21:00 did it\n").format.kind is Kind.LOG
 
 
 DPKG = """\
@@ -87,7 +87,7 @@ Nov 24 14:51:03 host kernel: eth0: link becomes ready
 )
 def test_logs_of_real_programs_say_their_times_and_no_level_that_is_a_word(text: str, told: str) -> None:
     assert said(text.encode()) == told
-    assert Source(text.encode()).format.kind is Kind.LOG
+    assert SourceText(text.encode()).format.kind is Kind.LOG
 
 
 def test_the_statuses_of_an_access_log_are_counted() -> None:
@@ -105,7 +105,7 @@ def test_each_event_is_in_one_passage_with_its_trace() -> None:
         "2026-11-24 10:00:{0:02} INFO a request came from a client\n"
         "2026-11-24 10:00:{0:02} ERROR the request failed\n\tat a.b.C(C.java:1)\n\tat the end\n"
     )
-    source = Source("".join(event.format(n % 60) for n in range(60)).encode())
+    source = SourceText("".join(event.format(n % 60) for n in range(60)).encode())
     for one in split(source):
         piece = source.data[one.start : one.end]
         assert piece.startswith(b"2026-")

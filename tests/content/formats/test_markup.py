@@ -6,7 +6,7 @@ from content.formats.hidden_parts import is_seen
 from content.kind import Kind
 from content.match_view import page_text
 from content.passages import split
-from content.source import Source
+from content.source_text import SourceText
 from tests.content.formats.describing import kind_of, outlined, pieces, said, shown_around
 
 # The answer of Python's HTTP server for a folder.
@@ -76,7 +76,7 @@ def test_a_list_of_a_page_keeps_its_numbers() -> None:
 
 def test_what_a_reader_of_a_page_does_not_see_is_not_seen() -> None:
     words = "Words to be read are here. " * 30
-    source = Source(f"<html><style>p {{ color: red; margin: 0 }}</style><p>{words}</p></html>".encode())
+    source = SourceText(f"<html><style>p {{ color: red; margin: 0 }}</style><p>{words}</p></html>".encode())
     test = is_seen(source.data, source.format.kind)
     seen = [source.data[one.start : one.end] for one in split(source) if test(one)]
     assert seen
@@ -86,7 +86,7 @@ def test_what_a_reader_of_a_page_does_not_see_is_not_seen() -> None:
 def test_a_row_of_a_table_is_shown_whole_with_the_heads_of_its_cells() -> None:
     rows = "".join(f"<tr><td>city {n}</td><td>{n * 1000} people</td></tr>" for n in range(60))
     text = f"<html><table><tr><th>name</th><th>size</th></tr>{rows}</table></html>"
-    source = Source(text.encode())
+    source = SourceText(text.encode())
     around = shown_around(text, "city 40<")
     assert around.count("<tr>") == around.count("</tr>") >= 1
     passage = next(one for one in split(source) if one.start <= text.index("city 40<") < one.end)

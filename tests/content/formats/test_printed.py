@@ -6,7 +6,7 @@ import pytest
 
 from content.formats.printed import is_rule, printed_in
 from content.layout import layout_of
-from content.source import Source
+from content.source_text import SourceText
 
 ALIGNED = """\
 NAME    STATE    PORTS      AGE
@@ -138,6 +138,6 @@ def test_long_lines_beside_bars_are_read_in_linear_time(piece: str) -> None:
     """Each takes 10 ms of processor time, and seconds where a pattern is quadratic."""
     text = f"a | b\n{piece * 20_000}x | y\n".encode()
     began = time.thread_time()
-    layout_of(Source(text))
+    layout_of(SourceText(text))
     is_rule(text.decode().split("\n")[1])
     assert time.thread_time() - began < 1

@@ -10,7 +10,7 @@ from content.describe import extent, outline, source_of, structure
 from content.kind import Kind
 from content.passages import split, whole
 from content.sketch import sketch
-from content.source import Source
+from content.source_text import SourceText
 from tests.content.ordinary_texts import SHAPES, WRAPS
 
 CODE = "import os\n\n\ndef main():\n    return os.name\n"
@@ -24,11 +24,11 @@ def numbered(text: str, first: int = 1, form: str = "{:6d}\t{}") -> str:
 @pytest.mark.parametrize("name", SHAPES)
 def test_extent_says_the_same_however_a_tool_wraps_a_text(name: str) -> None:
     text, said, _ = SHAPES[name]
-    kind = Source(text.encode()).format.kind
+    kind = SourceText(text.encode()).format.kind
     for wrap, wrapped in WRAPS.items():
         data = wrapped(text).encode()
-        assert extent(Source(data)).startswith(said), wrap
-        assert Source(data).format.kind is kind, wrap
+        assert extent(SourceText(data)).startswith(said), wrap
+        assert SourceText(data).format.kind is kind, wrap
         is_outlined = kind not in (Kind.CODE, Kind.LISTING, Kind.TEXT)
         assert not is_outlined or outline(data, 400).startswith(f"Outline ({kind})"), wrap
 
@@ -36,14 +36,14 @@ def test_extent_says_the_same_however_a_tool_wraps_a_text(name: str) -> None:
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_what_is_wrapped_is_the_text_itself(wrap: str) -> None:
     for text, _, _ in SHAPES.values():
-        data = Source(WRAPS[wrap](text).encode()).data.decode()
+        data = SourceText(WRAPS[wrap](text).encode()).data.decode()
         assert data.rstrip("\n") == text.rstrip("\n")
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_every_stored_byte_is_in_exactly_one_passage(wrap: str) -> None:
     for name, (text, _, _) in SHAPES.items():
-        source = Source(WRAPS[wrap](text).encode())
+        source = SourceText(WRAPS[wrap](text).encode())
         passages = list(split(source))
         assert b"".join(source.data[one.start : one.end] for one in passages) == source.data, name
         spans = [source.stored_span(one.start, one.end) for one in passages]
@@ -67,7 +67,7 @@ ANY = st.text(max_size=300) | st.lists(
 @example("\n0", "arrow", "")
 @example("", "plain", "")
 def test_whatever_the_text_each_offset_leads_back_to_its_own_byte(text: str, wrap: str, tool: str) -> None:
-    source = Source(WRAPS[wrap](text).encode(), tool)
+    source = SourceText(WRAPS[wrap](text).encode(), tool)
     data = source.data
     places = [source.stored_at(at) for at in range(len(data))]
     assert places == sorted(places)
@@ -84,7 +84,7 @@ def test_whatever_the_text_each_offset_leads_back_to_its_own_byte(text: str, wra
 
 @given(ANY, st.sampled_from(sorted(WRAPS)), st.integers(0, 400))
 def test_an_offset_of_the_stored_bytes_is_found_in_the_data(text: str, wrap: str, at: int) -> None:
-    source = Source(WRAPS[wrap](text).encode())
+    source = SourceText(WRAPS[wrap](text).encode())
     at = min(at, len(source.stored))
     place = source.data_at(at)
     assert place == len(source.data) or source.stored_at(place) >= at
@@ -94,10 +94,10 @@ def test_an_offset_of_the_stored_bytes_is_found_in_the_data(text: str, wrap: str
 def test_a_line_without_a_number_is_data_unless_a_tool_says_it_around_the_lines() -> None:
     lines = "".join(f"{n}: a line of the file\n" for n in range(1, 90))
     fact = "The tulip is kept in drawer 4711.\n"
-    assert fact.encode() in Source(f"{lines}{fact}".encode()).data
-    assert fact.encode() in Source(f"{fact}{lines}".encode()).data
+    assert fact.encode() in SourceText(f"{lines}{fact}".encode()).data
+    assert fact.encode() in SourceText(f"{fact}{lines}".encode()).data
     around = f"Here's the result of running `cat -n` on a.txt:\n{lines}(End of file - total 89 lines)\n"
-    assert Source(around.encode()).data == b"a line of the file\n" * 89
+    assert SourceText(around.encode()).data == b"a line of the file\n" * 89
 
 
 def test_lines_of_answers_are_stored_ones_and_lines_of_a_structure_those_of_the_file() -> None:
@@ -129,7 +129,7 @@ def test_lines_of_answers_are_stored_ones_and_lines_of_a_structure_those_of_the_
     ],
 )
 def test_numbers_are_taken_off_where_a_tool_wrote_them(text: str, data: str | None) -> None:
-    assert Source(text.encode()).data.decode().startswith(text if data is None else data)
+    assert SourceText(text.encode()).data.decode().startswith(text if data is None else data)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_numbers_are_taken_off_where_a_tool_wrote_them(text: str, data: str | No
     ],
 )
 def test_what_only_looks_like_a_wrapper_is_data(text: str) -> None:
-    assert Source(text.encode()).data == text.encode()
+    assert SourceText(text.encode()).data == text.encode()
 
 
 def test_several_blocks_are_one_text() -> None:
@@ -153,7 +153,7 @@ def test_several_blocks_are_one_text() -> None:
         {"type": "text", "text": 'c"d'},
         {"text": "e", "type": "text"},
     ]
-    source = Source(json.dumps(blocks).encode())
+    source = SourceText(json.dumps(blocks).encode())
     assert source.data.decode() == 'a\tbé\nc"d\ne'
     assert source.stored[source.stored_at(source.data.index(b"d")) :].startswith(b'd"}')
 
@@ -165,10 +165,10 @@ def test_the_beginning_of_a_block_is_unwrapped_too() -> None:
 
 
 def test_codes_of_a_terminal_are_off_and_a_carriage_return_ends_no_line() -> None:
-    source = Source(b"\x1b[32mok\x1b[0m 10%\r20%\r\n\x1b]0;title\x07done\n")
+    source = SourceText(b"\x1b[32mok\x1b[0m 10%\r20%\r\n\x1b]0;title\x07done\n")
     assert source.data == b"ok 10%\r20%\r\ndone\n"
     assert source.line(source.data.index(b"done")) == 2
 
 
 def test_a_byte_order_mark_is_off_at_the_beginning_alone() -> None:
-    assert Source("\ufeffa\ufeffb".encode()).data == "a\ufeffb".encode()
+    assert SourceText("\ufeffa\ufeffb".encode()).data == "a\ufeffb".encode()

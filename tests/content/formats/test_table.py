@@ -7,7 +7,7 @@ import pytest
 from content.describe import extent
 from content.kind import Kind
 from content.passages import split, whole
-from content.source import Source
+from content.source_text import SourceText
 from content.values import read_value
 
 PS = """\
@@ -133,7 +133,7 @@ def test_rows_are_read_by_the_dialect_of_the_table(text: str, rows: list[dict[st
 )
 def test_rows_are_counted_without_header_rules_and_footer(text: str, said: str) -> None:
     data = text.encode()
-    assert extent(Source(data)).rpartition("; ")[0] == said
+    assert extent(SourceText(data)).rpartition("; ")[0] == said
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ def test_rows_are_counted_without_header_rules_and_footer(text: str, said: str) 
     ],
 )
 def test_commas_and_bars_alone_make_no_table(text: str) -> None:
-    assert Source(text.encode()).format.kind is not Kind.CSV
+    assert SourceText(text.encode()).format.kind is not Kind.CSV
 
 
 @pytest.mark.parametrize("text", [PS, PSQL, "id,city\n"], ids=["columns", "bars", "commas"])
 def test_a_row_is_shown_under_its_header(text: str) -> None:
     header, _, rest = text.partition("\n")
     last_row = rest.removesuffix("(3 rows)\n").rpartition("\n")[0].rpartition("\n")[2] or "1,Rome"
-    source = Source((text.removesuffix("(3 rows)\n") + f"{last_row}\n" * 90).encode())
+    source = SourceText((text.removesuffix("(3 rows)\n") + f"{last_row}\n" * 90).encode())
     last = list(split(source))[-1]
     shown = whole(source, last)
     assert shown.header is not None
@@ -166,7 +166,7 @@ def test_a_row_is_shown_under_its_header(text: str) -> None:
 
 def test_a_header_too_long_to_be_shown_is_shortened() -> None:
     header = ",".join(f"column_{n}" for n in range(90))
-    source = Source((header + "\n" + (",".join("1" * 90) + "\n") * 60).encode())
+    source = SourceText((header + "\n" + (",".join("1" * 90) + "\n") * 60).encode())
     shown = whole(source, list(split(source))[-1])
     assert shown.header is None
     assert shown.columns.startswith("column_0,column_1,")
@@ -187,9 +187,9 @@ def test_forty_thousand_columns_are_read_in_linear_time() -> None:
 def test_rows_of_times_below_names_are_a_table_and_no_log(mark: str) -> None:
     names = mark.join(("timestamp", "host name", "cpu_pct"))
     rows = [mark.join((f"2026-04-01T10:00:{n:02}Z", f"app-{n % 4}", f"{n / 2}")) for n in range(60)]
-    kind = Source("\n".join((names, *rows)).encode()).format.kind
+    kind = SourceText("\n".join((names, *rows)).encode()).format.kind
     assert kind is Kind.CSV
     # Without names, or below a sentence, they are lines of a log.
-    assert Source("\n".join(rows).encode()).format.kind is Kind.LOG
+    assert SourceText("\n".join(rows).encode()).format.kind is Kind.LOG
     lines = [f"2026-04-01 10:00:{n:02},123 INFO started" for n in range(60)]
-    assert Source("\n".join(("Starting up, please wait", *lines)).encode()).format.kind is Kind.LOG
+    assert SourceText("\n".join(("Starting up, please wait", *lines)).encode()).format.kind is Kind.LOG

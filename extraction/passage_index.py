@@ -17,7 +17,7 @@ from content.formats.format import Passage
 from content.formats.table import header_end
 from content.kind import Kind
 from content.passages import split
-from content.source import Source
+from content.source_text import SourceText
 from content.text import decode_escapes
 
 _OBJECT_BYTES = 160
@@ -121,7 +121,7 @@ class PassageIndex:
     """Built once, read from any thread. Phrases match in any case, with or without accents, and in any
     English form of their words."""
 
-    def __init__(self, text: Source, stop: threading.Event) -> None:
+    def __init__(self, text: SourceText, stop: threading.Event) -> None:
         """Raises Stopped after `stop` is set."""
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.executescript(_SCHEMA)
@@ -145,7 +145,7 @@ class PassageIndex:
     def __del__(self) -> None:
         self._db.close()
 
-    def _rows(self, text: Source, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
+    def _rows(self, text: SourceText, stop: threading.Event) -> Iterator[tuple[int, str, str]]:
         is_text = self.kind is not Kind.BINARY
         path = parted = ""
         for number, passage in enumerate(split(text)):
