@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app.cli.main import main
+from beside.main import main
 from replay.plans import OURS
 from tests.replay import made_runs
 

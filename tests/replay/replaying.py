@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.cli.main import main
+from beside.main import main
 
 
 def report(folder: Path, *arguments: str | Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.main import main
+from beside.main import main
 from replay import sources
 from replay.readers import FORMATS, Format, recognised
 from replay.runs import MOST_DEPTH, Notes, Run

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.cli.main import main
 from app.settings import load_settings
+from beside.main import main
 from policies.documents import from_toml
 from replay.advice import advice
 from replay.bill import Money
