@@ -227,8 +227,9 @@ site: .site/.ready ## Build the site of docs/ into dist/site, and check its link
 reference: $(VENV)/.dev ## Write docs/reference from the code: routes, settings, policy keys, metrics, errors
 	$(BIN)/python -m tests.reference
 
-tree: $(VENV)/.dev ## Write the tree of the modules into docs/house.md
+tree: $(VENV)/.dev ## Write the tree of the modules, and the way of a result, into docs/house.md
 	$(BIN)/python -m tests.house_tree
+	$(BIN)/python -m tests.walk
 
 lock: $(VENV)/.dev ## Resolve the locked dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -o requirements.lock pyproject.toml
