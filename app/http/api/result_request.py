@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,7 +10,7 @@ import anyio
 import msgspec
 from fastapi import Request
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from starlette.types import Scope
+from starlette.types import Receive, Scope
 
 from app.http.api.answers import MAX_BLOCKS, prefers
 from app.http.api.request_body import read_body
@@ -165,19 +164,19 @@ class ResultRequest:
         return () if self.content is None else self.content.warnings
 
 
-async def read_request(request: Request, parsing: anyio.CapacityLimiter) -> ResultRequest:
+async def read_request(scope: Scope, receive: Receive, parsing: anyio.CapacityLimiter) -> ResultRequest:
     """Parses all of a request but a text body, which is read as it is governed. `parsing` lets one large JSON
     body at a time be parsed. Raises BadRequest, InvalidField, UnsupportedMedia, ClientDisconnected."""
-    scope = request.scope
     headers: Headers = scope["by_name"]
     sends_text, wants_text, is_minimal = _forms(*map(headers.get, (b"content-type", b"accept", b"prefer")))
     if sends_text:
+        request = Request(scope, receive)
         result = _tool_result(_from_query(request), headers, scope)
         hold = None if is_minimal else scope["request_body"].hold
         return ResultRequest(result, _streamed(request), None, wants_text, is_minimal, hold)
     if scope["query_string"]:
         raise InvalidField("With a JSON body there are no query parameters: put the fields into the body.")
-    body = await read_body(scope, request.receive)
+    body = await read_body(scope, receive)
     fields, content = await in_thread_if_long(len(body), _parsed, body, limiter=parsing)
     result = _tool_result(fields, headers, scope)
     return ResultRequest(result, content.governed(), content, wants_text, is_minimal, None)
@@ -284,10 +283,11 @@ async def _chunks(text: bytes) -> AsyncIterator[bytes]:
 def _parsed(body: bytes | bytearray) -> tuple[ResultIn, SentContent]:
     """Raises BadRequest for what is not JSON, InvalidField for a wrong field."""
     if len(body) <= WHOLE_BYTES:
-        # What is not decoded at once is decoded in steps: they know blocks, and name faults.
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
             sent = _decode_with_text(body)
             return sent, SentContent(sent.content, body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # It is decoded in steps: they know blocks, and name faults.
     fields, is_repaired = decoded(_decode, body, _rule_of)
     content = fields.content
     if is_string(content):

@@ -130,16 +130,20 @@ _OPERATION = {
     operation=_OPERATION,
 )
 async def post_result(request: Request) -> Response:
-    rt: Runtime = request.app.state.runtime
-    sent = await read_request(request, rt.parsing)
-    governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
-    return await _answer(sent, governed)
+    return await _result(request.scope, request.receive)
 
 
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
     """The same as an application of its own."""
-    answer = await post_result(Request(scope, receive))
+    answer = await _result(scope, receive)
     await answer(scope, receive, send)
+
+
+async def _result(scope: Scope, receive: Receive) -> Response:
+    rt: Runtime = scope["app"].state.runtime
+    sent = await read_request(scope, receive, rt.parsing)
+    governed = await govern(sent.result, sent.governed, rt, sent.hold, sent.blocks)
+    return await _answer(sent, governed)
 
 
 route = Route("/results", post_result, methods=["POST"])
