@@ -12,14 +12,14 @@ import msgspec
 from pydantic_core import from_json
 
 from content.formats.blocks import blocks_in
-from content.formats.json import Json, Literal, Records, ends_early, parsed_head
+from content.formats.json import JsonFormat, LiteralFormat, RecordsFormat, ends_early, parsed_head
 from content.formats.literal import json_of
-from content.formats.log import Log
-from content.formats.markup import Html
+from content.formats.log import LogFormat
+from content.formats.markup import HtmlFormat
 from content.formats.page_tables import PageTable, first_page_tables, page_tables
 from content.formats.printed import FOOTER, are_dots, barred_tables
-from content.formats.table import Table as TableFormat
 from content.formats.table import (
+    TableFormat,
     dialect_in,
     is_doubtful_header,
     is_header,
@@ -129,15 +129,15 @@ def _tables(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     text_format = source.format
     if isinstance(text_format, TableFormat):
         return _delimited(source)
-    if isinstance(text_format, Log):
+    if isinstance(text_format, LogFormat):
         return (_log(source),), ()
-    if isinstance(text_format, Literal):
+    if isinstance(text_format, LiteralFormat):
         if source.is_whole:
             return _json(encoded(text_format.value(SourceText(source.data))))
         return _first(_json(encoded(cut_off(json_of(source.data.decode("utf-8", "ignore"))))))
-    if isinstance(text_format, Json):
+    if isinstance(text_format, JsonFormat):
         return _json_of(source)
-    if isinstance(text_format, Html):
+    if isinstance(text_format, HtmlFormat):
         read = page_tables if source.is_whole else first_page_tables
         found = read(source.data.decode("utf-8", "replace"))
         tables = (_lines(source)._replace(name="data"), *starmap(_of_page, enumerate(found, 1)))
@@ -312,7 +312,7 @@ def numbered_lines(source: SourceText) -> Iterator[tuple[int, bytes]]:
 
 
 def _json_of(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
-    if isinstance(source.format, Records):
+    if isinstance(source.format, RecordsFormat):
         return _records(source)
     if source.is_whole:
         try:

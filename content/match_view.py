@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from content.formats.format import Passage, by_row
 from content.formats.hidden_parts import hidden_spans
-from content.formats.json import Json
+from content.formats.json import JsonFormat
 from content.formats.markup import END_OF_CELL, TAGS_BETWEEN, WHOLE_TAG
 from content.formats.prose import markdown_headings
 from content.formats.sheets import CELL_KEY, CELL_LINE, CELL_OBJECT
@@ -74,7 +74,7 @@ def _character(entity: re.Match[bytes]) -> bytes:
 
 def surroundings(data: bytes, source: SourceText, lines: Iterable[int]) -> dict[int, Surroundings]:
     """`data` is what was searched: a view of the source, on lines that begin at 1. `lines` are in order."""
-    if isinstance(source.format, Json):
+    if isinstance(source.format, JsonFormat):
         return dict(_records(data, lines))
     if source.format.is_doubtful and source.is_verbatim and data == source.data:
         return dict(_rows(source, lines))

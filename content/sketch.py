@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from content.describe import natural_language_of
-from content.formats.code import Code, definitions_in_order, source_noun
+from content.formats.code import CodeFormat, definitions_in_order, source_noun
 from content.formats.hidden_parts import hidden_spans, without
 from content.formats.json import parsed_head
 from content.formats.log import GRAVEST, ends, level_of, levels_of_lines
@@ -527,7 +527,7 @@ def _outline(source: SourceText, room: int, seen: Seen) -> list[str]:
     """What source code defines, which files a diff changes, in which files a search found how much."""
     if seen.told.is_command and source.format.kind is Kind.CODE:
         return _lines(source, room, seen)
-    is_code = isinstance(source.format, Code)
+    is_code = isinstance(source.format, CodeFormat)
     most = _CODE_BYTES if is_code else len(source.data) if source.is_whole else SAMPLE_BYTES
     part = SourceText(source.data[:most], source.tool_name, source.path)
     noun = source_noun(source) if is_code else source.format.shape(source).noun

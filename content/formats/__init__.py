@@ -1,35 +1,35 @@
 """The formats of text, one a file: `identify` tells which of them a source is, once for all who ask."""
 
-from content.formats.binary import Binary
-from content.formats.code import Code
-from content.formats.diff import Diff
+from content.formats.binary import BinaryFormat
+from content.formats.code import CodeFormat
+from content.formats.diff import DiffFormat
 from content.formats.format import Format, Sample
-from content.formats.json import Json, Literal, Records
+from content.formats.json import JsonFormat, LiteralFormat, RecordsFormat
 from content.formats.languages import file_name, language_of
-from content.formats.listing import Listing
-from content.formats.log import Log
-from content.formats.markup import Html, Xml
-from content.formats.prose import Markdown, Text
-from content.formats.search import Search
-from content.formats.table import Table
+from content.formats.listing import ListingFormat
+from content.formats.log import LogFormat
+from content.formats.markup import HtmlFormat, XmlFormat
+from content.formats.prose import MarkdownFormat, TextFormat
+from content.formats.search import SearchFormat
+from content.formats.table import TableFormat
 from content.source import Source
 
-_MARKDOWN, _CODE, _TEXT = Markdown(), Code(), Text()
+_MARKDOWN, _CODE, _TEXT = MarkdownFormat(), CodeFormat(), TextFormat()
 
 FORMATS: tuple[Format, ...] = (
-    Binary(),
-    Diff(),
-    Records(),
-    Json(),
-    Html(),
-    Xml(),
-    Log(),
-    Search(),
-    Literal(),
-    Table(),
+    BinaryFormat(),
+    DiffFormat(),
+    RecordsFormat(),
+    JsonFormat(),
+    HtmlFormat(),
+    XmlFormat(),
+    LogFormat(),
+    SearchFormat(),
+    LiteralFormat(),
+    TableFormat(),
     _CODE,
     _MARKDOWN,
-    Listing(),
+    ListingFormat(),
     _TEXT,
 )
 """Tried in this order: the first that matches is the format."""

@@ -26,7 +26,7 @@ _PDF_TITLE = re.compile(rb"/Title\s*\(([^()\\\x00-\x1f]{1,200})\)")
 _TITLE_BYTES = 16 << 10
 
 
-class Binary(Format):
+class BinaryFormat(Format):
     """Data that is mostly no text; also files and base64 that are shown as text."""
 
     kind = Kind.BINARY

@@ -76,7 +76,7 @@ def definitions_in_order(source: Source) -> Iterator[tuple[int, str]]:
         yield one.line - 1, f"{one.keyword} {one.name}"
 
 
-class Code(Format):
+class CodeFormat(Format):
     kind = Kind.CODE
     is_doubtful = True
     noun = "source code"

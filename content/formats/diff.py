@@ -25,7 +25,7 @@ _GIT_HEAD, _PLAIN_HEAD = (
 _HUNK = re.compile(rb"\n(?=@@ |diff --git |Index: )")
 
 
-class Diff(Format):
+class DiffFormat(Format):
     kind = Kind.DIFF
     noun = "a diff"
     finds = (at_ends(_HUNK),)

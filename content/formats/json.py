@@ -479,7 +479,7 @@ def parsed_head(data: bytes) -> tuple[object, bool]:
         return None, False
 
 
-class Json(Format):
+class JsonFormat(Format):
     kind = Kind.JSON
     noun = "JSON"
     finds: tuple[Find, ...] = (_member,)
@@ -529,7 +529,7 @@ def _are_most_bytes(head: bytes) -> bool:
     return len(records) >= _LEAST_RECORDS and sum(map(len, records)) >= _RECORDS_SHARE * len(head)
 
 
-class Records(Json):
+class RecordsFormat(JsonFormat):
     kind = Kind.NDJSON
     is_records = True
     noun = "JSON lines"
@@ -588,7 +588,7 @@ class Records(Json):
         return _records(source.take_text())
 
 
-class Literal(Json):
+class LiteralFormat(JsonFormat):
     """A list of tuples or another literal of Python, as clients of databases print it."""
 
     kind = Kind.TEXT

@@ -15,7 +15,7 @@ _PATH = re.compile(
 _FIRST_LINES = 24
 
 
-class Listing(Format):
+class ListingFormat(Format):
     kind = Kind.LISTING
     is_records = True
     noun = "a list of files"

@@ -221,7 +221,7 @@ def _is_table(lines: list[bytes]) -> bool:
     )
 
 
-class Log(Format):
+class LogFormat(Format):
     kind = Kind.LOG
     noun = "a log"
     finds = (at_ends(EVENT), at_ends(UNINDENTED))

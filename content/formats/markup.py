@@ -64,7 +64,7 @@ def page_headings(data: bytes) -> Iterator[tuple[int, str]]:
         yield tag.start(), f"{tag[1].lower().decode()}: {clip(_text_of(data, tag, 600))}"
 
 
-class Html(Format):
+class HtmlFormat(Format):
     kind = Kind.HTML
     is_written = True
     noun = "an HTML page"
@@ -98,7 +98,7 @@ class Html(Format):
         return Whole(start, end, passage.path, columns=_heads_of_cells(data, start))
 
 
-class Xml(Format):
+class XmlFormat(Format):
     kind = Kind.XML
     noun = "XML"
     finds = (at_ends(_TAG_END),)

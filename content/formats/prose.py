@@ -75,7 +75,7 @@ def _are_comments(head: bytes, levels: set[int]) -> bool:
     return levels == {1} and sum(bool(below.strip()) for _, below in heads) >= _ATTACHED * len(heads)
 
 
-class _Prose(Format):
+class _ProseFormat(Format):
     is_doubtful = True
     is_written = True
 
@@ -89,7 +89,7 @@ class _Prose(Format):
         return Whole(start, end, passage.path, header)
 
 
-class Markdown(_Prose):
+class MarkdownFormat(_ProseFormat):
     kind = Kind.MARKDOWN
     noun = "Markdown"
     finds = (at_ends(_ITEM), at_ends(PARAGRAPH))
@@ -124,7 +124,7 @@ class Markdown(_Prose):
             yield heading.start(), len(heading[1]), clip(heading[2].rstrip(b" #\r"), _TITLE)
 
 
-class Text(_Prose):
+class TextFormat(_ProseFormat):
     kind = Kind.TEXT
     noun = "plain text"
     # Also a log whose traces are longer than all the rest.

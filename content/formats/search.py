@@ -17,7 +17,7 @@ _FILE = re.compile(rb"[\w./@+~-]{1,300}?[:-](?=\d{1,8}[:-])|[\w./@+~-]{1,300}:")
 _FILES = 200
 
 
-class Search(Format):
+class SearchFormat(Format):
     kind = Kind.GREP
     is_records = True
     noun = "search output"

@@ -324,7 +324,7 @@ def _row_end(data: bytes, low: int, wished: int, high: int) -> int:
     return doubtful
 
 
-class Table(Format):
+class TableFormat(Format):
     kind = Kind.CSV
     is_records = True
     is_doubtful = True
