@@ -33,7 +33,7 @@ from domain.structs import replace
 from domain.wrappers import LedgerAround
 from storage.base import session_rules
 
-Act = Callable[[Charge], Awaitable[Receipt | None]]
+ChargeCall = Callable[[Charge], Awaitable[Receipt | None]]
 MOST_SESSIONS = 10_000
 MOST_FINDINGS = 1_000
 MOST_FINDING_CHARS = 4_096
@@ -41,7 +41,7 @@ MOST_FINDING_CHARS = 4_096
 
 log = logging.getLogger("spillgate.storage")
 
-Turn = tuple[int, int | None, int | None]
+SessionTurn = tuple[int, int | None, int | None]
 """The epoch of a session, its turn and its used tokens. A report that changes them resets `reserved`."""
 
 
@@ -52,7 +52,7 @@ class _Held:
     since: int
     change: SessionChange | None = None
     report: UsageReport | None = None
-    turn: Turn | None = None
+    turn: SessionTurn | None = None
     tokens: int = 0
 
     def shown(self, session: Session | None, key: SessionKey) -> Session | None:
@@ -178,7 +178,7 @@ class UnrecordedLedger(LedgerAround):
                 raise
             return await self._charged(charge, forced=forced)
 
-    async def _charge_with_owed(self, act: Act, charge: Charge) -> Receipt | None:
+    async def _charge_with_owed(self, act: ChargeCall, charge: Charge) -> Receipt | None:
         """Raises StoreFull, with all of it still held."""
         held = self._held[charge.key]
         await self._write(charge.key, held)
@@ -378,5 +378,5 @@ def _goes_on(charge: Charge, error: StoreFull | TooManySessions) -> bool:
     return charge.text is None and not isinstance(error, TenantFull | TooManySessions)
 
 
-def _turn(session: Session) -> Turn:
+def _turn(session: Session) -> SessionTurn:
     return session.epoch, session.turn, session.used_tokens

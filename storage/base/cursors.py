@@ -6,14 +6,14 @@ from typing import Literal
 
 from domain.errors import InvalidField
 
-Kind = Literal["entries", "newest", "sessions", "used"]
+ListName = Literal["entries", "newest", "sessions", "used"]
 
 
-def encode(kind: Kind, position: str) -> str:
+def encode(kind: ListName, position: str) -> str:
     return base64.urlsafe_b64encode(f"{kind}:{position}".encode()).decode().rstrip("=")
 
 
-def decode(kind: Kind, cursor: str) -> str:
+def decode(kind: ListName, cursor: str) -> str:
     """Returns the position. Raises InvalidField for a cursor that `encode` did not make for this kind."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
@@ -26,7 +26,7 @@ def decode(kind: Kind, cursor: str) -> str:
     return position
 
 
-def decode_number(kind: Kind, cursor: str) -> int:
+def decode_number(kind: ListName, cursor: str) -> int:
     """Returns a position that is the number of a row. Raises InvalidField."""
     return number_in(decode(kind, cursor))
 

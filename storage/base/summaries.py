@@ -42,11 +42,11 @@ GROUPED = (
 MERGED: Literal[False] = False
 """The value of a field in sums of several groups that are not told apart."""
 
-Value = str | Literal[False] | None
-Group = tuple[Value, ...]
+FieldValue = str | Literal[False] | None
+Group = tuple[FieldValue, ...]
 """The values of GROUPED, or of the keys of a summary, in their order."""
 
-Told = tuple[str | None, ...]
+FieldValues = tuple[str | None, ...]
 """Such values of which none is MERGED."""
 
 group_of: Callable[[AccountingEntry], Group] = attrgetter(*GROUPED)
@@ -101,7 +101,7 @@ class Sums(msgspec.Struct, array_like=True):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.latency_max = max(self.latency_max, other.latency_max)
 
-    def row(self, keys: tuple[GroupBy, ...] = (), group: Told = ()) -> SummaryRow:
+    def row(self, keys: tuple[GroupBy, ...] = (), group: FieldValues = ()) -> SummaryRow:
         """Without keys, the row has no group."""
         return SummaryRow(
             group=group[0] if group else None,
@@ -153,7 +153,7 @@ class GroupedSums:
         self._keys = keys
         self._fields = [FIELD_OF.get(key, key.value) for key in keys]
         self._period_keys = [key for key in keys if key in PERIOD_FORMATS]
-        self._groups: dict[Told, Sums] = {}
+        self._groups: dict[FieldValues, Sums] = {}
         self._rest: Sums | None = None
         self._gaps: dict[Gap, int | None] = {}
 
@@ -187,7 +187,7 @@ class GroupedSums:
 
     def add(self, group: Group, sums: Sums) -> None:
         """Takes `sums` over."""
-        told = None if MERGED in group else cast(Told, group)
+        told = None if MERGED in group else cast(FieldValues, group)
         if told in self._groups:
             self._groups[told].add(sums)
         elif told is not None and len(self._groups) < accounting.MOST_GROUPS:
@@ -217,7 +217,7 @@ class GroupedSums:
         """Whether the filter may select entries of the group of a day."""
         return all(wanted is None or value in (wanted, MERGED) for wanted, value in self._filtered(group))
 
-    def _filtered(self, group: Group) -> Iterable[tuple[str | None, Value]]:
+    def _filtered(self, group: Group) -> Iterable[tuple[str | None, FieldValue]]:
         """What the filter wants of each field, and the value of the group."""
         wanted = self.wanted
         fields = (wanted.type, wanted.tool_name, wanted.trigger, wanted.outcome, wanted.status)

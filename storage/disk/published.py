@@ -29,7 +29,7 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 _BATCH = 100
 
-Name = tuple[str, Handle]
+BodyName = tuple[str, Handle]
 """A result, by its tenant and handle."""
 
 
@@ -50,7 +50,7 @@ class PublishedBodies:
         self.root = root
         # Held while the two names of a result change, so that no reader finds one without the other.
         self._names = threading.Condition()
-        self._in_flight: set[Name] = set()
+        self._in_flight: set[BodyName] = set()
         self._deleting: dict[str, Iterator[tuple[int, int]]] = {}
         """By tenant: the rest of a deletion."""
 

@@ -32,7 +32,7 @@ class _Write(NamedTuple):
     acknowledged_at: float
 
 
-class Acknowledged:
+class RecentlyAcknowledged:
     """The entries of this process that PostgreSQL acknowledged in the last minutes: what is lost was written
     a moment before. They are compared with those that are there once a connection has ended, or another
     server answers."""

@@ -28,7 +28,7 @@ from storage.postgres.errors import (
 from storage.postgres.url import PostgresUrl
 
 T = TypeVar("T")
-Act = Callable[[asyncpg.Connection, bool], Awaitable[T]]
+Operation = Callable[[asyncpg.Connection, bool], Awaitable[T]]
 """Runs on a connection; True: again, because the one before ended and may have done it."""
 
 VERSION = 1
@@ -43,7 +43,7 @@ _OURS = re.compile(r"\bspillgate\.")
 log = logging.getLogger("spillgate.storage")
 
 
-class Server(BoundedServer):
+class PostgresServer(BoundedServer):
     """Connections of one kind. Each runs one operation at a time; a broken one is not used again."""
 
     software = "PostgreSQL"
@@ -58,11 +58,11 @@ class Server(BoundedServer):
         self.broken = 0
         """How many connections ended while they were in use, or between two uses."""
 
-    async def run(self, act: Act[T], more: float = 0.0) -> T:
+    async def run(self, act: Operation[T], more: float = 0.0) -> T:
         """Raises StorageError, and InvalidField for what cannot be kept."""
         return await self.within(lambda: self._run(act), more)
 
-    async def _run(self, act: Act[T]) -> T:
+    async def _run(self, act: Operation[T]) -> T:
         try:
             return await self._on(await self._connected(), act, is_again=False)
         except TimeoutError:
@@ -73,7 +73,7 @@ class Server(BoundedServer):
                 raise
         return await self._on(await self._new(), act, is_again=True)
 
-    async def _on(self, connection: asyncpg.Connection, act: Act[T], *, is_again: bool) -> T:
+    async def _on(self, connection: asyncpg.Connection, act: Operation[T], *, is_again: bool) -> T:
         try:
             done = await act(connection, is_again)
         except UNKEEPABLE as error:
@@ -128,7 +128,7 @@ class Server(BoundedServer):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class PostgresFacts:
     """`started` is another one after each start of the server, and after a failover."""
 
     version: int
@@ -159,11 +159,13 @@ class PostgresConnection:
 
     def __init__(self, url: PostgresUrl) -> None:
         self._url = url
-        self._quick = Server(url, url.max_connections, url.timeout)
-        self._long = Server(url, _LONG_AT_ONCE, max(LONG_SECONDS, url.timeout or 0.0), may_take_long=True)
+        self._quick = PostgresServer(url, url.max_connections, url.timeout)
+        self._long = PostgresServer(
+            url, _LONG_AT_ONCE, max(LONG_SECONDS, url.timeout or 0.0), may_take_long=True
+        )
         self._is_ready = False
         self._preparing = asyncio.Lock()
-        self.facts: ServerFacts | None = None
+        self.facts: PostgresFacts | None = None
         self.has_schema = False
         self.notices = Notices()
 
@@ -189,7 +191,7 @@ class PostgresConnection:
     async def value(self, query: str, *values: object) -> Any:
         return await self.run(lambda one, _: one.fetchval(self.sql(query), *values))
 
-    async def run(self, act: Act[T]) -> T:
+    async def run(self, act: Operation[T]) -> T:
         if not self._is_ready:
             await self.prepare()
         return await self._quick.run(act)
@@ -281,14 +283,14 @@ class PostgresConnection:
         await self.value("UPDATE spillgate.pulse SET beat = beat + 1 RETURNING beat")
         await self.learn()
 
-    async def learn(self) -> ServerFacts:
+    async def learn(self) -> PostgresFacts:
         row = await self.row(
             "SELECT current_setting('server_version_num')::integer,"
             " pg_postmaster_start_time()::text,"
             " current_setting('synchronous_commit'), current_setting('fsync') = 'on',"
             " current_setting('synchronous_standby_names')"
         )
-        self.facts = ServerFacts(*row)
+        self.facts = PostgresFacts(*row)
         return self.facts
 
     @property

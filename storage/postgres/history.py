@@ -57,7 +57,7 @@ _NOTES_OF_DAYS = (
 )
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The time from `since` to before `until` (Unix ms). `is_days`: whole days that are asked for as such."""
 
     since: int
@@ -121,7 +121,7 @@ class PostgresHistory:
         return collected.summary(gaps)
 
     async def _gaps(
-        self, connection: asyncpg.Connection, wanted: EntryFilter, spans: Sequence[Span], oldest: int
+        self, connection: asyncpg.Connection, wanted: EntryFilter, spans: Sequence[TimeSpan], oldest: int
     ) -> dict[Gap, int | None]:
         """What the spans lack."""
         gaps: dict[Gap, int | None] = {}
@@ -142,20 +142,20 @@ class PostgresHistory:
         return gaps
 
 
-def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy]) -> list[Span]:
+def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy]) -> list[TimeSpan]:
     """The spans that answer a summary."""
     since, until = wanted.since or 0, _END if wanted.until is None else min(wanted.until, _END)
     if since >= until:
         return []
     first, last = -(-since // DAY_MS) * DAY_MS, until // DAY_MS * DAY_MS
     if first >= last or not sums_answer(wanted, group_by):
-        return [Span(since, until, False)]
-    parts = [Span(since, first, False), Span(first, last, True), Span(last, until, False)]
+        return [TimeSpan(since, until, False)]
+    parts = [TimeSpan(since, first, False), TimeSpan(first, last, True), TimeSpan(last, until, False)]
     return [part for part in parts if part.since < part.until]
 
 
 def _query(
-    wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[Span], closed: set[int]
+    wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[TimeSpan], closed: set[int]
 ) -> tuple[str, list[object]]:
     """Rows of a group's values, whether some are not told apart, and sums; most tokens saved first."""
     parts, values = list[str](), list[object]()
@@ -183,7 +183,7 @@ def _total(name: str, amount: str) -> str:
     return f"sum({amount}){'' if name in _REAL else '::bigint'} AS {name}"
 
 
-def _of_entries(span: Span, closed: set[int]) -> Iterator[tuple[int, int]]:
+def _of_entries(span: TimeSpan, closed: set[int]) -> Iterator[tuple[int, int]]:
     """The parts of a span that entries answer: those that are not days which are closed."""
     since = span.since
     if span.is_days:
@@ -203,7 +203,7 @@ def _of_time(
     return _part(group_by, "spillgate.amounts", condition, is_days=False)
 
 
-def _of_days(wanted: EntryFilter, group_by: Sequence[GroupBy], span: Span, values: list[object]) -> str:
+def _of_days(wanted: EntryFilter, group_by: Sequence[GroupBy], span: TimeSpan, values: list[object]) -> str:
     condition, more = where(replace(wanted, since=None, until=None), len(values) + 1)
     values += more
     first, last = span.days

@@ -22,7 +22,7 @@ from storage.postgres.connection import PostgresConnection
 from storage.postgres.errors import unkeepable
 from storage.postgres.history import PostgresHistory
 from storage.postgres.rows import ENTRY_COLUMNS, SESSION_COLUMNS, entry_of, session_of, where
-from storage.postgres.sessions import Sessions, short
+from storage.postgres.sessions import PostgresSessions, short
 from storage.postgres.shared_clock import PostgresClock
 
 MOST = 500
@@ -81,12 +81,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class PostgresLedger(PostgresHistory, SteppedLedger):
-    _sessions: Sessions
+    _sessions: PostgresSessions
 
     def __init__(self, connection: PostgresConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._postgres = self.connection = connection
-        self._sessions = Sessions(connection, self._clock, self._entry_ms)
+        self._sessions = PostgresSessions(connection, self._clock, self._entry_ms)
         self.shared_clock = PostgresClock(connection)
         self._first_day = -1
 
@@ -152,7 +152,7 @@ class PostgresLedger(PostgresHistory, SteppedLedger):
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
-        kind: cursors.Kind = "newest" if newest_first else "entries"
+        kind: cursors.ListName = "newest" if newest_first else "entries"
         condition, values = where(wanted)
         if cursor is not None:
             at, _, seq = cursors.decode(kind, cursor).partition(" ")

@@ -15,7 +15,7 @@ from domain.handles import SessionKey
 from domain.ports import Clock
 from storage.base import session_rules
 from storage.base.steps import CallRecord, SessionState, Step, SteppedSessions
-from storage.postgres.acknowledged import Acknowledged
+from storage.postgres.acknowledged import RecentlyAcknowledged
 from storage.postgres.connection import PostgresConnection
 from storage.postgres.errors import CONFLICTS
 from storage.postgres.rows import (
@@ -53,13 +53,13 @@ _DANGLING = b"-"
 
 
 @dataclass(slots=True)
-class Attempt:
+class WriteAttempt:
     """`is_lost`: an answer to it did not come, and it may have been written."""
 
     is_lost: bool = False
 
 
-class Sessions(SteppedSessions[Attempt]):
+class PostgresSessions(SteppedSessions[WriteAttempt]):
     """Those in PostgreSQL."""
 
     def __init__(self, connection: PostgresConnection, clock: Clock, entry_ms: int) -> None:
@@ -70,7 +70,7 @@ class Sessions(SteppedSessions[Attempt]):
         self._days: set[int] = set()
         self._step = connection.sql(_STEP)
         self._full: tuple[StoreFull, float] | None = None
-        self.acknowledged = Acknowledged(connection)
+        self.acknowledged = RecentlyAcknowledged(connection)
 
     async def _read(self, key: SessionKey, receipt: str) -> SessionState:
         if not receipt:
@@ -98,11 +98,11 @@ class Sessions(SteppedSessions[Attempt]):
         if self._full is not None and time.monotonic() < self._full[1] + _FULL_SECONDS:
             raise StoreFull(self._full[0].detail, cause=self._full[0].cause)
 
-    def _begun(self) -> Attempt:
-        return Attempt()
+    def _begun(self) -> WriteAttempt:
+        return WriteAttempt()
 
     async def _write(
-        self, key: SessionKey, state: SessionState, step: Step, receipt: str, attempt: Attempt
+        self, key: SessionKey, state: SessionState, step: Step, receipt: str, attempt: WriteAttempt
     ) -> SessionState | None:
         session, entry = step.session, step.entry
         seal = new_seal() if session is not None else None
@@ -136,7 +136,7 @@ class Sessions(SteppedSessions[Attempt]):
         return SessionState(session, seal or b"")
 
     async def _lost_step(
-        self, key: SessionKey, step: Step, seal: bytes | None, attempt: Attempt
+        self, key: SessionKey, step: Step, seal: bytes | None, attempt: WriteAttempt
     ) -> SessionState | None:
         """The session as it is, if an attempt whose answer was lost has written the step."""
         if not attempt.is_lost:

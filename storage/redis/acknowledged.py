@@ -25,7 +25,7 @@ class Write(NamedTuple):
     acknowledged_at: float
 
 
-class Acknowledged:
+class LastAcknowledged:
     """The last entry of this process in each shard that Redis acknowledged. A server counts the entries of
     each process; one that has counted fewer than were acknowledged has lost the newest."""
 

@@ -18,8 +18,8 @@ from domain.errors import StorageError, StoreBusy, StoreUnavailable
 from storage.base import bounded
 from storage.redis.facts import translated
 from storage.redis.keys import probe_tag
-from storage.redis.server import Arg, Server
-from storage.redis.url import Address, RedisUrl, client_of
+from storage.redis.server import Arg, RedisNode
+from storage.redis.url import HostPort, RedisUrl, client_of
 
 LEARN_SECONDS = 0.25
 """The least time between two questions for the slots."""
@@ -27,7 +27,7 @@ LEARN_SECONDS = 0.25
 _MOST_REDIRECTIONS = 16
 _PAUSE_SECONDS = 0.05
 
-SlotRange = tuple[int, int, list[Address]]
+SlotRange = tuple[int, int, list[HostPort]]
 """The first slot, the last one, and the servers that have them, the primary first."""
 
 
@@ -36,8 +36,8 @@ class Cluster:
 
     def __init__(self, url: RedisUrl) -> None:
         self._url = url
-        self._servers: dict[Address, Server] = {}
-        self._owners: list[Server | None] = []
+        self._servers: dict[HostPort, RedisNode] = {}
+        self._owners: list[RedisNode | None] = []
         self._is_stale = True
         self._learn_at = float("-inf")
         self._learning: asyncio.Task[None] | None = None
@@ -47,10 +47,10 @@ class Cluster:
             self._at(address)
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[RedisNode]:
         return list(self._servers.values())
 
-    async def primaries(self) -> list[Server]:
+    async def primaries(self) -> list[RedisNode]:
         """Those that have slots. Raises StoreUnavailable if none is known."""
         return [one for one in dict.fromkeys(await self._known()) if one is not None]
 
@@ -94,14 +94,14 @@ class Cluster:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*[one.close() for one in self.servers])
 
-    def _at(self, address: Address) -> Server:
+    def _at(self, address: HostPort) -> RedisNode:
         if address not in self._servers:
             most = self._url.max_connections
             named, seconds = self._url.address_of([address]), self._url.timeout
-            self._servers[address] = Server(client_of(self._url, address), most, named, *address, seconds)
+            self._servers[address] = RedisNode(client_of(self._url, address), most, named, *address, seconds)
         return self._servers[address]
 
-    async def _known(self) -> list[Server | None]:
+    async def _known(self) -> list[RedisNode | None]:
         """Returns the owner of each slot. Learns them in the background where they may have changed."""
         if self._is_stale:
             self._start_learning()
@@ -143,7 +143,7 @@ class Cluster:
             await self._set_owners(best)
 
     async def _set_owners(self, ranges: list[SlotRange]) -> None:
-        owners: list[Server | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        owners: list[RedisNode | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         for first, last, addresses in ranges:
             primary, *_ = [self._at(address) for address in addresses]
             owners[first : last + 1] = [primary] * (last - first + 1)
@@ -154,8 +154,8 @@ class Cluster:
                 await self._servers.pop(address).close()
 
 
-def _probe_values(owners: Sequence[Server | None]) -> list[str]:
-    values: dict[Server, str] = {}
+def _probe_values(owners: Sequence[RedisNode | None]) -> list[str]:
+    values: dict[RedisNode, str] = {}
     wanted = {one for one in owners if one is not None}
     while wanted - values.keys():
         value = secrets.token_hex(8)
@@ -173,7 +173,7 @@ def _slot_of(key: str) -> int:
     return key_slot(key.encode())
 
 
-async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
+async def _slots_of(asked: RedisNode) -> list[SlotRange] | StorageError:
     try:
         (reply,) = await asked.send([("CLUSTER", "SLOTS")])
         if isinstance(reply, Exception):
@@ -192,7 +192,7 @@ async def _slots_of(asked: Server) -> list[SlotRange] | StorageError:
         )
 
 
-def _address(node: list[Any], asked: Server) -> Address:
+def _address(node: list[Any], asked: RedisNode) -> HostPort:
     """A server that does not know its own host leaves it out."""
     host = (node[0] or b"").decode()
     return (host if host not in ("", "?") else asked.host, int(node[1]))

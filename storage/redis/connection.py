@@ -19,7 +19,7 @@ from storage.base.schema import Schema
 from storage.redis.cluster import Cluster
 from storage.redis.facts import (
     OURS,
-    ServerFacts,
+    RedisFacts,
     check_schema,
     facts_of,
     is_wrong_type,
@@ -30,7 +30,7 @@ from storage.redis.facts import (
 from storage.redis.keys import SHARD_KEYS, Shard, probe, shard_in
 from storage.redis.replies import is_expected
 from storage.redis.sentinel import Sentinels
-from storage.redis.server import Arg, Server
+from storage.redis.server import Arg, RedisNode
 from storage.redis.url import RedisUrl, client_of, parse_redis_url
 
 AOF_SECONDS = 0.9
@@ -81,7 +81,7 @@ class RedisConnection:
         self._waits_aof = url.wait_aof
         self._wait_replicas = url.wait_replicas
         self._is_alone = False
-        self._facts: ServerFacts | None = None
+        self._facts: RedisFacts | None = None
         self._learned_at = float("-inf")
         self._schema: Schema | None = OURS
         self._counts: dict[tuple[Arg, ...], Any] = {}
@@ -170,7 +170,7 @@ class RedisConnection:
             if not isinstance(answer, BaseException)
         }
 
-    async def _time_of(self, server: Server) -> int:
+    async def _time_of(self, server: RedisNode) -> int:
         (reply,) = await server.send([("TIME",)])
         seconds, microseconds = self._checked(reply, ("TIME", ""))
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -213,7 +213,7 @@ class RedisConnection:
         scans = [one for one in answers if not isinstance(one, BaseException)]
         return set().union(*[keys for keys, _ in scans]), sum(replies for _, replies in scans), is_whole
 
-    async def _scan(self, server: Server) -> tuple[set[bytes], int]:
+    async def _scan(self, server: RedisNode) -> tuple[set[bytes], int]:
         keys, replies, cursor = set[bytes](), 0, 0
         while cursor or not replies:
             scan = ("SCAN", cursor, "MATCH", SHARD_KEYS, "COUNT", _SCANNED)
@@ -267,7 +267,7 @@ class RedisConnection:
         self._schema = await learn_schema(ask)
         return self._schema
 
-    async def _learn(self) -> ServerFacts:
+    async def _learn(self) -> RedisFacts:
         check_schema(self._schema or await self._learn_schema())
         servers = await self._place.primaries()
         answers = await asyncio.gather(*[self._facts_of(one) for one in servers], return_exceptions=True)
@@ -276,7 +276,7 @@ class RedisConnection:
         self._learned_at = time.monotonic()
         return self._facts
 
-    async def _unwaited(self, facts: ServerFacts) -> Durability:
+    async def _unwaited(self, facts: RedisFacts) -> Durability:
         if facts.syncs_always and time.monotonic() > self._learned_at + FACTS_SECONDS:
             # One caller asks; the others use the known facts.
             self._learned_at = time.monotonic()
@@ -286,7 +286,7 @@ class RedisConnection:
                 return Durability.MEMORY
         return Durability.AOF if facts.syncs_always else Durability.MEMORY
 
-    async def _facts_of(self, server: Server) -> ServerFacts:
+    async def _facts_of(self, server: RedisNode) -> RedisFacts:
         """What an ACL hides stays unknown."""
         (info,) = await server.send([("INFO",)])
         (fsync,) = await server.send([("CONFIG", "GET", "appendfsync")])
@@ -340,12 +340,12 @@ class RedisConnection:
             )
 
 
-def _place_of(url: RedisUrl) -> Server | Sentinels | Cluster:
+def _place_of(url: RedisUrl) -> RedisNode | Sentinels | Cluster:
     if url.kind == "cluster":
         return Cluster(url)
     if url.kind == "sentinel":
         return Sentinels(url)
-    return Server(client_of(url), url.max_connections, url.address, seconds=url.timeout)
+    return RedisNode(client_of(url), url.max_connections, url.address, seconds=url.timeout)
 
 
 def _away(answers: Sequence[object]) -> list[StoreUnavailable]:

@@ -29,7 +29,7 @@ class RedisEntries:
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
-        kind: cursors.Kind = "newest" if newest_first else "entries"
+        kind: cursors.ListName = "newest" if newest_first else "entries"
         ids = {} if cursor is None else _ids_by_shard(kind, cursor)
         first = min(limit + 1, _PIECE)
         readers = [
@@ -162,7 +162,7 @@ def _order(entry_id: str) -> tuple[int, int]:
     return int(ms), int(number)
 
 
-def _ids_by_shard(kind: cursors.Kind, cursor: str) -> dict[int, str]:
+def _ids_by_shard(kind: cursors.ListName, cursor: str) -> dict[int, str]:
     """Returns ids by shard. Raises InvalidField for a cursor that `entries` did not return."""
     text = cursors.decode(kind, cursor)
     if not _CURSOR.fullmatch(text):

@@ -66,7 +66,7 @@ OURS = Schema(SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class RedisFacts:
     """None if the server did not report it. `can_wait`: WAITAOF reports when a write is on disk.
     `memory_share` is the share of maxmemory that is in use."""
 
@@ -112,19 +112,19 @@ class ServerFacts:
         return tuple(warnings)
 
 
-def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> ServerFacts:
+def facts_of(info: dict[str, Any], fsync: str | None, waits: bool) -> RedisFacts:
     """`info` is empty and `fsync` None if the server did not report it. `waits`: writes may wait for the
     append-only file."""
     version = tuple(int(part) for part in str(info.get("redis_version", "")).split(".")[:2] if part.isdigit())
     has_aof = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     can_wait = waits and bool(has_aof) and fsync != "no" and version >= _FIRST_WAITAOF
     most, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
-    return ServerFacts(
+    return RedisFacts(
         has_aof, fsync, info.get("maxmemory_policy"), most, can_wait, used / most if most else 0.0
     )
 
 
-def worst_of(servers: Sequence[ServerFacts]) -> ServerFacts:
+def worst_of(servers: Sequence[RedisFacts]) -> RedisFacts:
     """Returns the facts that hold for every server of a cluster."""
     careless = [facts for facts in servers if facts.may_evict] or [
         facts for facts in servers if not facts.policy
@@ -133,7 +133,7 @@ def worst_of(servers: Sequence[ServerFacts]) -> ServerFacts:
     loosest = (careless or list(servers))[0]
     can_wait = all(facts.can_wait for facts in servers)
     fullest = max(facts.memory_share for facts in servers)
-    return ServerFacts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
+    return RedisFacts(weakest.has_aof, weakest.fsync, loosest.policy, loosest.maxmemory, can_wait, fullest)
 
 
 def is_unreachable(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from storage.redis.records import (
     pack_day,
     unpack_day,
 )
-from storage.redis.sessions import Sessions
+from storage.redis.sessions import RedisSessions
 
 _TENANTS_AT_ONCE = 10
 """Number of tenants whose sums are in memory at the same time."""
@@ -38,7 +38,7 @@ class RedisHistory(RedisEntries):
 
     _clock: Clock
     _entry_ms: int
-    _sessions: Sessions
+    _sessions: RedisSessions
     _forgotten_hour = -1
 
     async def summary(self, wanted: EntryFilter, *group_by: GroupBy) -> Summary:

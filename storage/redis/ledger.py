@@ -20,7 +20,7 @@ from storage.redis.connection import RedisConnection
 from storage.redis.history import RedisHistory
 from storage.redis.keys import Shard, shard_of, shards_of
 from storage.redis.records import check_count, encoded, pack_call
-from storage.redis.sessions import Sessions
+from storage.redis.sessions import RedisSessions
 from storage.redis.shared_clock import RedisClock
 
 _BATCH = 200
@@ -30,12 +30,12 @@ _LISTED_AT_ONCE = 1000
 
 
 class RedisLedger(RedisHistory, SteppedLedger):
-    _sessions: Sessions
+    _sessions: RedisSessions
 
     def __init__(self, connection: RedisConnection, **options: Unpack[LedgerOptions]) -> None:
         super().__init__(**options)
         self._redis = connection
-        self._sessions = Sessions(connection, self._session_ms, self._entry_ms)
+        self._sessions = RedisSessions(connection, self._session_ms, self._entry_ms)
         self.shared_clock = RedisClock(connection)
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Shape = Callable[[Any], bool]
+ReplyCheck = Callable[[Any], bool]
 
 
 def _is_text(reply: Any) -> bool:
@@ -18,15 +18,15 @@ def _is_digits(reply: Any) -> bool:
     return isinstance(reply, bytes) and reply.isdigit()
 
 
-def _or_none(shape: Shape) -> Shape:
+def _or_none(shape: ReplyCheck) -> ReplyCheck:
     return lambda reply: reply is None or shape(reply)
 
 
-def _each(shape: Shape) -> Shape:
+def _each(shape: ReplyCheck) -> ReplyCheck:
     return lambda reply: isinstance(reply, list | tuple) and all(map(shape, reply))
 
 
-def _row(*shapes: Shape) -> Shape:
+def _row(*shapes: ReplyCheck) -> ReplyCheck:
     return lambda reply: (
         isinstance(reply, list | tuple)
         and len(reply) == len(shapes)
@@ -34,7 +34,7 @@ def _row(*shapes: Shape) -> Shape:
     )
 
 
-def _either(*shapes: Shape) -> Shape:
+def _either(*shapes: ReplyCheck) -> ReplyCheck:
     return lambda reply: any(shape(reply) for shape in shapes)
 
 
@@ -45,7 +45,7 @@ def _is_hash(reply: Any) -> bool:
 _none = _row()
 _texts = _each(_is_text)
 _stream = _each(_row(_is_text, _either(lambda fields: isinstance(fields, dict), _or_none(_is_hash))))
-_COMMANDS: dict[str, Shape] = {
+_COMMANDS: dict[str, ReplyCheck] = {
     "GET": _or_none(_is_text),
     "HGET": _or_none(_is_text),
     "HGETALL": _is_hash,
@@ -65,7 +65,7 @@ _COMMANDS: dict[str, Shape] = {
     "ZRANGEBYSCORE": _each(_is_digits),
     "ZSCORE": _or_none(_is_number),
 }
-_SCRIPTS: dict[str, Shape] = {
+_SCRIPTS: dict[str, ReplyCheck] = {
     "find": _either(_none, _row(_is_text, _or_none(_is_text))),
     "leave": _row(_is_number, _is_number),
     "publish": _row(_is_number, _is_text, _is_text),

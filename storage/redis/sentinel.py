@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from domain.errors import StorageError, StoreUnavailable
 from storage.redis.facts import DRIVER_ERRORS, translated
-from storage.redis.server import Arg, Server
-from storage.redis.url import Address, RedisUrl, client_of, sentinel_client_of
+from storage.redis.server import Arg, RedisNode
+from storage.redis.url import HostPort, RedisUrl, client_of, sentinel_client_of
 
 ASK_SECONDS = 1.0
 """How long what the sentinels said is used. So long, and as long as they take to see a promotion (a second),
@@ -37,7 +37,7 @@ class _Answer(NamedTuple):
     """`epoch` counts the failovers."""
 
     epoch: int
-    primary: Address
+    primary: HostPort
     fails_over: bool
 
 
@@ -47,10 +47,12 @@ class Sentinels:
     def __init__(self, url: RedisUrl) -> None:
         self._url = url
         self._sentinels = [
-            Server(sentinel_client_of(url, host), _CONNECTIONS, url.address_of([host]), seconds=url.timeout)
+            RedisNode(
+                sentinel_client_of(url, host), _CONNECTIONS, url.address_of([host]), seconds=url.timeout
+            )
             for host in url.hosts
         ]
-        self._primary: Server | None = None
+        self._primary: RedisNode | None = None
         self._fails_over = False
         self._answered = 0
         self._asked_at = float("-inf")
@@ -61,10 +63,10 @@ class Sentinels:
         self._why = StoreUnavailable("No sentinel can be reached. Try again.", cause=url.address)
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[RedisNode]:
         return [] if self._primary is None else [self._primary]
 
-    async def primaries(self) -> list[Server]:
+    async def primaries(self) -> list[RedisNode]:
         return [await self._named()]
 
     async def probe_values(self) -> list[str]:
@@ -96,7 +98,7 @@ class Sentinels:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*[one.close() for one in (*self._sentinels, *self.servers)])
 
-    async def _named(self) -> Server:
+    async def _named(self) -> RedisNode:
         """The primary, as the sentinels that answer have named it within ASK_SECONDS. While none answers, the
         one that was named last."""
         if not self._listening:
@@ -119,7 +121,7 @@ class Sentinels:
                 self._asking = asyncio.create_task(self._ask(), context=Context())
             await asyncio.shield(self._asking)
 
-    async def _listen(self, sentinel: Server) -> None:
+    async def _listen(self, sentinel: RedisNode) -> None:
         """Where a sentinel does not let it listen, the question of each second is left."""
         while True:
             with suppress(*DRIVER_ERRORS):
@@ -152,11 +154,11 @@ class Sentinels:
             self._use(max(answers).primary)
         self._asked_at = began
 
-    def _use(self, address: Address) -> None:
+    def _use(self, address: HostPort) -> None:
         if self._primary is not None and (self._primary.host, self._primary.port) == address:
             return
         old, url = self._primary, self._url
-        self._primary = Server(
+        self._primary = RedisNode(
             client_of(url, address), url.max_connections, url.address, *address, seconds=url.timeout
         )
         if old is not None:
@@ -165,7 +167,7 @@ class Sentinels:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    async def _answer_of(self, sentinel: Server) -> _Answer | StorageError:
+    async def _answer_of(self, sentinel: RedisNode) -> _Answer | StorageError:
         try:
             (reply,) = await sentinel.send([("SENTINEL", "MASTER", self._url.service)])
             if isinstance(reply, Exception):

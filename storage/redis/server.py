@@ -15,7 +15,7 @@ T = TypeVar("T")
 Arg = str | bytes | int
 
 
-class Server(BoundedServer):
+class RedisNode(BoundedServer):
     """All methods raise StoreUnavailable or StorageError."""
 
     software = "Redis"
@@ -48,10 +48,10 @@ class Server(BoundedServer):
         return replies[len(asking) :]
 
     @property
-    def servers(self) -> list["Server"]:
+    def servers(self) -> list["RedisNode"]:
         return [self]
 
-    async def primaries(self) -> list["Server"]:
+    async def primaries(self) -> list["RedisNode"]:
         return [self]
 
     async def probe_values(self) -> list[str]:

@@ -13,7 +13,7 @@ from domain.handles import SessionKey
 from storage.base import session_rules
 from storage.base.steps import SessionState, Step, SteppedSessions
 from storage.base.summaries import group_of, merged, sums_of
-from storage.redis.acknowledged import WRITER_MS, Acknowledged
+from storage.redis.acknowledged import WRITER_MS, LastAcknowledged
 from storage.redis.connection import KEPT_LONGER_MS, RedisConnection
 from storage.redis.keys import Shard, shard_of
 from storage.redis.records import (
@@ -31,7 +31,7 @@ ONCE_MS = 60_000
 """How long Redis keeps the reply to a change, for a client that did not get it and asks again."""
 
 
-class Sessions(SteppedSessions[str]):
+class RedisSessions(SteppedSessions[str]):
     """Those in Redis."""
 
     def __init__(self, connection: RedisConnection, session_ms: int, entry_ms: int) -> None:
@@ -42,7 +42,7 @@ class Sessions(SteppedSessions[str]):
         self._times["sums_ms"] = max(entry_ms, HISTORY_DAYS * DAY_MS) + KEPT_LONGER_MS
         self._prefix = secrets.token_hex(8)
         self._times["writer_ms"] = WRITER_MS
-        self.acknowledged = Acknowledged()
+        self.acknowledged = LastAcknowledged()
         self._count = itertools.count(1)
 
     def reading(self, key: SessionKey, receipt: str = "") -> tuple[str | bytes, ...]:

@@ -34,13 +34,13 @@ from redis.exceptions import InvalidResponse
 from domain.errors import ConfigError, unknown_key
 from storage.base import bounded
 
-Kind = Literal["single", "sentinel", "cluster"]
-Address = tuple[str, int]
+Topology = Literal["single", "sentinel", "cluster"]
+HostPort = tuple[str, int]
 MAX_CONNECTIONS = 64
 _SHORTEST, _LONGEST = 0.1, 60
 """Seconds of an operation."""
 
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, Topology] = {
     "redis": "single",
     "rediss": "single",
     "redis+sentinel": "sentinel",
@@ -59,7 +59,7 @@ _OPTIONS = {
 class RedisUrl:
     """`credentials` and `tls` are keyword arguments of redis-py; `tls` is None for plain connections."""
 
-    kind: Kind
+    kind: Topology
     hosts: tuple[tuple[str, int], ...]
     db: int
     service: str = ""
@@ -116,17 +116,17 @@ def parse_redis_url(url: str) -> RedisUrl:
     )
 
 
-def client_of(url: RedisUrl, address: Address | None = None) -> Redis:
+def client_of(url: RedisUrl, address: HostPort | None = None) -> Redis:
     """The client of the server at `address`, by default the first of the URL. With RESP2 and without driver
     info a new connection sends only AUTH, SELECT and ECHO. A timeout is final."""
     return _client(url, address or url.hosts[0], db=url.db, redis_connect_func=_greet, **url.credentials)
 
 
-def sentinel_client_of(url: RedisUrl, address: Address) -> Redis:
+def sentinel_client_of(url: RedisUrl, address: HostPort) -> Redis:
     return _client(url, address, **url.sentinel_credentials)
 
 
-def _client(url: RedisUrl, address: Address, **given: Any) -> Redis:
+def _client(url: RedisUrl, address: HostPort, **given: Any) -> Redis:
     host, port = address
     secured = {} if url.tls is None else {"connection_class": SSLConnection, **url.tls}
     pool = ConnectionPool(
@@ -160,7 +160,7 @@ def _credentials(user: str, password: str) -> dict[str, str]:
     return {name: value for name, value in login.items() if value}
 
 
-def _host(address: str, kind: Kind) -> tuple[str, int]:
+def _host(address: str, kind: Topology) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname, parts.port
@@ -171,7 +171,7 @@ def _host(address: str, kind: Kind) -> tuple[str, int]:
     return host, port or (26379 if kind == "sentinel" else 6379)
 
 
-def _path(path: str, kind: Kind) -> tuple[str, int]:
+def _path(path: str, kind: Topology) -> tuple[str, int]:
     service, _, db = path.strip("/").partition("/") if kind == "sentinel" else ("", "", path.strip("/"))
     if kind == "sentinel" and not service:
         raise ConfigError(

@@ -26,7 +26,7 @@ from storage.base.threads import Threads
 from storage.sqlite import rows, sums
 from storage.sqlite.database import open_database, open_in_memory
 from storage.sqlite.group_commit import UNKEEPABLE, GroupCommit, Writer, translated, unkeepable
-from storage.sqlite.state import ENDED, MOST, STALE, SqliteState, Times
+from storage.sqlite.state import ENDED, MOST, STALE, ExpiryTimes, SqliteState
 from storage.sqlite.summary import summary
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class DatabaseLedger(LedgerBase):
     async def entries(
         self, wanted: EntryFilter, limit: int, cursor: str | None, *, newest_first: bool = False
     ) -> EntryPage:
-        kind: cursors.Kind = "newest" if newest_first else "entries"
+        kind: cursors.ListName = "newest" if newest_first else "entries"
         seq = None if cursor is None else cursors.decode_number(kind, cursor)
         records = await self._later(*rows.entries_query(wanted, seq, limit + 1, newest_first=newest_first))
         page = [entry for row in records[:limit] if (entry := rows.entry_of(*row)) is not None]
@@ -218,7 +218,7 @@ class DatabaseLedger(LedgerBase):
 
     async def sweep(self) -> list[SessionKey]:
         now = self._clock()
-        times, state = Times(now, now - self._session_ms, now - self._entry_ms), self._state
+        times, state = ExpiryTimes(now, now - self._session_ms, now - self._entry_ms), self._state
         for stale in await self._later(STALE, [times.idle_since, times.oldest]):
             forget = partial(state.forget_session, key=SessionKey(*stale), times=times)
             while not await self._writer.run(forget, deletes=True):
@@ -228,7 +228,7 @@ class DatabaseLedger(LedgerBase):
         await self._forget_sums(times)
         return [SessionKey(*key) for key in await self._later(ENDED, [])]
 
-    async def _forget_sums(self, times: Times) -> None:
+    async def _forget_sums(self, times: ExpiryTimes) -> None:
         """Once an hour, after the entries of that hour."""
         if (hour := times.oldest // sums.HOUR_MS) == self._forgotten_hour:
             return

@@ -60,7 +60,7 @@ _FORGET_ENTRY = "DELETE FROM entries WHERE seq = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class ExpiryTimes:
     """Unix ms. Sessions last used up to `idle_since` are deleted; entries written, and sessions ended, up to
     `oldest`."""
 
@@ -143,7 +143,7 @@ class SqliteState:
         self.count(entry.tenant, 0, rows.row_bytes(row))
         sums.collect(self._sums, entry)
 
-    def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: Times) -> bool:
+    def forget_session(self, connection: sqlite3.Connection, key: SessionKey, times: ExpiryTimes) -> bool:
         """Returns False if the session has more calls to delete: then call it again."""
         session = self.read(connection, key)
         if session is not None and not times.forget(session):
@@ -182,7 +182,7 @@ class SqliteState:
         forgotten = connection.execute(rows.FORGET_FINDINGS, key).fetchall()
         self.count(key.tenant, 0, -sum(size for (size,) in forgotten))
 
-    def forget_entries(self, connection: sqlite3.Connection, times: Times) -> bool:
+    def forget_entries(self, connection: sqlite3.Connection, times: ExpiryTimes) -> bool:
         """Returns whether there may be more to delete. Entries are nearly in order of time."""
         gone = connection.execute(_OLDEST, (times.now, MOST, times.oldest)).fetchall()
         self._delete_entries(connection, gone)

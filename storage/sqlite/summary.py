@@ -57,7 +57,7 @@ _NOTES_OF_DAYS = (
 _MERGED = f"{_OF_DAYS} period < ? AND tool_name = x'00' AND ifnull(tenant = ?, TRUE) AND {{}} LIMIT 1"
 
 
-class Span(NamedTuple):
+class SummedSpan(NamedTuple):
     """The time from `since` to before `until` (Unix ms). `length`: whole hours or days, which are answered
     from their sums; None: from the entries."""
 
@@ -82,16 +82,16 @@ def summary(
     return collected.summary(gaps)
 
 
-def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy], deleted: int) -> list[Span]:
+def spans_of(wanted: EntryFilter, group_by: Sequence[GroupBy], deleted: int) -> list[SummedSpan]:
     """The spans that answer a summary. Entries up to `deleted` (Unix ms) are not all there."""
     of_hours = wanted.session_id is None and _NOT_OF_HOURS.isdisjoint(group_by)
     lengths = (DAY_MS,) * sums_answer(wanted, group_by) + (HOUR_MS,) * of_hours
     return _spans(wanted.since or 0, END if wanted.until is None else wanted.until, lengths, deleted)
 
 
-def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> list[Span]:
+def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> list[SummedSpan]:
     if since >= until or not lengths:
-        return [Span(None, since, until)] if since < until else []
+        return [SummedSpan(None, since, until)] if since < until else []
     length, *shorter = lengths
     # An hour that lacks entries is answered by those that are there.
     first = since if length == DAY_MS else max(since, deleted + 1)
@@ -100,11 +100,11 @@ def _spans(since: int, until: int, lengths: tuple[int, ...], deleted: int) -> li
         return _spans(since, until, tuple(shorter), deleted)
     before = _spans(since, first, tuple(shorter), deleted)
     after = _spans(last, until, tuple(shorter), deleted)
-    return [*before, Span(length, first, last), *after]
+    return [*before, SummedSpan(length, first, last), *after]
 
 
 def _gaps(
-    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[Span], oldest: int
+    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[SummedSpan], oldest: int
 ) -> Iterator[tuple[Gap, int | None]]:
     """What the spans lack."""
     known = of_groups(wanted)
@@ -124,7 +124,7 @@ def _gaps(
 
 
 def _noted(
-    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[Span]
+    connection: sqlite3.Connection, wanted: EntryFilter, spans: Sequence[SummedSpan]
 ) -> Iterator[tuple[Gap, None]]:
     """The gaps that entries tell of. Where these are not all there, the sums of their days have the types."""
     for span in spans:
@@ -138,7 +138,7 @@ def _noted(
 
 
 def _query(
-    wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[Span]
+    wanted: EntryFilter, group_by: Sequence[GroupBy], spans: Sequence[SummedSpan]
 ) -> tuple[str, list[object]]:
     """Rows of a group's values and its sums, most tokens saved first."""
     parts, values = list[str](), list[object]()
@@ -154,7 +154,7 @@ def _query(
     ), values
 
 
-def _part(wanted: EntryFilter, group_by: Sequence[GroupBy], span: Span) -> tuple[str, list[object]]:
+def _part(wanted: EntryFilter, group_by: Sequence[GroupBy], span: SummedSpan) -> tuple[str, list[object]]:
     """The sums of a span by group."""
     if span.length is None:
         amounts, table = _OF_ENTRY, "entries"

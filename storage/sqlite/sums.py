@@ -19,9 +19,9 @@ from storage.base.summaries import (
     AMOUNTS,
     GROUPED,
     MERGED,
+    FieldValue,
     Group,
     Sums,
-    Value,
     added_up,
     group_of,
     merged,
@@ -163,18 +163,18 @@ def add(
             _add_to(connection, (tenant, DAY_MS, day, number), amounts, first_seq)
 
 
-Place = tuple[str, int, int, int]
+SumsKey = tuple[str, int, int, int]
 """Where sums stand: tenant, length, period, number of the group."""
 
 
 def _add_to(
-    connection: sqlite3.Connection, place: Place, amounts: tuple[float, ...], first_seq: Callable[[], int]
+    connection: sqlite3.Connection, place: SumsKey, amounts: tuple[float, ...], first_seq: Callable[[], int]
 ) -> None:
     if not _update(connection, place, amounts):
         connection.execute(_INSERT, (*place, first_seq(), *amounts))
 
 
-def _update(connection: sqlite3.Connection, place: Place, amounts: tuple[float, ...]) -> bool:
+def _update(connection: sqlite3.Connection, place: SumsKey, amounts: tuple[float, ...]) -> bool:
     """False if there are no such sums."""
     # Most amounts are 0, and each column takes the time of a small statement.
     values = filter(None, amounts)
@@ -188,7 +188,7 @@ def _addition(are_there: tuple[bool, ...]) -> str:
     return f"UPDATE period_sums SET {added}{_PLACE}"  # noqa: S608
 
 
-def _column(value: Value) -> str | bytes:
+def _column(value: FieldValue) -> str | bytes:
     if value is None:
         return b""
     return NOT_TOLD if value is MERGED else str(value)

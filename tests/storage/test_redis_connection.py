@@ -16,7 +16,7 @@ from storage.base import bounded
 from storage.base.bounded import BUSY_SECONDS, REQUEST_SECONDS
 from storage.redis import connection
 from storage.redis.connection import RedisConnection, open_redis
-from storage.redis.facts import ServerFacts, worst_of
+from storage.redis.facts import RedisFacts, worst_of
 from storage.redis.url import parse_redis_url
 from tests.redis_server import RedisServer, free_port, has_waitaof
 from tests.stopwatch import Stopwatch
@@ -336,9 +336,9 @@ async def test_a_server_that_is_set_up_otherwise_meanwhile_is_not_believed(
 
 
 def test_a_cluster_promises_what_all_of_its_servers_do() -> None:
-    older = ServerFacts(has_aof=True, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
-    newer = ServerFacts(has_aof=True, fsync="everysec", policy="noeviction", maxmemory=0, can_wait=True)
-    bare = ServerFacts(has_aof=False, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    older = RedisFacts(has_aof=True, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
+    newer = RedisFacts(has_aof=True, fsync="everysec", policy="noeviction", maxmemory=0, can_wait=True)
+    bare = RedisFacts(has_aof=False, fsync="always", policy="noeviction", maxmemory=0, can_wait=False)
     assert worst_of([older]).durability == worst_of([newer, newer]).durability == "aof"
     for found in ([older, newer], [newer, older], [older, bare], [bare, newer]):
         assert worst_of(found).durability == "memory"

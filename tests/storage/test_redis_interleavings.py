@@ -27,11 +27,11 @@ from storage.base import bounded, session_rules
 from storage.memory import MemoryStore
 from storage.redis import connection, draft, keys, store
 from storage.redis.connection import RedisConnection
-from storage.redis.facts import ServerFacts
+from storage.redis.facts import RedisFacts
 from storage.redis.keys import Shard, body_key, file_name, shard_of
 from storage.redis.ledger import RedisLedger
 from storage.redis.records import decode_call, unseal
-from storage.redis.server import Server
+from storage.redis.server import RedisNode
 from storage.redis.store import GRACE_MS, RedisStore
 from storage.redis.url import parse_redis_url
 from storage.sqlite.ledger import MemoryLedger
@@ -93,8 +93,8 @@ def server(redis_server: RedisServer, clock: FakeClock, time_of_the_test: None) 
 
 def connected(explorer: Explorer) -> RedisConnection:
     found = RedisConnection(parse_redis_url("redis://127.0.0.1"))
-    found._place = Server(Client(explorer), 64, "redis")  # type: ignore[arg-type]
-    found._facts = ServerFacts(False, None, "noeviction", 0, can_wait=False)
+    found._place = RedisNode(Client(explorer), 64, "redis")  # type: ignore[arg-type]
+    found._facts = RedisFacts(False, None, "noeviction", 0, can_wait=False)
     return found
 
 
@@ -415,8 +415,8 @@ async def test_what_two_requests_at_once_leave_in_the_store_is_what_the_session_
     for module in (draft, store):
         monkeypatch.setattr(module, "SEGMENT", 2000)
 
-    async def facts(connected: RedisConnection, server: Server) -> ServerFacts:
-        return ServerFacts(False, None, "noeviction", 0, can_wait=False)
+    async def facts(connected: RedisConnection, server: RedisNode) -> RedisFacts:
+        return RedisFacts(False, None, "noeviction", 0, can_wait=False)
 
     clients: list[Client] = []
     monkeypatch.setattr(
