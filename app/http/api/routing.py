@@ -22,10 +22,10 @@ from domain.handles import NAME_PATTERN, SessionKey, checked_session_id
 
 
 class WholeHandle(Convertor[str]):
-    """A handle at the end of a path. A path that ends like a route below the handle belongs to that route, so
+    """A handle at the end of a path, perhaps cut off. A path below it belongs to a route of its own, so
     that a method which the route lacks is answered with 405."""
 
-    regex = r"(?!.*/(?:content|lines|grep|query|given)$).+"
+    regex = r"[^/]+(?:/(?:file[^/]*)?)?"
 
     def convert(self, value: str) -> str:
         return value

@@ -306,11 +306,22 @@ async def test_allow_names_the_methods_of_the_path(client: httpx.AsyncClient) ->
         ("PATCH", "/sessions/s", "DELETE, GET, PUT"),
         ("POST", "/results/session-s/file-1/content", "GET, HEAD"),
         ("DELETE", "/results/session-s/file-1/lines", "GET"),
+        ("DELETE", "/results/session-s/file-1/query", "GET"),
+        ("DELETE", "/results/x/content", "GET, HEAD"),
         ("POST", "/results/session-s/file-1", "DELETE, GET"),
         ("POST", "/swagger/swagger-ui.css", "GET, HEAD"),
     ):
         answer = await client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, allowed), path
+
+
+async def test_only_a_route_is_a_path_below_a_handle(client: httpx.AsyncClient) -> None:
+    for path, code in (
+        ("file-1", "result_not_found"),
+        ("", "result_not_found"),
+        ("file-1/other", "not_found"),
+    ):
+        assert told(await client.get(f"/results/session-s/{path}"), 404)["code"] == code, path
 
 
 async def test_too_many_blocks_are_refused(client: httpx.AsyncClient) -> None:
