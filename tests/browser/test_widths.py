@@ -82,7 +82,9 @@ def test_nothing_is_cut_off_at_four_widths_light_and_dark(
             )
             assert page.evaluate(CUT) == [], (view, width, scheme)
             assert set(page.evaluate(HIDDEN)) <= {"Share"}, (view, width, scheme)
-            assert axe(page) == [], (view, width, scheme)
+            # Colours depend on no width, and places on no colour.
+            if scheme == "light" or width == WIDTHS[-1]:
+                assert axe(page) == [], (view, width, scheme)
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Light or dark").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
