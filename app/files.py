@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 
 Stamp = tuple[int, int, int]
-Lines = TypeVar("Lines", bound=tuple[dict[str, Any], list[str]])
+ReadLines = TypeVar("ReadLines", bound=tuple[dict[str, Any], list[str]])
 """The keys of a file, and for each line that is not in force its number and why."""
 
 _WHY = {
@@ -38,12 +38,12 @@ def stamp_of(path: Path) -> Stamp | None:
     return status.st_ctime_ns, status.st_size, status.st_ino
 
 
-class ReloadedKeys(Generic[Lines]):
+class ReloadedKeys(Generic[ReadLines]):
     """The keys of a file, which is looked at when they are asked for, at most once a second, and read again
     once it has changed. A file that `read` refuses leaves the keys before it in force."""
 
     def __init__(
-        self, path: Path, setting: str, read: Callable[[Path], Lines], monotonic: Callable[[], float]
+        self, path: Path, setting: str, read: Callable[[Path], ReadLines], monotonic: Callable[[], float]
     ) -> None:
         """Raises what `read` does: ConfigError."""
         self._path = path
@@ -56,7 +56,7 @@ class ReloadedKeys(Generic[Lines]):
         self._refused: tuple[str, ...] = ()
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> ReadLines:
         now = self._monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now

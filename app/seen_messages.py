@@ -9,7 +9,7 @@ SEEN_BYTES = 32 << 20
 _ENTRY_BYTES = 300
 
 
-class Seen(NamedTuple):
+class SeenResult(NamedTuple):
     """`text` replaces the result; None if it passed. `is_kept`: it is stored. `tokens`: those it has, and
     `shown_tokens` those that the model reads. `call_id`: that of its call, as it was governed."""
 
@@ -26,11 +26,11 @@ class SeenMessages:
     come: then the governor makes sure that the result is still stored."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[Seen, int]] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[SeenResult, int]] = OrderedDict()
         self.size = 0
         """Approximate bytes of memory."""
 
-    def find(self, key: str, now: int) -> Seen | None:
+    def find(self, key: str, now: int) -> SeenResult | None:
         entry = self._seen.get(key)
         if entry is None:
             return None
@@ -41,7 +41,7 @@ class SeenMessages:
         self._seen.move_to_end(key)
         return answer
 
-    def keep(self, key: str, seen: Seen, until: int) -> None:
+    def keep(self, key: str, seen: SeenResult, until: int) -> None:
         self._drop(key)
         self._seen[key] = seen, until
         self.size += _size(seen)
@@ -54,5 +54,5 @@ class SeenMessages:
             self.size -= _size(entry[0])
 
 
-def _size(seen: Seen) -> int:
+def _size(seen: SeenResult) -> int:
     return _ENTRY_BYTES + 4 * len(seen.text or "")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.bare import answer, lifespan
-from content.tokens import Sample, load_encoding
+from content.tokens import TokenSample, load_encoding
 
 CAP_BYTES = 12_288
 INFO = b" " * 500
@@ -52,7 +52,7 @@ def _governed(text: str) -> None:
     body = text.encode()
     hashlib.sha256(body).hexdigest()
     body.count(b"\n")
-    sample = Sample(encoding)
+    sample = TokenSample(encoding)
     sample.feed(text)
     sample.finish()
     name = f"file-{next(names)}"

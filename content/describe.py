@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from content.formats.format import Shape
+from content.formats.format import Description
 from content.formats.hidden_parts import hidden_spans
 from content.formats.prose import paragraphs
 from content.kind import Kind
@@ -65,7 +65,7 @@ def query_of(source: SourceText) -> str:
     return f"{query}; columns {_names(columns, _COLUMNS_BYTES, _MOST_NAMES)}" if query else ""
 
 
-def _query(source: SourceText, shape: Shape) -> tuple[str, Sequence[str]]:
+def _query(source: SourceText, shape: Description) -> tuple[str, Sequence[str]]:
     if source.format.is_lines:
         columns = ("line", "text", *source.format.of_lines(source))
         if shape.group:
@@ -153,7 +153,7 @@ def _numbered(
         yield f"{text} (line {line})"
 
 
-def _sentence(shape: Shape, room: int, most_names: int = _MOST_NAMES) -> str:
+def _sentence(shape: Description, room: int, most_names: int = _MOST_NAMES) -> str:
     """The shape in at most `room` bytes, with all names that fit, none of them cut."""
     said = ", ".join((shape.noun, *shape.counts))
     more = "".join(f", {fact}" for fact in shape.facts)

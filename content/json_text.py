@@ -31,10 +31,10 @@ PIECE_BYTES = 1 << 16
 
 TOO_MUCH_STRUCTURE = "The body holds too many values. Send such data as one string, or as text/plain."
 
-Path = tuple[str | int, ...]
+JsonPath = tuple[str | int, ...]
 """Names of members and numbers of items, from a value on inwards."""
 
-Edit = tuple[Path, Any]
+JsonEdit = tuple[JsonPath, Any]
 """Where a value stands, and what comes in its place. DROPPED takes an item out of its list."""
 
 DROPPED = object()
@@ -193,17 +193,17 @@ async def checked_json(body: bytes | bytearray, parsing: anyio.CapacityLimiter) 
     return await in_thread_if_long(len(body), check, limiter=parsing)
 
 
-def value_at(document: Any, path: Path) -> Any:
+def value_at(document: Any, path: JsonPath) -> Any:
     for step in path:
         document = document[step]
     return document
 
 
-def edited_value(document: Any, edits: Sequence[Edit]) -> Any:
+def edited_value(document: Any, edits: Sequence[JsonEdit]) -> Any:
     """A copy of a value with its edits; what they leave is not copied."""
     if not edits[0][0]:
         return edits[0][1]
-    inner: dict[str | int, list[Edit]] = {}
+    inner: dict[str | int, list[JsonEdit]] = {}
     for (step, *path), value in edits:
         inner.setdefault(step, []).append((tuple(path), value))
     if isinstance(document, dict):
@@ -216,7 +216,7 @@ def edited_value(document: Any, edits: Sequence[Edit]) -> Any:
 
 
 def edited_items(
-    values: Sequence[Any], items: Sequence[Raw], edits: Mapping[int, Sequence[Edit]]
+    values: Sequence[Any], items: Sequence[Raw], edits: Mapping[int, Sequence[JsonEdit]]
 ) -> list[Any]:
     """The values of a list with the edits of each, by its number; those without edits as they came."""
     return [edited_value(values[n], edits[n]) if n in edits else item for n, item in enumerate(items)]

@@ -50,8 +50,8 @@ _COUNTED = 256 << 10
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"\s*[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?\s*")
 
-Cells = Sequence[object]
-Rows = Callable[[], Iterator[Cells]]
+CellsOfRow = Sequence[object]
+Rows = Callable[[], Iterator[CellsOfRow]]
 
 
 class Column(NamedTuple):
@@ -149,7 +149,7 @@ def _tables(source: SourceText) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     return (), ()
 
 
-Found = tuple[tuple[Table, ...], tuple[str, ...]]
+TablesAndNotes = tuple[tuple[Table, ...], tuple[str, ...]]
 
 
 def _known(tables: tuple[Table, ...], source: SourceText) -> tuple[Table, ...]:
@@ -157,7 +157,7 @@ def _known(tables: tuple[Table, ...], source: SourceText) -> tuple[Table, ...]:
     return tables if source.is_whole else tuple(table._replace(rows=None) for table in tables)
 
 
-def _first(found: Found) -> Found:
+def _first(found: TablesAndNotes) -> TablesAndNotes:
     """What the beginning of a value shows of its tables: `data`, which there is in any case."""
     (data, *_), _ = found
     return (data._replace(rows=None, path=""),), ()

@@ -39,7 +39,7 @@ _MOST_BLOCK_LINES = 2000
 
 _OPENS, _CLOSES = (b"{", b"[", b"("), (b"}", b"]", b")")
 
-Span = tuple[int, int]
+ByteSpan = tuple[int, int]
 
 
 def page_text(page: bytes, *, has_addresses: bool = False) -> bytes:
@@ -173,7 +173,7 @@ def _indent(data: bytes, start: int) -> int:
     return len(line) - len(line.lstrip(b" \t"))
 
 
-def _record(data: bytes, start: int) -> Span | None:
+def _record(data: bytes, start: int) -> ByteSpan | None:
     """The largest short object or list around a line, but nothing larger than an element of a list."""
     record = None
     around = _opened(data, start) or _around(data, start)
@@ -186,7 +186,7 @@ def _record(data: bytes, start: int) -> Span | None:
     return record
 
 
-def _opened(data: bytes, start: int) -> Span | None:
+def _opened(data: bytes, start: int) -> ByteSpan | None:
     """From a line that opens brackets to the end of the one that closes them."""
     end = _end(data, start)
     if not data[start:end].rstrip().endswith(_OPENS):
@@ -201,7 +201,7 @@ def _opened(data: bytes, start: int) -> Span | None:
     return None
 
 
-def _around(data: bytes, start: int) -> Span | None:
+def _around(data: bytes, start: int) -> ByteSpan | None:
     """From the line that opens the brackets around a line to the end of the one that closes them."""
     opening = _above(data, start, _indent(data, start) - 1)
     return None if opening is None else _opened(data, opening)
@@ -218,13 +218,13 @@ def _above(data: bytes, start: int, indent: int) -> int | None:
     return None
 
 
-def _is_short(data: bytes, span: Span, most: int) -> bool:
+def _is_short(data: bytes, span: ByteSpan, most: int) -> bool:
     return span[1] - span[0] <= 8 * most and len(_on_one_line(data[slice(*span)])) <= most
 
 
-def _row_of_cells(data: bytes, start: int) -> Span | None:
+def _row_of_cells(data: bytes, start: int) -> ByteSpan | None:
     """The cells of a spreadsheet in the row of the one on this line."""
-    cell: Span | None = (start, _end(data, start))
+    cell: ByteSpan | None = (start, _end(data, start))
     for _ in range(2):
         if cell and (row := _row_of(data, cell)):
             return _whole_row(data, cell, row)
@@ -232,7 +232,7 @@ def _row_of_cells(data: bytes, start: int) -> Span | None:
     return None
 
 
-def _row_of(data: bytes, cell: Span) -> bytes:
+def _row_of(data: bytes, cell: ByteSpan) -> bytes:
     """The number of the row in the address of a cell, b"" for anything else."""
     address = CELL_KEY.match(data, *cell)
     if address is None and cell[1] - cell[0] <= RECORD_CHARS:
@@ -240,7 +240,7 @@ def _row_of(data: bytes, cell: Span) -> bytes:
     return address[1] if address else b""
 
 
-def _whole_row(data: bytes, cell: Span, row: bytes) -> Span:
+def _whole_row(data: bytes, cell: ByteSpan, row: bytes) -> ByteSpan:
     begin, end = cell
     while (before := _cell_before(data, begin)) and _row_of(data, before) == row:
         begin = before[0]
@@ -249,7 +249,7 @@ def _whole_row(data: bytes, cell: Span, row: bytes) -> Span:
     return (begin, end) if end - begin <= 2 * _ROW_CHARS else cell
 
 
-def _cell_before(data: bytes, begin: int) -> Span | None:
+def _cell_before(data: bytes, begin: int) -> ByteSpan | None:
     """The line above, or the lines of the brackets that it closes."""
     if begin == 0:
         return None
@@ -260,7 +260,7 @@ def _cell_before(data: bytes, begin: int) -> Span | None:
     return None if opening is None else (opening, begin - 1)
 
 
-def _cell_after(data: bytes, end: int) -> Span | None:
+def _cell_after(data: bytes, end: int) -> ByteSpan | None:
     """The line below, or the lines of the brackets that it opens."""
     start = end + 1
     if start >= len(data):

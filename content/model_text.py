@@ -59,7 +59,7 @@ def lines_text(page: LinePage, first: int, max_bytes: int, onward: Callable[[int
     return f"{fitted.text}\n[Lines {page.lines[0].number:,} to {last:,} of {total:,}.{go_on}]"
 
 
-Spans = Callable[[str], list[tuple[int, int]]]
+SpanFinder = Callable[[str], list[tuple[int, int]]]
 
 
 class Matches(NamedTuple):
@@ -73,7 +73,7 @@ class Matches(NamedTuple):
     total: int
     first: int = 1
     base: int | None = 1
-    spans: Spans = lambda text: []
+    spans: SpanFinder = lambda text: []
     around: Mapping[int, Surroundings] = {}
     onward: Callable[[int], str] = lambda line: "a narrower pattern"
     again: Mapping[int, Sequence[int]] = {}
@@ -251,7 +251,7 @@ def _head(text: str) -> str:
     return text if len(text) <= LONG_CHARS else text[: 2 * _SIDE] + " …"
 
 
-def _excerpt(match: Match, spans: Spans) -> str:
+def _excerpt(match: Match, spans: SpanFinder) -> str:
     """A long line as its first matches with the text on each side of them."""
     text = match.text
     if len(text) <= LONG_CHARS:

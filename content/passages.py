@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from content.formats.format import Passage, Place, Whole
+from content.formats.format import Passage, PassageStart, Whole
 from content.source_text import SourceText
 
 _NEWLINE = ord("\n")
@@ -13,7 +13,7 @@ def split(source: SourceText) -> Iterator[Passage]:
     """Yields passages in order. Every byte of the data is in exactly one passage, and no valid character is
     cut. Linear in the size of any data."""
     data, line = source.data, 1
-    for place, following in pairwise(chain(source.format.places(data), (Place(len(data), ""),))):
+    for place, following in pairwise(chain(source.format.places(data), (PassageStart(len(data), ""),))):
         start, end = place.at, following.at
         if start < end:
             following_line = line + data.count(b"\n", start, end)

@@ -36,7 +36,7 @@ _REASONS = {
 }
 
 
-Find = Callable[[bytes | bytearray, int, int], list[tuple[int, int]]]
+PatternFinder = Callable[[bytes | bytearray, int, int], list[tuple[int, int]]]
 """Finds the spans of the first match in a text from an offset to before another, and of its groups: -1 and -1
 for what does not match."""
 
@@ -163,7 +163,7 @@ def _multi_line() -> BadPattern:
 
 def compiled(
     source: str, ignore_case: bool = False, *, within_line: bool = False, captures: bool = False
-) -> Find:
+) -> PatternFinder:
     """Raises BadPattern."""
     # It takes 15 ms and 2 MB: a process that matches no pattern is spared both.
     from re2 import _re2 as re2

@@ -62,18 +62,18 @@ _AFTER_TRACE = re.compile(rb"\n(?=\S)([^\n]{1,400})")
 _CONTROL = dict.fromkeys((*range(10), *range(11, 32), *range(127, 160)))
 
 
-class Told(NamedTuple):
-    """What is known of a result beside its text. `is_error`: the client says that it failed. `is_command`: a
+class Origin(NamedTuple):
+    """Where a text comes from. `is_error`: the client says that it failed. `is_command`: a
     shell's command printed it."""
 
     is_error: bool = False
     is_command: bool = False
 
 
-class Seen(NamedTuple):
-    """What is known of a result beside its text, and how `query` reads it."""
+class Sketched(NamedTuple):
+    """The origin of the text, and how `query` reads it."""
 
-    told: Told
+    origin: Origin
     layout: Layout
 
     @property
@@ -83,10 +83,10 @@ class Seen(NamedTuple):
     @property
     def is_run(self) -> bool:
         """Whether its last lines say most."""
-        return self.told.is_error or self.told.is_command
+        return self.origin.is_error or self.origin.is_command
 
 
-def sketch(source: SourceText, max_bytes: int = MAX_BYTES, told: Told = Told()) -> str:  # noqa: B008
+def sketch(source: SourceText, max_bytes: int = MAX_BYTES, origin: Origin = Origin()) -> str:  # noqa: B008
     """Returns at most `max_bytes`. Raises nothing. Takes 1 ms for 100 KiB of ordinary text."""
     most = min(max_bytes, MAX_BYTES)
     part = _read_part(source)
@@ -95,17 +95,17 @@ def sketch(source: SourceText, max_bytes: int = MAX_BYTES, told: Told = Told()) 
         # `data` are the lines where several tables follow each other. To know that takes all of them.
         *_, lines = layout.tables
         layout = Layout((lines, lines), layout.kind)
-    lead = [*_lead(source, told), *(clip(note, _NOTE) for note in layout.notes)]
+    lead = [*_lead(source, origin), *(clip(note, _NOTE) for note in layout.notes)]
     last = "" if source.format.kind is Kind.BINARY else _tables_line(layout)
     room = most - sum(_size(line) + 1 for line in (*lead, last))
-    body = _OF_KIND.get(source.format.kind, _lines)(source, max(room, _LEAST), Seen(told, layout))
+    body = _OF_KIND.get(source.format.kind, _lines)(source, max(room, _LEAST), Sketched(origin, layout))
     text = "\n".join(filter(None, (*lead, *body))).translate(_CONTROL)
     text = _cut(text, most - _size(last) - 1)
     return _cut(f"{text}\n{last}" if last else text, most)
 
 
 def _read_part(source: SourceText) -> SourceText:
-    """The part of which the tables are told."""
+    """The part of which the tables are described."""
     kind = source.format.kind
     if kind in (Kind.JSON, Kind.NDJSON, Kind.LOG) or (kind is Kind.CSV and dialect_in(source).is_separated):
         return source
@@ -130,10 +130,10 @@ def _cut(text: str, most: int) -> str:
     return data.decode() if len(data) <= most else cut_head(data, max(0, most - 3)).decode().rstrip() + "…"
 
 
-def _lead(source: SourceText, told: Told) -> Iterator[str]:
+def _lead(source: SourceText, origin: Origin) -> Iterator[str]:
     """Whether it failed, and the language."""
     status = _exit_status(source)
-    failed = told.is_error or (status not in (None, "0"))
+    failed = origin.is_error or (status not in (None, "0"))
     if failed:
         yield "The tool failed" + (f": exit status {status}." if status else ".")
     elif status is not None:
@@ -231,7 +231,7 @@ def _is_made(data: Table) -> bool:
 # JSON and rows.
 
 
-def _json(source: SourceText, room: int, seen: Seen, prefix: str = "JSON ") -> list[str]:
+def _json(source: SourceText, room: int, seen: Sketched, prefix: str = "JSON ") -> list[str]:
     if _is_made(seen.data):
         return _rows(seen.data, room, "JSON")
     value, is_whole = _parsed(source)
@@ -249,7 +249,7 @@ def _parsed(source: SourceText) -> tuple[object, bool]:
         return parsed_head(source.data)
 
 
-def _records(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _records(source: SourceText, room: int, seen: Sketched) -> list[str]:
     lines = islice(filter(bytes.strip, source.data[:SAMPLE_BYTES].split(b"\n")), _FIRST_RECORDS)
     rows = []
     for line in lines:
@@ -267,7 +267,7 @@ def _is_cut(source: SourceText) -> bool:
     return last[:1] in (b"{", b"[") and last[-1:] not in (b"}", b"]")
 
 
-def _table(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _table(source: SourceText, room: int, seen: Sketched) -> list[str]:
     if seen.data.read is None:
         return _lines(source, room, seen, _read_part(source))
     return _rows(seen.data, room, dialect_in(source).name)
@@ -290,8 +290,8 @@ def _rows(data: Table, room: int, noun: str) -> list[str]:
 def _values(columns: Sequence[Column]) -> str:
     """The values of columns that have few."""
     named = (f"{spelled(one.name)} {' | '.join(one.values)}" for one in columns if one.values)
-    told = "; ".join(islice(named, _VALUED_COLUMNS))
-    return f"values such as: {told}" if told else ""
+    values = "; ".join(islice(named, _VALUED_COLUMNS))
+    return f"values such as: {values}" if values else ""
 
 
 def _cell(value: object, width: int) -> str:
@@ -304,7 +304,7 @@ def _cell(value: object, width: int) -> str:
 # Logs.
 
 
-def _log(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _log(source: SourceText, room: int, seen: Sketched) -> list[str]:
     """First and last time, levels, tracebacks; the last lines of the gravest kind; the last line."""
     said = ["log"]
     if times := ends(source):
@@ -394,7 +394,7 @@ def _first_lines(source: SourceText, count: int) -> Iterator[tuple[int, bytes]]:
         start = end + 1
 
 
-def _lines(source: SourceText, room: int, seen: Seen, part: SourceText | None = None) -> list[str]:
+def _lines(source: SourceText, room: int, seen: Sketched, part: SourceText | None = None) -> list[str]:
     """Headings, or first and last lines; of a command its last lines before the first. `part` tells what the
     text is, if not all of it does."""
     noun = source.format.shape(part or source).noun
@@ -443,7 +443,7 @@ def _faults(source: SourceText) -> list[tuple[int, bytes]]:
     return list(found.values())
 
 
-def _text(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _text(source: SourceText, room: int, seen: Sketched) -> list[str]:
     if isinstance(seen.data.read, JsonRows):
         return _rows(seen.data, room, "Python literal")
     if callable(seen.data.read) and seen.layout.tables[1].name == LINES:
@@ -481,7 +481,7 @@ def _joined(parts: Iterable[str], room: int, mark: str = " · ") -> str:
 # Pages, code.
 
 
-def _page(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _page(source: SourceText, room: int, seen: Sketched) -> list[str]:
     """Title, headings, and the first sentences of the text."""
     title = source.format.shape(source).title
     above = f"page “{clip(title, 100)}”" if title else "page"
@@ -523,9 +523,9 @@ def _texts_of(source: SourceText) -> Iterator[str]:
             yield text
 
 
-def _outline(source: SourceText, room: int, seen: Seen) -> list[str]:
+def _outline(source: SourceText, room: int, seen: Sketched) -> list[str]:
     """What source code defines, which files a diff changes, in which files a search found how much."""
-    if seen.told.is_command and source.format.kind is Kind.CODE:
+    if seen.origin.is_command and source.format.kind is Kind.CODE:
         return _lines(source, room, seen)
     is_code = isinstance(source.format, CodeFormat)
     most = _CODE_BYTES if is_code else len(source.data) if source.is_whole else SAMPLE_BYTES
@@ -542,7 +542,7 @@ def _item(source: SourceText, one: str | tuple[int, str]) -> str:
     return one.strip() if isinstance(one, str) else _numbered(source, one[0], clip(one[1].strip(), _HEADING))
 
 
-_OF_KIND: dict[Kind, Callable[[SourceText, int, Seen], list[str]]] = {
+_OF_KIND: dict[Kind, Callable[[SourceText, int, Sketched], list[str]]] = {
     Kind.JSON: _json,
     Kind.NDJSON: _records,
     Kind.CSV: _table,

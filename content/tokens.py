@@ -25,7 +25,7 @@ _GAP = r"(?=[\x00-&(-/:-@\[-`{-\x7f])"
 _WHOLE = re.compile(rf"[A-Za-z0-9]({_GAP}.*[A-Za-z0-9]){_GAP}", re.DOTALL)
 
 
-class Sample:
+class TokenSample:
     """Estimates the tokens of a text by a sample of windows spread over it. Keeps every window until there
     are too many, then every second one, and so on. Keeps at most 12 Ki characters and tokenises 5 Ki of
     them, once, at the end; a text of at most 6 Ki whole."""
@@ -181,7 +181,7 @@ class TokenMeter:
         self._length = 0
         self._wanted = SLICE_CHARS
         self._exact = True
-        self._sample: Sample | None = None
+        self._sample: TokenSample | None = None
         self.tokens = 0
 
     def feed(self, text: str) -> None:
@@ -196,7 +196,7 @@ class TokenMeter:
     def estimate(self) -> None:
         """Estimates the tokens from here on; `tokens` stays the exact count so far."""
         if self._sample is None:
-            self._sample = Sample(self._encoding)
+            self._sample = TokenSample(self._encoding)
             self._sample.feed("".join(self._pending))
             self._pending.clear()
 

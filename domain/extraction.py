@@ -42,7 +42,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class UnreadRange:
     """A byte range that was not read, and why."""
 
     start: int
@@ -57,7 +57,7 @@ class Coverage:
     chunks_total: int
     chunks_ok: int
     ratio: float
-    missing: tuple[Gap, ...] = ()
+    missing: tuple[UnreadRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

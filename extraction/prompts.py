@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from content.kind import Kind
 from content.text import cut_head
-from domain.extraction import Gap
+from domain.extraction import UnreadRange
 from domain.llm import Message, Role, ToolSpec
 from domain.results import StoredResult
 
@@ -264,7 +264,7 @@ def reduce_prompt(
     about: Document,
     instruction: str,
     findings: Sequence[Finding],
-    gaps: Sequence[Gap],
+    gaps: Sequence[UnreadRange],
     nonce: str,
     max_bytes: int,
 ) -> tuple[Message, ...]:

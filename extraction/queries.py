@@ -21,7 +21,7 @@ from domain.errors import BadQuery, InvalidField, NotQueryable, Overloaded, Quer
 from extraction.query_terms import (
     LINES_ALWAYS_BYTES,
     TOO_LARGE,
-    Query,
+    DataQuery,
     QueryAnswer,
     RefusedQuery,
     is_sql,
@@ -29,7 +29,7 @@ from extraction.query_terms import (
 )
 from extraction.tenant_gate import TenantGate
 
-Read = Callable[[], AsyncIterator[bytes]]
+OpenBody = Callable[[], AsyncIterator[bytes]]
 
 MAX_DATA_BYTES = 128 << 20
 AT_A_TIME = 2
@@ -78,7 +78,7 @@ class _Child:
             return 0
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    async def ask(self, query: Query) -> QueryAnswer:
+    async def ask(self, query: DataQuery) -> QueryAnswer:
         """Raises BadQuery, NotQueryable, QueryTooCostly, ProcessFailed."""
         assert self._process.stdin is not None
         try:
@@ -125,7 +125,7 @@ class Queries:
         self._keeps = _memory_of_container() >= _LEAST_MEMORY
 
     async def run(
-        self, tenant: str, query: Query, size: int, read: Read, key: Hashable | None = None
+        self, tenant: str, query: DataQuery, size: int, read: OpenBody, key: Hashable | None = None
     ) -> QueryAnswer:
         """Evaluates `query` over the `size` bytes that `read` yields. `key` names these bytes: while the
         process that has them is kept, they are not read again.
@@ -160,7 +160,7 @@ class Queries:
             yield
 
     async def _answer(
-        self, tenant: str, query: Query, size: int, read: Read, key: Hashable | None
+        self, tenant: str, query: DataQuery, size: int, read: OpenBody, key: Hashable | None
     ) -> QueryAnswer:
         is_again = key is not None and is_sql(query.expression) and self._keeps
         child = await self._taken(tenant, key, query) if is_again else None
@@ -183,7 +183,7 @@ class Queries:
             if child is not None:
                 await child.end()
 
-    async def _taken(self, tenant: str, key: Hashable | None, query: Query) -> _Child | None:
+    async def _taken(self, tenant: str, key: Hashable | None, query: DataQuery) -> _Child | None:
         """The tenant's child if it has this data, and the lines that the query reads; else it ends."""
         kept = self._let_go(tenant)
         if kept is None:
@@ -224,7 +224,7 @@ class Queries:
             await self._ending.pop()
 
 
-async def _started(read: Read) -> _Child:
+async def _started(read: OpenBody) -> _Child:
     with _memory_file() as file:
         async for chunk in read():
             file.write(chunk)

@@ -22,7 +22,7 @@ from domain.errors import BadPattern, BadQuery, InvalidField, NotQueryable, Quer
 from extraction.query_terms import (
     LINES_ALWAYS_BYTES,
     TOO_LARGE,
-    Query,
+    DataQuery,
     QueryAnswer,
     RefusedQuery,
     Slice,
@@ -49,7 +49,7 @@ class Answerer:
         self._read = read
         self._queried: _Queried | None = None
 
-    def answer(self, query: Query) -> QueryAnswer:
+    def answer(self, query: DataQuery) -> QueryAnswer:
         """Raises BadQuery, NotQueryable, QueryTooCostly, MemoryError."""
         if is_sql(query.expression):
             if self._queried is None:
@@ -60,7 +60,7 @@ class Answerer:
         return _jmespath(query, self._read())
 
 
-def _jmespath(query: Query, data: bytes) -> QueryAnswer:
+def _jmespath(query: DataQuery, data: bytes) -> QueryAnswer:
     from content.jmespath import Expression
 
     expression = Expression(query.expression)
@@ -79,7 +79,7 @@ def _jmespath(query: Query, data: bytes) -> QueryAnswer:
 class _Queried:
     """The tables of a query's data in DuckDB, which only this class imports: JMESPath needs none of it."""
 
-    def __init__(self, query: Query, read: Callable[..., bytes]) -> None:
+    def __init__(self, query: DataQuery, read: Callable[..., bytes]) -> None:
         """Raises NotQueryable, MemoryError."""
         from extraction.query_sql import Queried
         from extraction.query_tables import Tables, confine, connect
@@ -103,7 +103,7 @@ class _Queried:
         confine(connection)
         self._queried = Queried(connection, tables)
 
-    def answer(self, query: Query) -> QueryAnswer:
+    def answer(self, query: DataQuery) -> QueryAnswer:
         from extraction.query_sql import UnknownName
 
         _bound_time(EVALUATE_SECONDS)
@@ -179,7 +179,7 @@ def _confine() -> None:
     gc.disable()
 
 
-def _reply(answerer: Answerer, query: Query) -> QueryAnswer | RefusedQuery:
+def _reply(answerer: Answerer, query: DataQuery) -> QueryAnswer | RefusedQuery:
     try:
         return answerer.answer(query)
     except MemoryError:
@@ -198,7 +198,7 @@ def main() -> None:
     with open(int(sys.argv[2]), "rb") as data:
         answerer = Answerer(data.read)
         while line := sys.stdin.buffer.readline():
-            query = msgspec.json.decode(line, type=Query)
+            query = msgspec.json.decode(line, type=DataQuery)
             sys.stdout.buffer.write(msgspec.json.encode(_reply(answerer, query)) + b"\n")
             with suppress(BrokenPipeError):
                 sys.stdout.buffer.flush()

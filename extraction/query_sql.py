@@ -20,7 +20,7 @@ from content.layout import quoted, spelled
 from content.patterns import matcher
 from content.text import clip, count_of, listed, without_surrogates
 from domain.errors import BadQuery
-from extraction.query_tables import Column, Tables
+from extraction.query_tables import QueryColumn, Tables
 
 ONLY_READS = "A query can only read: give one statement that selects, over the table `data`."
 _FENCE = re.compile(r"\s*```[\w-]*[ \t]*\n?(.*?)\n?\s*```\s*", re.DOTALL)
@@ -413,7 +413,7 @@ class Queried:
         )
         return BadQuery(f"DuckDB cannot run the query: {clip(reason.rstrip('.!'), 200)}.")
 
-    def _find(self, statement: Statement, name: str) -> tuple[str, Column] | None:
+    def _find(self, statement: Statement, name: str) -> tuple[str, QueryColumn] | None:
         """The table and the column that a query names, with or without its table; of a member of an object
         the name is an expression."""
         parts = name.split(".")
@@ -425,7 +425,7 @@ class Queried:
                         return table, self._member(table, column, parts[end:])
         return None
 
-    def _member(self, table: str, column: Column, steps: Sequence[str]) -> Column:
+    def _member(self, table: str, column: QueryColumn, steps: Sequence[str]) -> QueryColumn:
         if not steps:
             return column
         cell = ".".join(map(quoted, (column.name, *steps)))
@@ -433,9 +433,9 @@ class Queried:
             [described] = self._rows(f"DESCRIBE SELECT {cell} FROM {quoted(table)}")
         except duckdb.Error:
             return column
-        return Column(".".join((column.name, *steps)), str(described[1]), cell=cell)
+        return QueryColumn(".".join((column.name, *steps)), str(described[1]), cell=cell)
 
-    def _is_text(self, table: str, column: Column, example: str = "") -> str:
+    def _is_text(self, table: str, column: QueryColumn, example: str = "") -> str:
         if not example:
             cell = column.expression
             found = self._rows(f"SELECT {cell} FROM {quoted(table)} WHERE {cell} IS NOT NULL LIMIT 1")
@@ -532,7 +532,7 @@ class Queried:
         return [*filter(None, map(self._total_row, statement.tables))]
 
     def _total_row(self, table: str) -> str:
-        first, *_ = columns = self._tables.columns.get(table) or [Column("", "")]
+        first, *_ = columns = self._tables.columns.get(table) or [QueryColumn("", "")]
         numbers = [column.expression for column in columns if column.type in _NUMBER_TYPES]
         if not numbers or table.startswith("lines"):
             return ""
@@ -589,7 +589,7 @@ class Queried:
                 told[found[1].name] = f"{self._is_text(*found, example)}: {what} as text."
         return list(told.values())[:_HINT_COLUMNS]
 
-    def _example_of_digits(self, table: str, column: Column) -> str:
+    def _example_of_digits(self, table: str, column: QueryColumn) -> str:
         """A cell of a text column whose cells mostly begin with digits, but where the order of texts is the
         order of what they say."""
         cell = column.expression
@@ -635,7 +635,7 @@ class Queried:
             return ""
         return f"{count_of(count, 'row')}: offset {statement.offset:,} is past the last." if count else ""
 
-    def _range(self, table: str, column: Column) -> str:
+    def _range(self, table: str, column: QueryColumn) -> str:
         cell, source = column.expression, quoted(table)
         try:
             ((low, high, filled, kinds),) = self._rows(
@@ -659,7 +659,7 @@ class Queried:
             return f"{name} has most often {_with_counts(values)}."
         return f"{name} is from {_shown(low)} to {_shown(high)}."
 
-    def _where_is(self, table: str, column: Column, operator: str, text: str) -> str:
+    def _where_is(self, table: str, column: QueryColumn, operator: str, text: str) -> str:
         word = text.strip("%*") if operator != "matches" and "regexp" not in operator else ""
         if not word or column.type != _TEXT_TYPE:
             return ""
@@ -683,7 +683,7 @@ class Queried:
                 return f"{shown} is in no cell of {column.spelled}, but in {count_of(count, 'line')}."
         return f"{shown} is nowhere in the data."
 
-    def _with_other_spaces(self, table: str, column: Column, pieces: Sequence[str]) -> str:
+    def _with_other_spaces(self, table: str, column: QueryColumn, pieces: Sequence[str]) -> str:
         """A cell that holds the pieces, were each run of spaces one; "" without one."""
         if not any(" " in piece.strip() for piece in pieces):
             return ""
@@ -695,7 +695,7 @@ class Queried:
         return str(found[0][0])[:_VALUE_CHARS] if found else ""
 
 
-def _told(column: Column) -> str:
+def _told(column: QueryColumn) -> str:
     kind = "" if column.type == _TEXT_TYPE else f" {clip(column.type, 80)}"
     return f"{column.spelled}{kind}"
 

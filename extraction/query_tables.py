@@ -73,7 +73,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class QueryColumn:
     """`note` says how the numbers of a column are read that are not written plainly. `cell` is the expression
     of a member of an object."""
 
@@ -124,7 +124,7 @@ class Tables:
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
         self._connection = connection
-        self.columns: dict[str, list[Column]] = {}
+        self.columns: dict[str, list[QueryColumn]] = {}
         self.notes: list[str] = []
         self.places: dict[str, str] = {}
 
@@ -446,7 +446,7 @@ class Tables:
 
     def _note(self, name: str, notes: dict[str, str] | None = None) -> None:
         described = self._connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        self.columns[name] = [Column(row[0], row[1], (notes or {}).get(row[0], "")) for row in described]
+        self.columns[name] = [QueryColumn(row[0], row[1], (notes or {}).get(row[0], "")) for row in described]
 
 
 @dataclass(frozen=True, slots=True)

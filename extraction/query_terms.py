@@ -65,7 +65,7 @@ def _items(array: list[object], limit: int, offset: int, max_bytes: int) -> Slic
     )
 
 
-def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Query") -> Slice:
+def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "DataQuery") -> Slice:
     """Returns rows `offset` to before `offset + limit`, as many as fit, and counts all. Each is an object, or
     an array if `query.has_arrays`. The texts of a row that is too large alone are cut. Raises QueryTooCostly
     if it does not fit then either."""
@@ -91,7 +91,7 @@ def rows_slice(columns: list[str], rows: Iterable[Sequence[object]], query: "Que
     return Slice(result, "array", total, following, is_cut or len(items) < total, columns)
 
 
-def _row_json(columns: list[str], row: Sequence[object], query: "Query") -> bytes:
+def _row_json(columns: list[str], row: Sequence[object], query: "DataQuery") -> bytes:
     return encoded_json(row if query.has_arrays else dict(zip(columns, row, strict=True)))
 
 
@@ -153,7 +153,7 @@ def _too_large(what: str, size: int, max_bytes: int) -> QueryTooCostly:
     )
 
 
-class Data(Struct, frozen=True):
+class QueriedResult(Struct, frozen=True):
     """One of several results that a query reads: its size in bytes, and what tells its format."""
 
     size: int
@@ -161,7 +161,7 @@ class Data(Struct, frozen=True):
     path: str | None
 
 
-class Query(Struct, frozen=True):
+class DataQuery(Struct, frozen=True):
     """SQL or a JMESPath expression. It answers at most `limit` items of an array, and `max_bytes` of JSON.
     `has_arrays`: rows that SQL selects are arrays, not objects. `several`: SQL over several results, whose
     bytes follow each other."""
@@ -173,7 +173,7 @@ class Query(Struct, frozen=True):
     offset: int = 0
     path: str | None = None
     has_arrays: bool = False
-    several: tuple[Data, ...] = ()
+    several: tuple[QueriedResult, ...] = ()
 
 
 class QueryAnswer(Struct, frozen=True, tag=True):

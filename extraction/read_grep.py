@@ -206,7 +206,7 @@ async def answer(task: Task) -> Answer:
     key = inquiry.key("read-grep", spans, task.max_bytes)
     body = await inquiry.known(key)
     if not body:
-        search = Search(inquiry)
+        search = Dialogue(inquiry)
         task.progress(Progress("plan", {"strategy": Mode.READ_GREP, "turns": search.turns}))
         report = await search.report()
         await inquiry.keep(key, report)
@@ -220,7 +220,7 @@ def _shortened(call: ToolCall) -> ToolCall:
     return replace(call, name=call.name[:_NAME_CHARS], arguments=call.arguments[:_ARGUMENT_CHARS])
 
 
-class Search:
+class Dialogue:
     """The turns between one model and its two tools, kept within the model's window, the time, and the
     session's cap of calls."""
 

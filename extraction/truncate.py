@@ -1,7 +1,7 @@
 """truncate: the beginning and the end of the data, with a marker between them."""
 
 from content.text import TRUNCATED, cut_head, cut_tail, decode_part
-from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, UnreadRange
 from extraction.task import Task
 
 NEEDS_MODEL = False
@@ -23,6 +23,8 @@ async def answer(task: Task) -> Answer:
     gap_start, gap_end = len(head), asked.size - len(tail)
     marker = TRUNCATED.format(gap_end - gap_start).encode()
     body = head + marker[: max(0, max_bytes)] + tail
-    missing = tuple(Gap(span.start, span.end, "truncated") for span in asked.located(gap_start, gap_end))
+    missing = tuple(
+        UnreadRange(span.start, span.end, "truncated") for span in asked.located(gap_start, gap_end)
+    )
     coverage = Coverage(1, 1, round((len(head) + len(tail)) / asked.size, 4), missing)
     return Answer(decode_part(body), Mode.TRUNCATE, ExtractStatus.PARTIAL, coverage)

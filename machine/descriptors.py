@@ -4,8 +4,10 @@ import fcntl
 import os
 import select
 
+Buffer = bytes | bytearray | memoryview
 
-def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+
+def write_all(descriptor: int, data: Buffer) -> None:
     """Waits while the reader of a pipe does not read. Raises OSError."""
     left = memoryview(data)
     while left:

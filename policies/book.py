@@ -11,7 +11,16 @@ from domain.budget import Window, window_of
 from domain.doors import Door
 from domain.errors import ConfigError, InvalidPolicy
 from domain.quotas import TenantQuota
-from policies.documents import CEILINGS, Keys, Path, PolicyDocument, Profile, Value, from_json, header_of
+from policies.documents import (
+    CEILINGS,
+    PolicyDocument,
+    PolicyPath,
+    PolicyValue,
+    Profile,
+    SetKeys,
+    from_json,
+    header_of,
+)
 from policies.oversized import bounded
 from policies.policy import Policy
 
@@ -180,7 +189,7 @@ class PolicyBook:
         """The tenants with a quota of their own in the policy file."""
         return sorted(self._quotas)
 
-    def model_keys(self, model: str | None) -> dict[str, Value]:
+    def model_keys(self, model: str | None) -> dict[str, PolicyValue]:
         """The keys that the policy file sets for a model."""
         tables = (layer.models.get(model or "", {}) for layer in self._layers)
         return {name: value for table in tables for name, value in table.items()}
@@ -190,9 +199,9 @@ class PolicyBook:
         profiles = self._hook_profiles if is_hook else self._profiles
         return [*(profiles(document.profile) if document.profile else ()), document]
 
-    def _faults(self, document: PolicyDocument) -> Iterator[tuple[Path, str]]:
+    def _faults(self, document: PolicyDocument) -> Iterator[tuple[PolicyPath, str]]:
         """Where the document names models or patterns that are not configured, and what is wrong there."""
-        tables: dict[Path, Keys] = {("defaults",): document.defaults}
+        tables: dict[PolicyPath, SetKeys] = {("defaults",): document.defaults}
         tables |= {("tools", glob): keys for glob, keys in document.tools.items()}
         for path, keys in tables.items():
             models = keys.get("extract_models", ())
@@ -262,7 +271,7 @@ class PolicyBook:
         return bounded(Policy(**keys), door)
 
 
-def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str, Value]:
+def _within(operator: dict[str, PolicyValue], override: dict[str, PolicyValue]) -> dict[str, PolicyValue]:
     """The override, with its ceilings lowered to the operator's."""
     for name in CEILINGS:
         ceiling = operator.get(name)
@@ -271,9 +280,9 @@ def _within(operator: dict[str, Value], override: dict[str, Value]) -> dict[str,
     return override
 
 
-def _number(value: Value) -> float:
+def _number(value: PolicyValue) -> float:
     return value if isinstance(value, int | float) else 0.0
 
 
-def _whole(value: Value) -> int:
+def _whole(value: PolicyValue) -> int:
     return int(_number(value))

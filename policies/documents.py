@@ -33,11 +33,11 @@ from domain.library_errors import pydantic_rule
 from domain.llm import MODEL_SCHEMES
 from policies.policy import Dollars, Policy, RedactName, one_of, whole
 
-Path = tuple[str, ...]
+PolicyPath = tuple[str, ...]
 """The names of the tables and the key, outermost first."""
 
-Value = int | float | bool | str | tuple[str, ...] | Mapping[str, str]
-Keys = Mapping[str, Value]
+PolicyValue = int | float | bool | str | tuple[str, ...] | Mapping[str, str]
+SetKeys = Mapping[str, PolicyValue]
 
 CEILINGS = ("max_llm_calls", "max_llm_tokens", "max_llm_cost_usd")
 """Keys that a session or a request may lower but not raise. 0 means no ceiling."""
@@ -204,28 +204,28 @@ class PolicyDocument:
     """One layer: keys for every tool, for tools by glob, for models and for tenants, patterns to redact by
     their names, and perhaps a profile. `source` names the layer, `text` is its TOML."""
 
-    defaults: Keys = field(default_factory=dict)
-    tools: Mapping[str, Keys] = field(default_factory=dict)
-    models: Mapping[str, Keys] = field(default_factory=dict)
-    tenants: Mapping[str, Keys] = field(default_factory=dict)
+    defaults: SetKeys = field(default_factory=dict)
+    tools: Mapping[str, SetKeys] = field(default_factory=dict)
+    models: Mapping[str, SetKeys] = field(default_factory=dict)
+    tenants: Mapping[str, SetKeys] = field(default_factory=dict)
     patterns: Mapping[str, str] = field(default_factory=dict)
     profile: Profile | None = None
     source: str = ""
     text: str = field(default="", repr=False)
 
-    def for_tool(self, tool_name: str) -> dict[str, Value]:
+    def for_tool(self, tool_name: str) -> dict[str, PolicyValue]:
         """The layer's keys for a tool: the most specific glob wins, key by key."""
-        keys: dict[str, Value] = {}
+        keys: dict[str, PolicyValue] = {}
         for _, table in self.tables(tool_name):
             keys |= table
         return keys
 
-    def tables(self, tool_name: str) -> list[tuple[Path, Keys]]:
+    def tables(self, tool_name: str) -> list[tuple[PolicyPath, SetKeys]]:
         """The tables that apply to a tool; later tables override earlier ones."""
         matching = sorted((glob for glob in self.tools if fnmatchcase(tool_name, glob)), key=_specificity)
         return [(("defaults",), self.defaults), *((("tools", glob), self.tools[glob]) for glob in matching)]
 
-    def location(self, path: Path) -> str:
+    def location(self, path: PolicyPath) -> str:
         """Where a key is set: source, table and line, for messages."""
         *table, key = path
         lines = line_numbers(self.text)
@@ -249,7 +249,7 @@ def _specificity(glob: str) -> tuple[bool, int, int, int]:
 class _Fault:
     """An error at `path`. For an unknown key, `known` are the keys of its table."""
 
-    path: Path
+    path: PolicyPath
     rule: str
     known: tuple[str, ...] = ()
 
@@ -279,7 +279,7 @@ def _read(data: object) -> tuple[PolicyDocument, list[_Fault]]:
     return document, twice
 
 
-def _set_keys(table: PolicyTable) -> Keys:
+def _set_keys(table: PolicyTable) -> SetKeys:
     """The keys that the document sets, without defaults."""
     return table.model_dump(exclude_unset=True)
 
@@ -296,7 +296,7 @@ def _fault(error: ErrorDetails) -> _Fault:
     return _Fault(path, rule.replace("{}", path[-1]) if path else rule)
 
 
-def _unknown(path: Path) -> _Fault:
+def _unknown(path: PolicyPath) -> _Fault:
     *section, name = path
     if section and name in _TOP:
         return _Fault(path, "belongs at the top, before every section")
@@ -333,7 +333,7 @@ def _syntax(message: str, text: str, source: str) -> str:
     return f"{source}, line {line}: {f'{key[1]} is set twice' if key else match[1]}."
 
 
-def _line(lines: Mapping[Path, int], path: Path) -> int:
+def _line(lines: Mapping[PolicyPath, int], path: PolicyPath) -> int:
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
@@ -368,10 +368,10 @@ def _unechoed(fault: _Fault) -> str:
 
 
 @lru_cache(maxsize=16)
-def line_numbers(text: str) -> Mapping[Path, int]:
+def line_numbers(text: str) -> Mapping[PolicyPath, int]:
     """The line on which each table and key is first set. `text` must be valid TOML."""
-    numbers: dict[Path, int] = {}
-    table: Path = ()
+    numbers: dict[PolicyPath, int] = {}
+    table: PolicyPath = ()
     for number, statement, data in _statements(text):
         if statement.lstrip().startswith("["):
             table = max(_paths(data), key=len)
@@ -400,7 +400,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
         start = token.end()
 
 
-def _paths(value: object) -> Iterator[Path]:
+def _paths(value: object) -> Iterator[PolicyPath]:
     """The path to each leaf. An empty table is a leaf."""
     if not isinstance(value, Mapping) or not value:
         yield ()

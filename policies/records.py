@@ -10,7 +10,7 @@ _MOST_CHARS = 1 << 16
 """A longer record has a quote that is none: from its next line on, lines are records."""
 
 
-class Lines:
+class LineCounter:
     """Counts the rows of a text that is fed in pieces, and finds the end of the last that is shown."""
 
     noun = "lines"
@@ -37,7 +37,7 @@ class Lines:
         return len(text) - len(parts[-1])
 
 
-class Records(Lines):
+class RecordCounter(LineCounter):
     """A newline in quotes ends no record. A quote begins where a cell does. `skipped` records are no rows,
     such as the header. `by_lines`: lines are counted, and the cut is at the end of a record."""
 
@@ -88,7 +88,7 @@ class Records(Lines):
             self._has_closed = False
 
 
-class Elements(Lines):
+class Elements(LineCounter):
     """The elements of an array of objects, over several lines. The cut is at the end of a line."""
 
     noun = "rows"
@@ -127,7 +127,7 @@ class Elements(Lines):
             self.ended += self._depth == 1 and sign == "}"
 
 
-def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> Lines:
+def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> LineCounter:
     """What counts the rows of a text that begins so."""
     if not by_lines and _ARRAY_OF_OBJECTS.match(text):
         return Elements()
@@ -139,7 +139,7 @@ def rows_of(text: str, tool_name: str, path: str | None, *, by_lines: bool) -> L
     source = SourceText(data, tool_name, path)
     read = layout_of(source).tables[0].read
     if not isinstance(read, Delimited) or not data.startswith(source.data[: read.start]):
-        return Lines()
-    header = Records(read.mark, 0, by_lines=False)
+        return LineCounter()
+    header = RecordCounter(read.mark, 0, by_lines=False)
     header.fed(data[: read.start].decode("utf-8", "ignore"), 1 << 30)
-    return Records(read.mark, header.ended, by_lines=by_lines)
+    return RecordCounter(read.mark, header.ended, by_lines=by_lines)

@@ -7,7 +7,7 @@ from content.text import Utf8Chunks
 from domain.results import Measure, ToolResult
 from policies.oversized import Ends, Oversized, footer
 from policies.policy import Policy
-from policies.records import Lines, rows_of
+from policies.records import LineCounter, rows_of
 from policies.search_output import FOOTER_CHARS, LAST_LINES, PREFIX, FileRows, SearchRows, Tally
 from policies.tool_calls import ToolKind, first_row, kind_of, name_of, rows_asked_for
 
@@ -72,7 +72,7 @@ class View:
         self._most = _most_rows(policy.max_rows, self._kind, result)
         self._utf8 = Utf8Chunks()
         self._lines = _Lines(policy.max_line_chars, _PREFIXES.get(self._kind))
-        self._rows = Lines()
+        self._rows = LineCounter()
         searches = self._kind in _MATCHES
         self._matches = _MATCHES[self._kind]() if self._most and searches else None
         self._newlines = 0
@@ -178,7 +178,7 @@ class View:
         if (tally := self._tally) is not None:
             return f"\n(Showing {tally.shown} of {self.total} matches.){below}"
         noun, shown = self._rows.noun, self._rows.reached
-        first = first_row(self._result, self._policy.offset_base) if noun == Lines.noun else 1
+        first = first_row(self._result, self._policy.offset_base) if noun == LineCounter.noun else 1
         total = max(first + self._ended - 1, self._known_total)
         return f"\n(Showing {noun} {first}–{first + shown - 1} of {total} total){below}"
 

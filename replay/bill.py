@@ -9,8 +9,8 @@ from content.tokens import count_in_slices
 from domain.ports import Tokenizer
 from replay.literals import strings
 from replay.prices import Prices, prices_of
-from replay.runs import Call, Input, Result, Run, Turn
-from replay.sums import Sums
+from replay.runs import Input, Result, Run, ToolUse, Turn
+from replay.sums import Addable
 
 CALL_TOKENS = 60
 """Output of a turn that asks a question."""
@@ -18,7 +18,7 @@ CALL_TOKENS = 60
 _PARTS, _DOLLAR_PARTS = 1 << 16, 1 << 36
 
 
-class Offer(StrEnum):
+class OfferTime(StrEnum):
     """How the model gets the tools. `always`: in every request. `late`: from the first stored result on, when
     the changed list makes the provider write the whole prefix again. `hook`: none, the agent's shell asks."""
 
@@ -46,7 +46,7 @@ class Money:
 
 
 @dataclass(slots=True)
-class Volume(Sums):
+class Volume(Addable):
     """Tokens of all requests: written to the cache, or fresh; read from it; and output."""
 
     written: int = 0
@@ -100,7 +100,7 @@ def counted(run: Run, tokenizer: Tokenizer, model: str | None) -> CountedRun:
     return counted_run
 
 
-def _written(call: Call) -> str:
+def _written(call: ToolUse) -> str:
     return "\n".join((call.tool, *strings(call.arguments)))
 
 
@@ -188,11 +188,11 @@ class Shown:
     cleared_tokens: int = 0
 
 
-def bill(counted: CountedRun, shown: Shown, definitions: int, offer: Offer) -> tuple[Money, Volume]:
+def bill(counted: CountedRun, shown: Shown, definitions: int, offer: OfferTime) -> tuple[Money, Volume]:
     """The bill of the run as the policy shows it."""
     money, volume, context = Money(), Volume(), _Context()
     context.add(counted.prefix)
-    context.add(definitions if offer is Offer.ALWAYS else 0)
+    context.add(definitions if offer is OfferTime.ALWAYS else 0)
     number, held = 0, []
     for at, step in enumerate(counted.run.steps):
         match step:
@@ -201,7 +201,7 @@ def bill(counted: CountedRun, shown: Shown, definitions: int, offer: Offer) -> t
             case Result():
                 held.append(len(context.segments))
                 context.add(shown.tokens[number])
-                if number == shown.first_stored and offer is Offer.LATE:
+                if number == shown.first_stored and offer is OfferTime.LATE:
                     context.change(1, definitions)
                 if 0 < shown.most_results < len(held):
                     context.change(held.pop(0), shown.cleared_tokens)

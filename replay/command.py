@@ -13,11 +13,11 @@ from domain.errors import ConfigError
 from replay.advice import advice
 from replay.baselines import BASELINES, KEPT_RESULTS
 from replay.plans import CAPS, IN_FORCE, capped, capped_plans, previewed_plans, variants
-from replay.progress import Progress
+from replay.progress import ProgressLine
 from replay.readers import FORMATS
 from replay.replaying import WHOLE, Replaying
 from replay.reports import html, json_report, table
-from replay.reports.summary import Summary, faults
+from replay.reports.summary import ReplaySummary, faults
 from replay.runs import Notes
 from replay.sources import found_files, printable, size_of
 from replay.work import replay_all
@@ -92,14 +92,14 @@ def _caps(text: str | None) -> list[int]:
 
 def _summary(
     options: argparse.Namespace, settings: Settings, caps: list[int], notes: Notes
-) -> Summary | None:
+) -> ReplaySummary | None:
     """None if no run was found."""
     plans = capped_plans(caps)
     policy = load_policies(settings).policy("")
     candidates, varied = previewed_plans(policy), variants(policy)
     replaying = Replaying(IN_FORCE, plans, options.model, options.show, candidates, varied)
     files = list(found_files(options.paths, notes))
-    progress = Progress(sum(map(size_of, files)))
+    progress = ProgressLine(sum(map(size_of, files)))
     try:
         figures, runs = replay_all(files, settings, replaying, notes, options.format, progress)
     finally:
@@ -111,4 +111,4 @@ def _summary(
     rows = [label for label in (WHOLE, *baselines) if label in whole.policies]
     rows += [one.label for one in (IN_FORCE, *varied, *map(capped, caps))]
     advised = advice(whole, [*plans, *(plan for each in candidates for plan in each)])
-    return Summary(figures, whole, notes, rows, plans, advised, options.show, options.model)
+    return ReplaySummary(figures, whole, notes, rows, plans, advised, options.show, options.model)

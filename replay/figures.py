@@ -5,15 +5,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Self
 
-from replay.bill import Money, Offer, Volume
-from replay.sums import Sums
+from replay.bill import Money, OfferTime, Volume
+from replay.sums import Addable
 
 LEAST_USES = 50
 """The fewest uses of which percentages are given."""
 
 
 @dataclass(slots=True)
-class ToolFigures(Sums):
+class ToolFigures(Addable):
     """What one policy did to one tool. `cost` is what the policy adds to the bill, without definitions;
     negative is saved."""
 
@@ -24,7 +24,7 @@ class ToolFigures(Sums):
 
 
 @dataclass(slots=True)
-class PolicyFigures(Sums):
+class PolicyFigures(Addable):
     """What one policy did. `visible`, `one_call`, `findable` and `lost` are uses, without quotes;
     `quotes_broken` are quotes of files that the model no longer sees; `dearer` are runs that cost more than
     as recorded, counted in tokens and in dollars."""
@@ -37,13 +37,13 @@ class PolicyFigures(Sums):
     lost: int = 0
     quotes_broken: int = 0
     follow_ups: int = 0
-    bills: dict[Offer, Money] = field(default_factory=dict)
-    dearer: dict[Offer, Money] = field(default_factory=dict)
+    bills: dict[OfferTime, Money] = field(default_factory=dict)
+    dearer: dict[OfferTime, Money] = field(default_factory=dict)
     tools: dict[str, ToolFigures] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Outcomes(Sums):
+class Outcomes(Addable):
     """The runs with the same end: those that passed, that failed, or whose transcript does not say."""
 
     runs: int = 0
@@ -72,7 +72,7 @@ MOST_LARGEST = 5
 
 
 @dataclass(slots=True)
-class ToolSizes(Sums):
+class ToolSizes(Addable):
     """The results of one tool. `uses` are those of its results, `largest` the bytes of the largest. Of
     `bypassed` results the size does not matter: the policy in force passes them."""
 
@@ -83,13 +83,13 @@ class ToolSizes(Sums):
     largest: list[int] = field(default_factory=list)
 
     def __iadd__(self, other: Self) -> Self:
-        Sums.__iadd__(self, other)
+        Addable.__iadd__(self, other)
         self.largest = sorted(self.largest, reverse=True)[:MOST_LARGEST]
         return self
 
 
 @dataclass(slots=True)
-class Shared(Sums):
+class Shared(Addable):
     """What the bill's model says of runs whose usage was billed, beside what was billed."""
 
     runs: int = 0
@@ -104,7 +104,7 @@ MOST_LITERALS = 500
 
 
 @dataclass(slots=True)
-class Figures(Sums):
+class Figures(Addable):
     """All that is known of the runs so far."""
 
     by_end: dict[str, Outcomes] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Figures(Sums):
     """With --show: tool, where it was found, literal; of what the policy in force does not show."""
 
     def __iadd__(self, other: Self) -> Self:
-        Sums.__iadd__(self, other)
+        Addable.__iadd__(self, other)
         del self.literals[MOST_LITERALS:]
         return self
 

@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReadText:
     """A text that the model reads: as literals are looked for in it, with its size as it was written.
     `is_stored`: the whole result is stored, and can be asked about."""
 
@@ -68,7 +68,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReplayedResult:
     """A result, and the client whose door it comes through. `digest`: the same for the same result."""
 
     result: Result
@@ -76,25 +76,25 @@ class Subject:
     digest: bytes
 
 
-def subject_of(result: Result, client: str) -> Subject:
+def subject_of(result: Result, client: str) -> ReplayedResult:
     digest = hashlib.sha256()
     for part in (client, result.tool, arguments_text(result) or "", result.text):
         digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    return Subject(result, client, digest.digest())
+    return ReplayedResult(result, client, digest.digest())
 
 
-Found = TypeVar("Found")
+Kept = TypeVar("Kept")
 
 _REMEMBERED_CHARS = 16 << 20
 _ENTRY_CHARS = 200
 
 
-class _Memory(dict[tuple[object, ...], Found]):
+class _Memory(dict[tuple[object, ...], Kept]):
     """What the product made of results. Forgets all of it after 16 Mi characters."""
 
     _chars = 0
 
-    def keep(self, key: tuple[object, ...], found: Found, chars: int = 0) -> Found:
+    def keep(self, key: tuple[object, ...], found: Kept, chars: int = 0) -> Kept:
         self._chars += chars + _ENTRY_CHARS
         if self._chars > _REMEMBERED_CHARS:
             self.clear()
@@ -138,8 +138,8 @@ class Product:
         """By label of the plan, then by the digest of the subject."""
         self._number = self._calls = 0
         self._definitions: dict[str, int] = {}
-        self._texts: _Memory[Text | None] = _Memory()
-        self._answers: _Memory[Text] = _Memory()
+        self._texts: _Memory[ReadText | None] = _Memory()
+        self._answers: _Memory[ReadText] = _Memory()
         self._held: _Memory[bool] = _Memory()
         self._body = _Body("", b"")
 
@@ -157,7 +157,7 @@ class Product:
             self._definitions[plan.label] = tokens
         return tokens
 
-    def bypasses(self, subject: Subject, plan: Plan) -> bool:
+    def bypasses(self, subject: ReplayedResult, plan: Plan) -> bool:
         """True if the result passes whatever its size: the client reads such files to edit them, the policy
         says so, it is an answer of the product's own tool, or the client's hooks cannot replace it."""
         tool, door = subject.result.tool, _door(subject)
@@ -166,7 +166,7 @@ class Product:
         name = tool[:_MAX_NAME] or "tool"
         return self._rt.policies.policy(name, plan.policy, door=door).bypass
 
-    async def shown(self, subject: Subject, plan: Plan) -> Text | None:
+    async def shown(self, subject: ReplayedResult, plan: Plan) -> ReadText | None:
         """What the model reads instead of the result; None if it passes."""
         key = (plan.label, subject.digest)
         if key in self._texts and not plan.names_repeats:
@@ -186,7 +186,7 @@ class Product:
         text = self._text(outcome.text, outcome.handle)
         return self._texts.keep(key, text, len(text.plain))
 
-    async def answer(self, subject: Subject, question: str, plan: Plan) -> Text:
+    async def answer(self, subject: ReplayedResult, question: str, plan: Plan) -> ReadText:
         """The product's first answer to a question about a stored result."""
         key = (plan.label, subject.digest, question)
         if key in self._answers:
@@ -196,7 +196,7 @@ class Product:
         text = self._text((await call_tool(await self._session(plan), _ASK, asked, self._rt)).text, handle)
         return self._answers.keep(key, text, len(text.plain) + len(question))
 
-    async def holds(self, subject: Subject, literal: str, plan: Plan, *, is_quote: bool) -> bool:
+    async def holds(self, subject: ReplayedResult, literal: str, plan: Plan, *, is_quote: bool) -> bool:
         """True if the stored bytes hold the literal: the product's grep finds it, or it stands there across
         escapes, lines or line numbers."""
         stored = await self._rt.store.find(_TENANT, await self._handle(subject, plan))
@@ -223,7 +223,7 @@ class Product:
         self._body = _Body("", b"")
         await self._rt.indexes.sweep(self._rt.store)
 
-    async def _govern(self, subject: Subject, plan: Plan) -> Outcome:
+    async def _govern(self, subject: ReplayedResult, plan: Plan) -> Outcome:
         result = subject.result
         tool_result = ToolResult(
             await self._session(plan),
@@ -242,7 +242,7 @@ class Product:
         self._calls += 1
         return f"call_{self._calls:012d}"
 
-    async def _handle(self, subject: Subject, plan: Plan) -> Handle:
+    async def _handle(self, subject: ReplayedResult, plan: Plan) -> Handle:
         """That of this run: the text may be remembered from another."""
         handle = self._handles.get(plan.label, {}).get(subject.digest)
         if handle is None:
@@ -250,10 +250,10 @@ class Product:
             assert handle is not None
         return handle
 
-    def _text(self, text: str, handle: Handle | None) -> Text:
+    def _text(self, text: str, handle: Handle | None) -> ReadText:
         if handle is not None:
             text = text.replace(str(handle), _TYPICAL_HANDLE)
-        return Text(plain(text), self.tokenizer(None).count(text), len(text.encode()), handle is not None)
+        return ReadText(plain(text), self.tokenizer(None).count(text), len(text.encode()), handle is not None)
 
     async def _session(self, plan: Plan) -> SessionKey:
         key = self._sessions.get(plan.label)
@@ -276,7 +276,7 @@ def _is_hooked(result: Result, door: Door | None) -> bool:
     )
 
 
-def _door(subject: Subject) -> Door | None:
+def _door(subject: ReplayedResult) -> Door | None:
     door = DOORS.get(subject.client)
     return None if door is None else door.of_call(subject.result.tool, arguments_text(subject.result))
 

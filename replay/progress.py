@@ -9,7 +9,7 @@ _WIDTH = 24
 _EVERY_SECONDS = 0.2
 
 
-class Progress:
+class ProgressLine:
     """Writes to `stream` if that is a terminal, and clears the line at its end."""
 
     def __init__(

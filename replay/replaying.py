@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from replay import baselines
-from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, Offer, Shown, Volume, bill, counted
+from replay.bill import CALL_TOKENS, Asked, CountedRun, Money, OfferTime, Shown, Volume, bill, counted
 from replay.figures import (
     MOST_LARGEST,
     MOST_LITERALS,
@@ -19,7 +19,7 @@ from replay.figures import (
     end_of,
 )
 from replay.literals import plain, stands_in, without_line_numbers
-from replay.product import Plan, Product, Text, subject_of
+from replay.product import Plan, Product, ReadText, subject_of
 from replay.runs import Result, Run, Turn
 from replay.uses import Use, Uses, uses_of
 
@@ -40,7 +40,7 @@ class _View:
     """How one policy shows one result: the `text`, None if the result passes. `plan`: what is not shown can
     be asked for, as the product stores it under this plan."""
 
-    text: Text | None = None
+    text: ReadText | None = None
     plan: Plan | None = None
 
 
@@ -111,7 +111,7 @@ class _OneRun:
         figures_of_run.runs_without_results = int(not self._results)
         self._sizes()
         whole = Shown(self._result_tokens)
-        recorded, volume = bill(self._counted, whole, 0, Offer.HOOK)
+        recorded, volume = bill(self._counted, whole, 0, OfferTime.HOOK)
         end.recorded = recorded
         self._billed(recorded, volume)
         for way in await self._baselines():
@@ -205,8 +205,8 @@ class _OneRun:
         texts = (result.whole for result in self._results)
         return _Way(WHOLE, [_PASSES if text is None else _View(self._text(text)) for text in texts])
 
-    def _text(self, text: str) -> Text:
-        return Text(plain(text), self._tokenizer.count(text), len(text.encode()))
+    def _text(self, text: str) -> ReadText:
+        return ReadText(plain(text), self._tokenizer.count(text), len(text.encode()))
 
     async def _judged(self, way: _Way, recorded: Money) -> PolicyFigures:
         figures = PolicyFigures()
@@ -233,13 +233,15 @@ class _OneRun:
 
     def _bill(self, way: _Way, shown: Shown, recorded: Money, figures: PolicyFigures) -> None:
         """Where no tool is offered, all offers cost the same; a late one does so where nothing is stored."""
-        bills: dict[Offer, Money] = {}
-        for offer in (Offer.HOOK, Offer.LATE, Offer.ALWAYS):
-            is_offered = offer is Offer.ALWAYS or (offer is Offer.LATE and shown.first_stored is not None)
-            if offer is Offer.HOOK or (way.definitions and is_offered):
+        bills: dict[OfferTime, Money] = {}
+        for offer in (OfferTime.HOOK, OfferTime.LATE, OfferTime.ALWAYS):
+            is_offered = offer is OfferTime.ALWAYS or (
+                offer is OfferTime.LATE and shown.first_stored is not None
+            )
+            if offer is OfferTime.HOOK or (way.definitions and is_offered):
                 money, _ = bill(self._counted, shown, way.definitions, offer)
             else:
-                money = bills[Offer.HOOK]
+                money = bills[OfferTime.HOOK]
             bills[offer] = money
             figures.bills[offer] = replace(money)
             figures.dearer[offer] = Money(

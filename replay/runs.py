@@ -24,7 +24,7 @@ def _inner(value: Any) -> Iterable[Any]:
 
 
 @dataclass(slots=True)
-class Usage:
+class BilledTokens:
     """The tokens that a provider billed for one request. `input` are those that were neither written to the
     provider's cache nor read from it."""
 
@@ -51,7 +51,7 @@ class Input:
 
 
 @dataclass(slots=True)
-class Call:
+class ToolUse:
     """A call of a tool by the model."""
 
     id: str
@@ -64,10 +64,10 @@ class Turn:
     """One answer of the model. `thinking` is text that the model wrote and that no later request carries."""
 
     text: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ToolUse] = field(default_factory=list)
     thinking: str = ""
     model: str | None = None
-    usage: Usage | None = None
+    usage: BilledTokens | None = None
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Result:
 
 
 def returned(
-    call: Call | None,
+    call: ToolUse | None,
     text: str,
     tool: str = "tool",
     *,
@@ -99,7 +99,7 @@ def returned(
     return Result(call.id, call.tool, text, call.arguments, is_error, is_cut, whole)
 
 
-Step = Input | Turn | Result
+RunStep = Input | Turn | Result
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Run:
 
     format: str
     client: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RunStep] = field(default_factory=list)
     passed: bool | None = None
     model: str | None = None
 

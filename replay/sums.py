@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any, Self
 
 
-class Sums:
+class Addable:
     """A dataclass whose instances are added with `+=`."""
 
     def __iadd__(self, other: Self) -> Self:

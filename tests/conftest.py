@@ -207,7 +207,7 @@ _kept_answerers: dict[tuple[object, ...], query_child.Answerer] = {}
 _MOST_ANSWERERS = 6
 
 
-def _answered_here(query: query_terms.Query, data: bytes) -> query_terms.QueryAnswer:
+def _answered_here(query: query_terms.DataQuery, data: bytes) -> query_terms.QueryAnswer:
     """As in a process that is kept: what SQL needs of the data is loaded once."""
     if not query_terms.is_sql(query.expression):
         return query_child.Answerer(io.BytesIO(data).read).answer(query)
@@ -232,9 +232,9 @@ def queries_here(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(
         self: queries.Queries,
         tenant: str,
-        query: query_terms.Query,
+        query: query_terms.DataQuery,
         size: int,
-        read: queries.Read,
+        read: queries.OpenBody,
         key: object,
     ) -> query_terms.QueryAnswer:
         return _answered_here(query, b"".join([chunk async for chunk in read()]))

@@ -47,7 +47,7 @@ _LATE = "The deadline passed before the stored result could be read. Ask again, 
 _UNCONFIRMED = "the deadline passed before the answer's tokens were reserved; they are charged in any case"
 _INCOMPLETE = "The answer would not rest on all of the result. Ask about less of it, or allow it."
 
-Watch = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Requirements:
     ends: float
     require_complete: bool = False
     needs_model: bool = False
-    watch: Watch = lambda step: None
+    watch: OnProgress = lambda step: None
     reader: SessionKey | None = None
     by_person: bool = False
     most_bytes: int | None = None

@@ -24,7 +24,7 @@ from domain.errors import BadPattern, Gone, InvalidField, NotFound, SpillgateErr
 from domain.handles import SessionKey, forgiven_handle
 from domain.references import NOT_RUN, REFERENCE, replaced
 from domain.results import StoredResult
-from extraction.query_terms import Query
+from extraction.query_terms import DataQuery
 from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ async def _matching(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> 
 
 
 async def _rows(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
-    query = Query(part.value, most, shown.result.tool_name, _MOST_ROWS, path=path_of(shown.result))
+    query = DataQuery(part.value, most, shown.result.tool_name, _MOST_ROWS, path=path_of(shown.result))
     answer = await run_query(rt, [shown], query)
     data = bytes(answer.slice.result)
     if answer.slice.truncated:

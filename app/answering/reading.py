@@ -33,7 +33,7 @@ from domain.errors import (
 from domain.handles import Handle, SessionKey, parse_handle
 from domain.ports import Call, Charge, Receipt, asked_name, given_name
 from domain.results import StoredResult, ToolResult
-from extraction.query_terms import Query, QueryAnswer, Slice
+from extraction.query_terms import DataQuery, QueryAnswer, Slice
 from policies.policy import Policy
 from policies.tool_calls import name_of, split_tool_name
 from storage.sealed.keys import refuse_sealed
@@ -359,7 +359,7 @@ async def account_read(
         rt.readiness.invalidate()
 
 
-async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
+async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: DataQuery) -> QueryAnswer:
     """For the model that wrote the query: the detail of a BadQuery says where it cannot be read. Raises as
     `Queries.run`."""
     try:
@@ -369,7 +369,7 @@ async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> 
         raise BadQuery(error.detail + near) from None
 
 
-async def selected(rt: Runtime, shown: Sequence[ShownResult], query: Query) -> QueryAnswer:
+async def selected(rt: Runtime, shown: Sequence[ShownResult], query: DataQuery) -> QueryAnswer:
     """What a query selects, with masks: a query may put a secret together. Raises as `Queries.run`."""
     size = sum(one.result.measure.bytes for one in shown)
     key = tuple((str(one.result.handle), one.result.sha256) for one in shown)
@@ -397,7 +397,7 @@ async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:
             yield chunk
 
 
-def query_text(query: Query, answer: QueryAnswer, max_bytes: int) -> str:
+def query_text(query: DataQuery, answer: QueryAnswer, max_bytes: int) -> str:
     """What a query selected, as a model reads it. `max_bytes` are for the rows of a table."""
     part, encoded = answer.slice, bytes(answer.slice.result)
     if part.columns is not None and part.total:

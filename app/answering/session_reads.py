@@ -13,25 +13,25 @@ MOST_READS = 8
 _NAME = "reads"
 
 
-class Read(msgspec.Struct, array_like=True):
+class ReadSession(msgspec.Struct, array_like=True):
     """A session, in one life of it: what it stores after it was ended and opened again is not included."""
 
     session_id: str
     epoch: int
 
 
-async def check_reads(rt: Runtime, key: SessionKey, session_ids: Sequence[str]) -> list[Read]:
+async def check_reads(rt: Runtime, key: SessionKey, session_ids: Sequence[str]) -> list[ReadSession]:
     """Raises InvalidField, and SessionNotFound for a session that is not open."""
     reads = []
     for session_id in dict.fromkeys(session_ids):
         other = await rt.ledger.session(SessionKey(key.tenant, checked_session_id(session_id)))
         if other is None or other.ended_at is not None:
             raise SessionNotFound("A session that `reads` names is not open.")
-        reads.append(Read(session_id, other.epoch))
+        reads.append(ReadSession(session_id, other.epoch))
     return reads
 
 
-async def keep_reads(rt: Runtime, session: Session, reads: list[Read]) -> None:
+async def keep_reads(rt: Runtime, session: Session, reads: list[ReadSession]) -> None:
     """Kept with the session, in its present life."""
     text = msgspec.json.encode(reads).decode()
     await rt.ledger.keep_finding(session.key, session.epoch, _NAME, text)
@@ -54,11 +54,11 @@ async def reachable_handle(rt: Runtime, key: SessionKey, text: str) -> Handle:
     return forgiven_handle(text, key)
 
 
-async def _reads(rt: Runtime, session: Session) -> list[Read]:
+async def _reads(rt: Runtime, session: Session) -> list[ReadSession]:
     text = await rt.ledger.finding(session.key, session.epoch, _NAME)
-    return [] if text is None else msgspec.json.decode(text, type=list[Read])
+    return [] if text is None else msgspec.json.decode(text, type=list[ReadSession])
 
 
-async def _is_alive(rt: Runtime, key: SessionKey, read: Read) -> bool:
+async def _is_alive(rt: Runtime, key: SessionKey, read: ReadSession) -> bool:
     other = await rt.ledger.session(SessionKey(key.tenant, read.session_id))
     return other is not None and other.ended_at is None and other.epoch == read.epoch

@@ -38,7 +38,7 @@ class LinesAsked(Struct, frozen=True):
     ranges: tuple[LineRange, ...]
 
 
-Question = AskArguments | GrepArguments | LinesAsked | QueryArguments
+ToolQuestion = AskArguments | GrepArguments | LinesAsked | QueryArguments
 
 
 class _AnyArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +63,7 @@ class _AnyArguments(Struct, frozen=True, forbid_unknown_fields=True):
 _QUESTIONS = ("extract", "pattern", "lines", "query", "expression")
 
 
-def question(tool: Tool, arguments: object) -> Question:
+def question(tool: Tool, arguments: object) -> ToolQuestion:
     """What is asked by a call of `tool`, which may have the arguments of any of the tools. None is no
     arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
     become U+FFFD. Raises InvalidField, which names arguments and repeats no text of them."""

@@ -20,7 +20,7 @@ from app.answering.reading import (
     session_in_any_case,
 )
 from app.answering.session_reads import reachable_handle, reads_of
-from app.answering.tool_arguments import MOST_LINES, LineRange, LinesAsked, Question, question
+from app.answering.tool_arguments import MOST_LINES, LineRange, LinesAsked, ToolQuestion, question
 from app.answering.tool_definitions import (
     TOOLS,
     AskArguments,
@@ -39,9 +39,9 @@ from content.text import clip, cut_head
 from domain.accounting import EntryStatus
 from domain.budget import Session
 from domain.errors import BadPattern, Gone, InvalidField, NotFound, ResultNotFound
-from domain.extraction import Question as ExtractQuestion
+from domain.extraction import Question
 from domain.handles import MOST_HANDLES, Handle, SessionKey, cut_off, split_handles
-from extraction.query_terms import Data, Query
+from extraction.query_terms import DataQuery, QueriedResult
 from extraction.task import frame_failure
 from policies.policy import Offer
 
@@ -86,7 +86,7 @@ class _Call(NamedTuple):
     rt: Runtime
     key: SessionKey
     tool: Tool
-    asked: Question
+    asked: ToolQuestion
     words: str
 
     async def reading(self, handle: str, most_bytes: int | None = None) -> Reading:
@@ -215,7 +215,7 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
         if reason := cut_off(arguments.handle):
             raise ResultNotFound(reason)
         handle = await reachable_handle(rt, key, arguments.handle)
-        question = ExtractQuestion(handle, arguments.extract, arguments.mode)
+        question = Question(handle, arguments.extract, arguments.mode)
         required = Requirements(ends, reader=key, most_bytes=most_bytes)
         extracted = await extract(key.tenant, question, required, rt)
     except (NotFound, Gone) as error:
@@ -263,8 +263,10 @@ async def _query(
     max_bytes = min(max_bytes, 2 * reading.usual_bytes)
     room = model_text.room_of(max_bytes)
     shown = [one.shown for one in several or (reading,)]
-    parts = tuple(Data(one.result.measure.bytes, one.result.tool_name, path_of(one.result)) for one in shown)
-    query = Query(
+    parts = tuple(
+        QueriedResult(one.result.measure.bytes, one.result.tool_name, path_of(one.result)) for one in shown
+    )
+    query = DataQuery(
         arguments.query,
         room,
         stored.tool_name,

@@ -20,8 +20,8 @@ from app.doors.shapes import MessageCall, MessageResult, shape_of
 from app.masking.redactions import new_session
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
-from app.seen_messages import Seen
-from content.json_text import Edit, Path, as_json, edited_value, text_sha256, value_at
+from app.seen_messages import SeenResult
+from content.json_text import JsonEdit, JsonPath, as_json, edited_value, text_sha256, value_at
 from content.redaction.masks import masks_in
 from domain.budget import Session
 from domain.doors import Door
@@ -53,8 +53,8 @@ class GovernedMessages:
     """`seen`: what became of each tool result that was governed, in their order. `edits` are those of the
     messages that change, by their position. `error`: why some results were left as they are."""
 
-    seen: list[Seen]
-    edits: dict[int, list[Edit]]
+    seen: list[SeenResult]
+    edits: dict[int, list[JsonEdit]]
     error: SpillgateError | None
 
 
@@ -122,7 +122,7 @@ class Conversation:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_AT_A_TIME, len(fresh))):
                 tasks.create_task(govern())
-        edits: dict[int, list[Edit]] = {}
+        edits: dict[int, list[JsonEdit]] = {}
         until = perf_counter() + _STEP_SECONDS
         for number, placed in enumerate(results):
             until = await _yielded(until)
@@ -136,7 +136,7 @@ class Conversation:
 
     async def _changes(
         self, placed: PlacedResult, text: str | None, session: Session | None, rt: Runtime
-    ) -> list[Edit]:
+    ) -> list[JsonEdit]:
         """Puts `text` in place of the result, if it is replaced, and masks in what the message holds of it
         beside its texts."""
         result = placed.result
@@ -159,7 +159,7 @@ class Conversation:
         texts = _at(changes, result.path) or [(path, value_at(whole, path)) for path, _ in rest]
         return [(result.path, edited_value(shown, texts) if texts else shown)]
 
-    async def _governed(self, call: HookCall, rt: Runtime) -> Seen:
+    async def _governed(self, call: HookCall, rt: Runtime) -> SeenResult:
         arguments = arguments_of(call)
         if self._is_shared:
             names = "\0".join((repr(self._door("")), call.call_id or "", call.tool, arguments or "", ""))
@@ -169,7 +169,7 @@ class Conversation:
         before = after = outcome.measure.tokens
         if outcome.text is not None:
             after = await rt.count(outcome.text, rt.known_models.tokenizer(None))
-        return Seen(outcome.text, outcome.handle is not None, before, after, call.call_id)
+        return SeenResult(outcome.text, outcome.handle is not None, before, after, call.call_id)
 
     async def _results(self) -> list[PlacedResult]:
         """The results, each with the nearest call before it that it answers."""
@@ -204,11 +204,11 @@ class Conversation:
 
     async def _looked_up(
         self, results: list[PlacedResult], session: Session | None, rt: Runtime
-    ) -> tuple[dict[int, Seen], dict[str, list[int]]]:
+    ) -> tuple[dict[int, SeenResult], dict[str, list[int]]]:
         """Returns the answers to results that were seen before, and the numbers of the others by a digest:
         results with the same call and content are governed once. Answers are kept in memory if the session
         is known."""
-        seen: dict[int, Seen] = {}
+        seen: dict[int, SeenResult] = {}
         fresh: dict[str, list[int]] = {}
         life = "" if session is None else _life(session)
         begin = f"{life}\0{self._door('')!r}" if self._is_shared else life
@@ -265,7 +265,7 @@ def _written(arguments: Any) -> str:
     return "" if arguments is None else as_json(arguments).decode()
 
 
-def _at(edits: Iterable[Edit], path: Path) -> list[Edit]:
+def _at(edits: Iterable[JsonEdit], path: JsonPath) -> list[JsonEdit]:
     """The edits of a message as those of the value that `path` leads to."""
     return [(inner[len(path) :], value) for inner, value in edits]
 

@@ -8,7 +8,7 @@ row names is no result of a tool, and stays as it is.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from content.json_text import DROPPED, Edit, Path, as_json
+from content.json_text import DROPPED, JsonEdit, JsonPath, as_json
 from domain.doors import TOOL_NAMES, Door
 from domain.hooks.call import OWN_TOOL
 from domain.hooks.texts import text_in
@@ -28,14 +28,14 @@ class MessageCall(NamedTuple):
     arguments: Any
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """A text of a result. `path` leads to it in its message; `written` makes the value there from another
     text. `block` is the path of a block that holds the text and nothing else."""
 
-    path: Path
+    path: JsonPath
     text: str
     written: Callable[[str], Any] = str
-    block: Path | None = None
+    block: JsonPath | None = None
 
 
 class MessageResult(NamedTuple):
@@ -44,15 +44,15 @@ class MessageResult(NamedTuple):
 
     call_id: str
     name: str
-    places: tuple[Place, ...]
-    path: Path = ()
+    places: tuple[TextPlace, ...]
+    path: JsonPath = ()
     is_error: bool = False
 
     @property
     def texts(self) -> list[str]:
         return [place.text for place in self.places]
 
-    def edits(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[JsonEdit]:
         """Puts `text` in place of the texts. Pictures and fields of blocks stay, in place and order."""
         chosen = next((place for place in self.places if place.block is None), self.places[0])
         for place in self.places:
@@ -64,18 +64,18 @@ class MessageResult(NamedTuple):
                 yield place.path, place.written(_LEFT_OUT)
 
 
-Message = dict[str, Any]
+RawMessage = dict[str, Any]
 
 
-def _nothing(message: Message) -> Iterable[Any]:
+def _nothing(message: RawMessage) -> Iterable[Any]:
     return ()
 
 
-class Shape(NamedTuple):
+class MessageShape(NamedTuple):
     """`calls` and `results` are those of one message, in its order."""
 
-    calls: Callable[[Message], Iterable[MessageCall]] = _nothing
-    results: Callable[[Message], Iterable[MessageResult]] = _nothing
+    calls: Callable[[RawMessage], Iterable[MessageCall]] = _nothing
+    results: Callable[[RawMessage], Iterable[MessageResult]] = _nothing
 
 
 def own_tools(tools: Any) -> list[str]:
@@ -108,7 +108,7 @@ def door_of(own: Sequence[str]) -> Door:
     return Door(knows_tools=False)
 
 
-def shape_of(message: Any) -> Shape | None:
+def shape_of(message: Any) -> MessageShape | None:
     """None for a message without calls and results."""
     if not isinstance(message, dict):
         return None
@@ -123,7 +123,7 @@ def shape_of(message: Any) -> Shape | None:
     return _BLOCKS if isinstance(message.get("content"), list) else None
 
 
-def _chat_calls(message: Message) -> Iterator[MessageCall]:
+def _chat_calls(message: RawMessage) -> Iterator[MessageCall]:
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         match call:
@@ -136,12 +136,12 @@ def _chat_calls(message: Message) -> Iterator[MessageCall]:
             yield MessageCall("", name, function.get("arguments"))
 
 
-def _chat_results(message: Message) -> Iterator[MessageResult]:
+def _chat_results(message: RawMessage) -> Iterator[MessageResult]:
     places = _content(("content",), message.get("content"))
     yield MessageResult(text_in(message, "tool_call_id") or "", text_in(message, "name") or "", places)
 
 
-def _response_calls(item: Message) -> Iterator[MessageCall]:
+def _response_calls(item: RawMessage) -> Iterator[MessageCall]:
     match item:
         case {"type": "function_call", "call_id": str(id), "name": str(name)}:
             yield MessageCall(id, name, item.get("arguments"))
@@ -149,13 +149,13 @@ def _response_calls(item: Message) -> Iterator[MessageCall]:
             yield MessageCall(id, name, item.get("input"))
 
 
-def _response_results(item: Message) -> Iterator[MessageResult]:
+def _response_results(item: RawMessage) -> Iterator[MessageResult]:
     if item.get("type") in ("function_call_output", "custom_tool_call_output"):
         places = _content(("output",), item.get("output"))
         yield MessageResult(text_in(item, "call_id") or "", "", places)
 
 
-def _block_calls(message: Message) -> Iterator[MessageCall]:
+def _block_calls(message: RawMessage) -> Iterator[MessageCall]:
     """Anthropic's, then Bedrock's."""
     for block in message["content"]:
         match block:
@@ -165,14 +165,14 @@ def _block_calls(message: Message) -> Iterator[MessageCall]:
                 yield MessageCall(id, name, use.get("input"))
 
 
-def _block_results(message: Message) -> Iterator[MessageResult]:
+def _block_results(message: RawMessage) -> Iterator[MessageResult]:
     for number, block in enumerate(message["content"]):
         match block:
             case {"type": "tool_result", "tool_use_id": str(id)}:
                 places = _content(("content", number, "content"), block.get("content"))
                 yield MessageResult(id, "", places, ("content", number), block.get("is_error") is True)
             case {"toolResult": {"toolUseId": str(id)} as result}:
-                path: Path = ("content", number, "toolResult")
+                path: JsonPath = ("content", number, "toolResult")
                 places = _content((*path, "content"), result.get("content"))
                 yield MessageResult(id, "", places, path, result.get("status") == "error")
 
@@ -181,23 +181,23 @@ _GEMINI_CALLS = ("functionCall", "function_call")
 _GEMINI_RESULTS = ("functionResponse", "function_response")
 
 
-def _gemini_calls(message: Message) -> Iterator[MessageCall]:
+def _gemini_calls(message: RawMessage) -> Iterator[MessageCall]:
     for _, _, call in _members(message["parts"], _GEMINI_CALLS):
         yield MessageCall(text_in(call, "id") or "", text_in(call, "name") or "", call.get("args"))
 
 
-def _gemini_results(message: Message) -> Iterator[MessageResult]:
+def _gemini_results(message: RawMessage) -> Iterator[MessageResult]:
     """A response of one text is that text; any other is its JSON, which becomes the member `output`."""
     for number, name, result in _members(message["parts"], _GEMINI_RESULTS):
         member = result.get("response")
         response = member if isinstance(member, dict) else {}
-        whole: Path = ("parts", number, name)
+        whole: JsonPath = ("parts", number, name)
         path = (*whole, "response")
         key, value = next(iter(response.items())) if len(response) == 1 else ("", None)
         place = (
-            Place((*path, key), value)
+            TextPlace((*path, key), value)
             if isinstance(value, str)
-            else Place(path, _json(response), lambda text: {"output": text})
+            else TextPlace(path, _json(response), lambda text: {"output": text})
         )
         places = (place,) if response else ()
         yield MessageResult(
@@ -212,26 +212,26 @@ def _members(parts: Any, names: tuple[str, ...]) -> Iterator[tuple[int, str, dic
                 yield number, name, part[name]
 
 
-_CHAT_CALLS = Shape(calls=_chat_calls)
-_CHAT_RESULTS = Shape(results=_chat_results)
-_RESPONSES = Shape(_response_calls, _response_results)
-_BLOCKS = Shape(_block_calls, _block_results)
-_GEMINI = Shape(_gemini_calls, _gemini_results)
+_CHAT_CALLS = MessageShape(calls=_chat_calls)
+_CHAT_RESULTS = MessageShape(results=_chat_results)
+_RESPONSES = MessageShape(_response_calls, _response_results)
+_BLOCKS = MessageShape(_block_calls, _block_results)
+_GEMINI = MessageShape(_gemini_calls, _gemini_results)
 
 
-def _content(path: Path, content: Any) -> tuple[Place, ...]:
+def _content(path: JsonPath, content: Any) -> tuple[TextPlace, ...]:
     """The texts of a string, or of a list of blocks. Bedrock has blocks of JSON, too."""
     if isinstance(content, str):
-        return (Place(path, content),) if content else ()
+        return (TextPlace(path, content),) if content else ()
     places = []
     for number, block in enumerate(content if isinstance(content, list) else ()):
         at = (*path, number)
         match block:
             case {"text": str(text)} if text and block.get("type", "text") in _TEXT_TYPES:
                 is_bare = len(block) == 1 + ("type" in block)
-                places.append(Place((*at, "text"), text, block=at if is_bare else None))
+                places.append(TextPlace((*at, "text"), text, block=at if is_bare else None))
             case {"json": value}:
-                places.append(Place(at, _json(value), lambda text: {"text": text}, block=at))
+                places.append(TextPlace(at, _json(value), lambda text: {"text": text}, block=at))
     return tuple(places)
 
 

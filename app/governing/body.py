@@ -14,7 +14,7 @@ from app.masking.search_threads import SearchThreads
 from app.models.known_models import SessionModel
 from content.redaction.detector import Detector
 from content.redaction.masks import Masked, Masks
-from content.redaction.search import Search
+from content.redaction.search import SecretSearch
 from content.text import line_count
 from content.threads import LONG_BYTES, in_thread_if_long
 from content.tokens import SLICE_CHARS, Meter, TokenMeter, measure
@@ -99,7 +99,7 @@ class Body(Struct, eq=False):
         data = text.encode()
         is_over = self._is_over(len(data), len(text))
         if self._detector is not None:
-            search = Search(self._detector)
+            search = SecretSearch(self._detector)
             search.hold(data)
             self._masks = search.finish_at_once()
             if self._masks is None:
@@ -118,7 +118,7 @@ class Body(Struct, eq=False):
     async def fill(self, content: str | AsyncIterator[bytes | str]) -> Measure:
         """Reads and measures all of the content. Raises InvalidUtf8, and errors of the chunks and of the
         store."""
-        search = None if self._detector is None else Search(self._detector)
+        search = None if self._detector is None else SecretSearch(self._detector)
         tenant = self._result.key.tenant
         async for piece in _alone(content) if isinstance(content, str) else content:
             text = piece if isinstance(piece, str) else None

@@ -139,13 +139,13 @@ class Replacing(NamedTuple):
         """Structure and overview of a text, if the outcome shows them, the overview in `room` bytes."""
         # They take 50 ms to import, a twentieth of the start (bench/README.md, start).
         from content.describe import outline, source_of, structure
-        from content.sketch import Told, sketch
+        from content.sketch import Origin, sketch
 
         result, policy = self.measured.result, self.measured.policy
         if ends.overview is Preview.SKETCH:
             source = source_of(head, tail, shown.bytes, shown.lines, result.tool_name, name_of(result))
-            told = Told(result.is_error, kind_of(result) is ToolKind.SHELL)
-            return [], sketch(source, room, told) if room else ""
+            origin = Origin(result.is_error, kind_of(result) is ToolKind.SHELL)
+            return [], sketch(source, room, origin) if room else ""
         if ends.structure and not searches(result):
             first = first_row(result, policy.offset_base)
             return structure(name_of(result), head, first_line=first), ""

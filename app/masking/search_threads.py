@@ -9,7 +9,7 @@ from anyio.to_thread import run_sync
 from content.redaction.detector import Detector
 from content.redaction.masked_json import masked_json
 from content.redaction.masks import Masks
-from content.redaction.search import Search
+from content.redaction.search import SecretSearch
 from extraction.tenant_gate import TenantGate
 
 T = TypeVar("T")
@@ -28,18 +28,18 @@ class SearchThreads:
         async with self._gate.turn(tenant):
             return await run_sync(work)
 
-    async def look(self, tenant: str, search: Search) -> None:
+    async def look(self, tenant: str, search: SecretSearch) -> None:
         """Searches the blocks that are complete."""
         while search.has_block:
             await self.run(tenant, search.look)
 
-    async def finish(self, tenant: str, search: Search) -> Masks:
+    async def finish(self, tenant: str, search: SecretSearch) -> Masks:
         masks = search.finish_at_once()
         return await self.run(tenant, search.finish) if masks is None else masks
 
     async def masks(self, tenant: str, detector: Detector, chunks: AsyncIterator[bytes]) -> Masks:
         """The masks of a body."""
-        search = Search(detector)
+        search = SecretSearch(detector)
         async for chunk in chunks:
             search.hold(chunk)
             await self.look(tenant, search)
@@ -47,7 +47,7 @@ class SearchThreads:
 
     async def masks_of(self, tenant: str, detector: Detector, data: bytes) -> Masks:
         """The masks of a text that is in memory."""
-        search = Search(detector)
+        search = SecretSearch(detector)
         search.hold(data)
         await self.look(tenant, search)
         return await self.finish(tenant, search)

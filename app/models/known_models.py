@@ -19,7 +19,7 @@ from domain.ports import Tokenizer
 from domain.structs import frozen_struct
 from extraction.models.pool import ModelConfig
 from policies.book import PolicyBook
-from policies.documents import Value
+from policies.documents import PolicyValue
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _ANY_WINDOW = 1 << 40
 _UNKNOWN_PROVIDER = "openai-compatible"
 
 
-def model_terms(name: str, keys: Mapping[str, Value], settings: Settings) -> ModelTerms:
+def model_terms(name: str, keys: Mapping[str, PolicyValue], settings: Settings) -> ModelTerms:
     """`keys` are those of the policy file for this model. An unknown window is that of the settings."""
     known = _known(name)
 

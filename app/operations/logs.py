@@ -28,7 +28,7 @@ from policies.tool_calls import split_tool_name
 
 log = logging.getLogger(__name__)
 
-LogFormat = Literal["auto", "text", "json"]
+LineStyle = Literal["auto", "text", "json"]
 
 access_log = logging.getLogger("spillgate.access")
 
@@ -184,7 +184,7 @@ def _event(record: logging.LogRecord) -> str:
     return text.partition("\n")[0]
 
 
-def configure_logging(level: str, style: LogFormat = "auto", stream: TextIO | None = None) -> None:
+def configure_logging(level: str, style: LineStyle = "auto", stream: TextIO | None = None) -> None:
     """Sets one handler on stderr for every logger, uvicorn's included. `auto` writes text if stderr is a
     terminal, else JSON. May be called again."""
     stream = stream or sys.stderr

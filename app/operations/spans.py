@@ -55,7 +55,7 @@ _DISCONNECTED = (0, 499)
 _entered: ContextVar[Token[Context] | None] = ContextVar("entered", default=None)
 
 
-class Spans(Observer):
+class SpanExport(Observer):
     """The spans of a process. `processor` exports them. The variables OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME
     and OTEL_RESOURCE_ATTRIBUTES apply, by the SDK."""
 
@@ -234,12 +234,12 @@ class _Counting(SpanProcessor):
         self._count()
 
 
-def open_spans(metrics: Metrics) -> Spans:
+def open_spans(metrics: Metrics) -> SpanExport:
     """Exports in batches, from a bounded queue, in a thread of its own: the variables OTEL_EXPORTER_OTLP_*
     and OTEL_BSP_* say where to and how. Raises ConfigError for those that are not valid."""
     try:
         exporter = CountingExporter(OTLPSpanExporter(session=StatusOnlySession()), metrics)
-        spans = Spans(BatchSpanProcessor(exporter), metrics)
+        spans = SpanExport(BatchSpanProcessor(exporter), metrics)
     except ValueError:
         raise ConfigError("One of the variables OTEL_BSP_* has a value that is not valid.") from None
     # From here on its lines would come again with each batch, and with each span that finds the queue full.

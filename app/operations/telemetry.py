@@ -120,7 +120,7 @@ class _Governed:
         self.results = self.bytes = self.tokens_in = self.tokens_out = self.saved = self.spent = 0
 
 
-class Times(Collector):
+class SecondsHistogram(Collector):
     """A histogram of seconds. That of the library takes two locks for each of them: three are 3 % of the
     instructions of a result of 2 KB."""
 
@@ -222,7 +222,7 @@ class Metrics(Observer):
         self._redacted = counter(
             "spillgate_redacted", "Secrets that were masked in what models are shown.", ["kind"]
         )
-        self._seconds = Times(
+        self._seconds = SecondsHistogram(
             "spillgate_govern_seconds",
             "Time to govern one result, its upload included.",
             ["outcome"],
@@ -309,7 +309,7 @@ class Metrics(Observer):
             ["backend"],
         )
         self.ledger_entries = gauge("spillgate_ledger_entries", "Accounting entries of all tenants.")
-        self._operations = Times(
+        self._operations = SecondsHistogram(
             "spillgate_operation_seconds",
             "Time of an operation of the store or the ledger.",
             ["backend", "operation"],

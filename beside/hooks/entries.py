@@ -5,7 +5,7 @@ import tomllib
 from typing import Any
 
 from beside.hooks.files import SettingsFile
-from beside.hooks.jsonc import Keys, parse
+from beside.hooks.jsonc import KeyPath, parse
 from domain.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def value_in(file: SettingsFile, text: str) -> Any:
     return tomllib.loads(text) if file.kind == "toml" else parse(text, has_comments=file.has_comments)
 
 
-def at(value: Any, keys: Keys) -> Any:
+def at(value: Any, keys: KeyPath) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value

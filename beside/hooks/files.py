@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from beside.hooks.jsonc import Keys
+from beside.hooks.jsonc import KeyPath
 
 SERVER = "spillgate"
 """The name of the MCP server, which the tools' names have as a prefix (see `domain.hooks`)."""
@@ -32,7 +32,7 @@ class SettingsFile(NamedTuple):
 
     path: Path
     kind: str
-    entries: tuple[tuple[Keys, Any], ...] = ()
+    entries: tuple[tuple[KeyPath, Any], ...] = ()
     base: Mapping[str, Any] = {}
     whole: str = ""
 
@@ -84,8 +84,8 @@ class Setup(NamedTuple):
         return {"command": self.program, "args": [*TOOLS], **({"env": given} if given else {})}
 
     def mcp(
-        self, keys: Keys, field: str, key: str, started: Mapping[str, Any], **fields: Any
-    ) -> tuple[tuple[Keys, Any], ...]:
+        self, keys: KeyPath, field: str, key: str, started: Mapping[str, Any], **fields: Any
+    ) -> tuple[tuple[KeyPath, Any], ...]:
         """The MCP server in the words of the client: `started`, or at the URL, with `fields`."""
         if self.url is None:
             return (((*keys, SERVER), dict(started)),)
@@ -239,7 +239,7 @@ def _plugin(setup: Setup, client: str, folder: Path) -> SettingsFile:
     return SettingsFile(folder / name, "whole", whole=text)
 
 
-class Plan(NamedTuple):
+class InstallPlan(NamedTuple):
     """`files` are the settings files of a client, `program` is its own. `note` is what its user must know
     after `install`."""
 
@@ -249,13 +249,17 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "claude-code": Plan(_claude_code, "claude"),
-    "codex": Plan(_codex, "codex", "Codex runs a new hook only after you trust it: type /hooks there."),
-    "copilot": Plan(_copilot, "copilot"),
-    "cursor": Plan(_cursor, "cursor-agent", "Cursor lets a hook replace results of MCP tools only."),
-    "gemini": Plan(_gemini, "gemini", "Gemini CLI shows the model a replacement as the tool's error text."),
-    "opencode": Plan(_opencode, "opencode"),
-    "pi": Plan(_pi, "pi"),
+    "claude-code": InstallPlan(_claude_code, "claude"),
+    "codex": InstallPlan(
+        _codex, "codex", "Codex runs a new hook only after you trust it: type /hooks there."
+    ),
+    "copilot": InstallPlan(_copilot, "copilot"),
+    "cursor": InstallPlan(_cursor, "cursor-agent", "Cursor lets a hook replace results of MCP tools only."),
+    "gemini": InstallPlan(
+        _gemini, "gemini", "Gemini CLI shows the model a replacement as the tool's error text."
+    ),
+    "opencode": InstallPlan(_opencode, "opencode"),
+    "pi": InstallPlan(_pi, "pi"),
 }
 
 PROJECT_NOTE = (

@@ -23,7 +23,7 @@ from beside.client import in_any_shell, own_path, reaching, service_address
 from beside.commands import SETTING_UP
 from beside.hooks.entries import at, is_own_hook, is_own_plugin, items, read, value_in
 from beside.hooks.files import PLANS, PROJECT_NOTE, SettingsFile, Setup
-from beside.hooks.jsonc import Keys, Malformed, Misfit, added, removed
+from beside.hooks.jsonc import KeyPath, Malformed, Misfit, added, removed
 from beside.hooks.status import status
 from beside.uv_tool import install_tool, tool_path
 from domain.errors import ConfigError
@@ -34,7 +34,7 @@ _KEY_LINES = r"(?:\r?\n[A-Za-z_]+ = [^\r\n]*)*"
 """The lines of a table that `_with_table` wrote. What follows, such as a comment, is the user's."""
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """The text of a file before and after; None where there is no file."""
 
     file: SettingsFile
@@ -205,10 +205,10 @@ def _given() -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-Edit = Callable[[str, SettingsFile, str | None], str | None]
+SettingsEdit = Callable[[str, SettingsFile, str | None], str | None]
 
 
-def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
+def _change(client: str, file: SettingsFile, edit: SettingsEdit) -> FileChange | None:
     """None if nothing is to be changed. Raises ConfigError for a file that cannot be edited."""
     try:
         before = read(file)
@@ -223,7 +223,7 @@ def _change(client: str, file: SettingsFile, edit: Edit) -> Change | None:
         raise ConfigError(f"{file.path} is left as it is: it is not TOML. Correct it.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file.path} cannot be read: {type(error).__name__}.") from None
-    return None if after == before else Change(file, before, after)
+    return None if after == before else FileChange(file, before, after)
 
 
 def _installed(client: str, file: SettingsFile, text: str | None) -> str | None:
@@ -284,7 +284,7 @@ def _holds(file: SettingsFile, text: str) -> bool:
     return True
 
 
-def _put(whole: dict[str, Any], keys: Keys, entry: Any) -> None:
+def _put(whole: dict[str, Any], keys: KeyPath, entry: Any) -> None:
     for key in keys[:-1]:
         whole = whole.setdefault(key, {})
     whole[keys[-1]] = entry
@@ -299,7 +299,7 @@ def _check_author(file: SettingsFile, text: str | None) -> None:
         raise ConfigError(f"{file.path} is left as it is: Spillgate did not write it. Move it away.")
 
 
-def _with_table(text: str | None, keys: Keys, entry: Any) -> str:
+def _with_table(text: str | None, keys: KeyPath, entry: Any) -> str:
     """TOML with the entry as a table at its end. Raises TOMLDecodeError, Misfit."""
     rest = None if text is None else _without_table(text, keys)
     newline = "\r\n" if rest and "\r\n" in rest else "\n"
@@ -324,7 +324,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def _without_table(text: str, keys: Keys) -> str | None:
+def _without_table(text: str, keys: KeyPath) -> str | None:
     """TOML without the table of these keys, and without the line break that `_with_table` put before it; None
     if nothing is left. Raises TOMLDecodeError, Misfit."""
     was = tomllib.loads(text)
@@ -347,13 +347,13 @@ def _without_table(text: str, keys: Keys) -> str | None:
     return rest
 
 
-def _others(value: dict[str, Any], keys: Keys) -> dict[str, Any]:
+def _others(value: dict[str, Any], keys: KeyPath) -> dict[str, Any]:
     """All but the entry. Whether its table is empty or absent makes no difference."""
     table = {name: inner for name, inner in value.get(keys[0], {}).items() if name != keys[1]}
     return {**value, keys[0]: table}
 
 
-def _diff(change: Change) -> list[str]:
+def _diff(change: FileChange) -> list[str]:
     name = str(change.file.path)
     before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
     lines = difflib.unified_diff(
@@ -365,7 +365,7 @@ def _diff(change: Change) -> list[str]:
     return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
 
 
-def _write(change: Change) -> None:
+def _write(change: FileChange) -> None:
     """Replaces the file in one step, and keeps its mode and the link that leads to it. Raises ConfigError."""
     path = change.file.path.resolve()
     try:

@@ -20,7 +20,7 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 _value_at = json.JSONDecoder().raw_decode
 
-Keys = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 class Malformed(Exception):
@@ -108,7 +108,7 @@ def _member(plain: str, node: Node, key: str) -> Member | None:
     return next((one for one in reversed(_members(plain, node)) if one.key == key), None)
 
 
-def added(text: str, keys: Keys, entry: Any, *, has_comments: bool) -> str:
+def added(text: str, keys: KeyPath, entry: Any, *, has_comments: bool) -> str:
     """The text with `entry` at these keys; if it is a list, with its items before those of the list there.
     Raises Malformed, Misfit."""
     plain = _plain(text, has_comments)
@@ -155,7 +155,7 @@ def _line_indent(text: str, at: int) -> str | None:
     return before if "\n" in text[:at] and not before.strip(" \t") else None
 
 
-def removed(text: str, keys: Keys, is_ours: Callable[[Any], bool] | None, *, has_comments: bool) -> str:
+def removed(text: str, keys: KeyPath, is_ours: Callable[[Any], bool] | None, *, has_comments: bool) -> str:
     """The text without the member at these keys, or without Spillgate's items of the list there. Undoes
     `added`, and removes containers that it made. Raises Malformed."""
     while True:

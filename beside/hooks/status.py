@@ -37,7 +37,7 @@ _INITIALIZE = {
 _KEY_EVENTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-class Part(NamedTuple):
+class InstalledPart(NamedTuple):
     """One thing that the agent runs, and the service that it asks. `fails` says why it does not work, "" if
     it does. `starts`: no service runs, and one starts by itself."""
 
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 def status(client: str, files: Sequence[SettingsFile], is_current: Callable[[SettingsFile], bool]) -> int:
     """Exit status 0 if all is set up and answers, or starts by itself; else 1. `is_current`: `install` would
     not change the file. Raises ConfigError."""
-    is_missing, is_old, parts, untrusted = False, False, list[Part](), ""
+    is_missing, is_old, parts, untrusted = False, False, list[InstalledPart](), ""
     for file in files:
         if not (file.entries or file.whole):
             continue
@@ -111,7 +111,7 @@ def _holds(client: str, value: Any, keys: tuple[str, ...], entry: Any) -> bool:
     return isinstance(setting, dict)
 
 
-def _parts(client: str, file: SettingsFile, value: Any) -> Iterator[Part]:
+def _parts(client: str, file: SettingsFile, value: Any) -> Iterator[InstalledPart]:
     """What the agent runs, each thing once."""
     if file.whole:
         yield _plugin(client, read(file) or "")
@@ -133,14 +133,14 @@ def _hooks(client: str, entries: Sequence[Any]) -> Iterator[dict[str, Any]]:
             yield from entry.get("hooks") or [entry]
 
 
-def _hook(client: str, hook: Mapping[str, Any]) -> Part:
+def _hook(client: str, hook: Mapping[str, Any]) -> InstalledPart:
     url = hook.get("url")
     if isinstance(url, str):
         return _at_url("hook", url, b"{}", has_key="headers" in hook)
     return _run("hook", ["sh", "-c", str(hook.get("command") or hook.get("bash"))], {})
 
 
-def _plugin(client: str, text: str) -> Part:
+def _plugin(client: str, text: str) -> InstalledPart:
     """The plugin asks by the variables of the agent, else by those that `install` wrote."""
     given: dict[str, str] = {}
     line = next((one for one in text.splitlines() if one.startswith(INSTALLED)), "")
@@ -150,7 +150,7 @@ def _plugin(client: str, text: str) -> Part:
     return _run("plugin", [own_path(), "hook", client], {} if is_named else given)
 
 
-def _servers(client: str, server: Any) -> Iterator[Part]:
+def _servers(client: str, server: Any) -> Iterator[InstalledPart]:
     """The MCP server: at a URL, or a program that the agent starts."""
     name = "MCP server"
     url = server.get("url") or server.get("httpUrl")
@@ -165,13 +165,13 @@ def _servers(client: str, server: Any) -> Iterator[Part]:
     # The agent puts the value of SPILLGATE_KEY there by itself.
     given = {key: value for key, value in given.items() if key != "SPILLGATE_KEY"}
     if not (program and all(isinstance(word, str) for word in (*program, *given.values()))):
-        yield Part(name, "", "its command is no list of words, or its variables are no texts")
+        yield InstalledPart(name, "", "its command is no list of words, or its variables are no texts")
         return
     part = _run(name, [program[0], "hook", client], given)
     yield part if part.fails else _initialized(part, program, given)
 
 
-def _initialized(part: Part, program: Sequence[str], given: Mapping[str, str]) -> Part:
+def _initialized(part: InstalledPart, program: Sequence[str], given: Mapping[str, str]) -> InstalledPart:
     """Starts the MCP server as the agent does, and reads its first answer."""
     done = _ran(program, given, json.dumps(_INITIALIZE) + "\n")
     if isinstance(done, str):
@@ -182,32 +182,32 @@ def _initialized(part: Part, program: Sequence[str], given: Mapping[str, str]) -
     return part._replace(fails=f"`{shlex.join(program)}` does not answer: {_last_line(done.stderr)}")
 
 
-def _at_url(name: str, url: str, body: bytes, *, has_key: bool) -> Part:
+def _at_url(name: str, url: str, body: bytes, *, has_key: bool) -> InstalledPart:
     try:
         address = address_of(url.partition("?")[0])
     except ValueError as error:
-        return Part(name, url, str(error))
+        return InstalledPart(name, url, str(error))
     with closing(ServiceClient(address._replace(prefix=""), api_key() if has_key else None)) as service:
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         asked = ServiceRequest("POST", address.prefix, body, headers, seconds=PROBE_SECONDS)
         try:
             service.request(asked)
         except ServiceError as error:
-            return Part(name, str(service.address), str(error))
-    return Part(name, str(service.address))
+            return InstalledPart(name, str(service.address), str(error))
+    return InstalledPart(name, str(service.address))
 
 
-def _run(name: str, program: Sequence[str], given: Mapping[str, str]) -> Part:
+def _run(name: str, program: Sequence[str], given: Mapping[str, str]) -> InstalledPart:
     """What the hook answers to the probe."""
     done = _ran(program, given, json.dumps(PROBE))
     if isinstance(done, str):
-        return Part(name, "", done)
+        return InstalledPart(name, "", done)
     with suppress(ValueError):
         match json.loads(done.stdout):
             case {"spillgate": {"asks": str(asks), "fails": str(fails), "starts": bool(starts)}}:
-                return Part(name, asks, fails, starts)
+                return InstalledPart(name, asks, fails, starts)
     said = _last_line(done.stderr) or "it does not know the probe: is it another version?"
-    return Part(name, "", f"`{shlex.join(program)}` does not work: {said}")
+    return InstalledPart(name, "", f"`{shlex.join(program)}` does not work: {said}")
 
 
 def _ran(

@@ -17,9 +17,8 @@ from beside.client import why
 from beside.relay.messages import (
     INTERNAL_ERROR,
     NOT_JSON,
-    Buffer,
     Id,
-    Json,
+    LazyJson,
     failure,
     id_of,
     method_of,
@@ -27,9 +26,10 @@ from beside.relay.messages import (
     parse,
 )
 from beside.relay.routing_headers import VERSION, RoutingHeaders
-from beside.relay.streams import SIGNAL_SECONDS, FromClient, FromServer, Output, lines, read_from
+from beside.relay.streams import SIGNAL_SECONDS, FromClient, FromServer, MessageOutput, lines, read_from
 from domain.errors import ConfigError
 from machine.addresses import address_of
+from machine.descriptors import Buffer
 from machine.http1 import FAILURES, MOST_BYTES, Connection, Connections, HttpRequest, read_body
 
 CONNECT_SECONDS = 30.0
@@ -52,7 +52,7 @@ _LISTENS = "subscriptions/listen"
 class Post:
     """What one POST carries. `request` is the id of a request, None for another message."""
 
-    def __init__(self, body: bytes, message: Json | None, headers: dict[str, str]) -> None:
+    def __init__(self, body: bytes, message: LazyJson | None, headers: dict[str, str]) -> None:
         """`message` is None for a body that is no JSON."""
         self.body = body
         self.headers = headers
@@ -89,7 +89,7 @@ class HttpServer:
         self._ended = threading.Event()
         self._status = 0
 
-    def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
+    def run(self, from_client: FromClient, from_server: FromServer, client: MessageOutput) -> int:
         """Relays until the client closes its side, or a signal. Returns the exit status; negative: the
         signal."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -137,7 +137,7 @@ class HttpServer:
         self._threads.append((post, thread))
         thread.start()
 
-    def _cancels(self, message: Json) -> bool:
+    def _cancels(self, message: LazyJson) -> bool:
         """Cancels a request in the stateless era: by closing its connection, not by a notification."""
         if method_of(message) != "notifications/cancelled" or VERSION in self._session:
             return False

@@ -12,7 +12,7 @@ from beside.relay.http import HttpServer
 from beside.relay.offering import Offering
 from beside.relay.relay import Relay
 from beside.relay.service_calls import GoverningService
-from beside.relay.streams import CommandServer, Output
+from beside.relay.streams import CommandServer, MessageOutput
 from domain.errors import ConfigError
 from machine.addresses import directory
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"spillgate mcp: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
     service = GoverningService(options.embedded)
-    client = Output(1, service.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
+    client = MessageOutput(1, service.warm_up, before_close=lambda: relay.wait(_ANSWERS_SECONDS))
     offering = Offering(directory(), service.identity, options.name)
     relay = Relay(service, client.write, offering)
     status = server.run(relay.from_client, relay.from_server, client)

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from domain.doors import MCP_META
+from machine.descriptors import Buffer
 
-Buffer = bytes | bytearray | memoryview
 Id = str | int | float
 
 NOT_JSON = (ValueError, RecursionError)
@@ -24,7 +24,7 @@ bytes of memory for each escape."""
 _HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
-class Json:
+class LazyJson:
     """A JSON value within a text. Only what is asked for is decoded: a large result has a few members that
     matter, and decoded rows take many times the memory of their text."""
 
@@ -63,7 +63,7 @@ class Json:
             at = stop
 
     @cached_property
-    def members(self) -> dict[str, "Json"]:
+    def members(self) -> dict[str, "LazyJson"]:
         """The members of an object; none of any other value. Raises NOT_JSON."""
         members = {}
         for key, value in self._items("{", "}"):
@@ -73,11 +73,11 @@ class Json:
             members[name] = value
         return members
 
-    def elements(self) -> list["Json"]:
+    def elements(self) -> list["LazyJson"]:
         """The elements of a list; none of any other value. Raises NOT_JSON."""
         return [element for _, element in self._items("[", "]")]
 
-    def _items(self, opening: str, closing: str) -> Iterator[tuple["Json | None", "Json"]]:
+    def _items(self, opening: str, closing: str) -> Iterator[tuple["LazyJson | None", "LazyJson"]]:
         """The keys and values of an object, or the elements of a list, whose key is None."""
         text = self._source
         if not text.startswith(opening, self._start):
@@ -86,12 +86,12 @@ class Json:
         while not text.startswith(closing, at):
             key = None
             if opening == "{":
-                key = Json(text, at, _end_of(text, at))
+                key = LazyJson(text, at, _end_of(text, at))
                 colon = _after_blank(text, key._end)
                 if not text.startswith(":", colon):
                     raise ValueError("The text is not JSON.")
                 at = _after_blank(text, colon + 1)
-            value = Json(text, at, _end_of(text, at))
+            value = LazyJson(text, at, _end_of(text, at))
             yield key, value
             at = _after_blank(text, value._end)
             if text.startswith(",", at):
@@ -103,9 +103,9 @@ class Json:
         """Decoded. Raises NOT_JSON."""
         return json.loads(self.text)
 
-    def member(self, *names: str) -> "Json | None":
+    def member(self, *names: str) -> "LazyJson | None":
         """What is at these names; None if there is none. Raises NOT_JSON."""
-        member: Json | None = self
+        member: LazyJson | None = self
         for name in names:
             member = None if member is None else member.members.get(name)
         return member
@@ -158,12 +158,12 @@ def _end_of_string(text: str, at: int) -> int:
     return part.end() + 1 if part is not None else at
 
 
-def parse(message: Buffer) -> Json:
+def parse(message: Buffer) -> LazyJson:
     """A message that is an object. NaN, Infinity and bytes that are not UTF-8, which some servers send, are
     read. Raises NOT_JSON."""
     text = str(message, "utf-8", "replace")
     start = _after_blank(text, 0)
-    value = Json(text, start, _end_of(text, start))
+    value = LazyJson(text, start, _end_of(text, start))
     if not value.is_object or text[value._end :].strip():
         raise ValueError("A message is an object.")
     return value
@@ -174,18 +174,18 @@ def is_batch(message: Buffer) -> bool:
     return bytes(message[:64]).lstrip()[:1] == b"["
 
 
-def id_of(message: Json) -> Id | None:
+def id_of(message: LazyJson) -> Id | None:
     """The id of a request or a response. Raises NOT_JSON."""
     id = message.inner("id")
     return id if isinstance(id, str | int | float) else None
 
 
-def method_of(message: Json) -> str | None:
+def method_of(message: LazyJson) -> str | None:
     method = message.inner("method")
     return method if isinstance(method, str) else None
 
 
-def client_info(message: Json) -> Any:
+def client_info(message: LazyJson) -> Any:
     """Name and version of the client, as a request of either era says them; None if it does not. Raises
     NOT_JSON."""
     named = message.inner("params", "_meta", f"{MCP_META}clientInfo")

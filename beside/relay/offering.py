@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from hashlib import sha256
 
-from beside.relay.messages import Json, client_info
+from beside.relay.messages import LazyJson, client_info
 from domain.doors import MCP_CLIENTS, McpClient
 from machine.descriptors import try_lock
 
@@ -46,7 +46,7 @@ class Offering:
         self.relisted = threading.Event()
         self.relisted.set()
 
-    def note_client(self, message: Json) -> None:
+    def note_client(self, message: LazyJson) -> None:
         """Reads who asks, from a request of either era."""
         info = client_info(message)
         if isinstance(info, dict):

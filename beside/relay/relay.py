@@ -29,9 +29,8 @@ from beside.client import (
 from beside.relay.messages import (
     INVALID_REQUEST,
     NOT_JSON,
-    Buffer,
     Id,
-    Json,
+    LazyJson,
     client_info,
     failure,
     id_of,
@@ -45,6 +44,7 @@ from beside.relay.service_calls import GoverningService
 from beside.relay.streams import to_stderr
 from domain.doors import MCP_META, TOOL_NAMES
 from domain.references import TOO_DEEP, UNRESOLVED, may_refer, references_in
+from machine.descriptors import Buffer
 
 PICTURE_BYTES = 8 << 20
 """A picture or sound up to this size stays as it is: the largest that APIs of models take has 5 MB, which is
@@ -106,13 +106,13 @@ class AwaitedCall(NamedTuple):
     arguments: str | None = None
 
 
-class Blocks(NamedTuple):
+class ResultContent(NamedTuple):
     """The content of a result: blocks to govern, the strings in them that hold text (or the blocks), and the
     other blocks."""
 
-    governed: list[Json]
-    texts: list[Json]
-    others: list[Json]
+    governed: list[LazyJson]
+    texts: list[LazyJson]
+    others: list[LazyJson]
 
     @property
     def size(self) -> int:
@@ -129,9 +129,9 @@ class Blocks(NamedTuple):
                 yield text.text
 
 
-def blocks_of(content: Json | None) -> Blocks:
+def blocks_of(content: LazyJson | None) -> ResultContent:
     """Raises NOT_JSON."""
-    blocks = Blocks([], [], [])
+    blocks = ResultContent([], [], [])
     for block in [] if content is None else content.elements():
         kind, text = block.inner("type"), block.members.get("text")
         if kind == "text" and text is not None and text.is_string:
@@ -146,7 +146,7 @@ def blocks_of(content: Json | None) -> Blocks:
     return blocks
 
 
-def _replaced_blocks(governed: Iterable[Json], instead: str) -> Iterator[str]:
+def _replaced_blocks(governed: Iterable[LazyJson], instead: str) -> Iterator[str]:
     """The first block with `instead` as its text. Of the others, embedded resources stay without their
     contents: only they say where a text is from and how it is meant."""
     for number, block in enumerate(governed):
@@ -162,7 +162,7 @@ def _replaced_blocks(governed: Iterable[Json], instead: str) -> Iterator[str]:
             yield block.replaced({"text": json.dumps(instead)}) if is_text else _text_block(instead)
 
 
-def _told_of(resource: Json, blob: Json) -> str:
+def _told_of(resource: LazyJson, blob: LazyJson) -> str:
     kind, base64 = resource.inner("mimeType"), blob.text.strip('"')
     size = len(base64) * 3 // 4 - (len(base64) - len(base64.rstrip("=")))
     name = resource.inner("uri") or "A resource"
@@ -177,7 +177,7 @@ def _line(message: str) -> bytes:
     return message.encode("utf-8", "surrogatepass") + b"\n" if message else b""
 
 
-def _text_response(call: Json, text: str, *, is_error: bool) -> str:
+def _text_response(call: LazyJson, text: str, *, is_error: bool) -> str:
     """The response to a call of a tool, in the era of the call."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": is_error}
     if call.inner("params", "_meta", _VERSION) is not None:
@@ -186,14 +186,14 @@ def _text_response(call: Json, text: str, *, is_error: bool) -> str:
     return written({"jsonrpc": '"2.0"', "id": id, "result": json.dumps(result)})
 
 
-def _holds_a_picture(structured: Json, blocks: Blocks) -> bool:
+def _holds_a_picture(structured: LazyJson, blocks: ResultContent) -> bool:
     """Whether structured content repeats a picture or sound that stays in the content."""
     pictures = (block.members.get("data") for block in blocks.others if block.inner("type") in _PICTURES)
     text = structured.text
     return any(data is not None and data.is_string and data.text in text for data in pictures)
 
 
-def _holds_more(result: Json) -> bool:
+def _holds_more(result: LazyJson) -> bool:
     """Whether a result has something else than texts."""
     return bool(result.members.keys() - _OF_A_RESULT or blocks_of(result.members.get("content")).others)
 
@@ -222,7 +222,7 @@ class ResultReplacer:
         """That of the client."""
         self._project = project_here()
 
-    def shown(self, result: Json, call: AwaitedCall) -> str | None:
+    def shown(self, result: LazyJson, call: AwaitedCall) -> str | None:
         """The JSON of the result with texts replaced, and masks in all else that it holds; None if it is to
         stay as it is. Raises NOT_JSON."""
         if result.inner("resultType") not in (None, "complete"):
@@ -253,7 +253,7 @@ class ResultReplacer:
             return None
         return re.sub(rf"{mark}\.(\d+)\.", lambda found: left[int(found[1])], shown)
 
-    def _replaced(self, result: Json, call: AwaitedCall) -> tuple[str | None, list[Judged]]:
+    def _replaced(self, result: LazyJson, call: AwaitedCall) -> tuple[str | None, list[Judged]]:
         """The JSON of the result with texts replaced, None if it is to stay as it is; and what the service
         said of its parts. Raises NOT_JSON.
 
@@ -359,7 +359,7 @@ class Relay:
         for thread in [*self._answering.values(), *self._following]:
             thread.join(seconds)
 
-    def _for_server(self, message: Json) -> str | None:
+    def _for_server(self, message: LazyJson) -> str | None:
         """The message for the server, if it is another one than the client's; "" for none. Notes what has to
         be known when the response comes."""
         method, request = method_of(message), id_of(message)
@@ -369,7 +369,7 @@ class Relay:
                 return self._called(message, request)
         return None if self._passes_on(message, method, request) else ""
 
-    def _called(self, message: Json, request: Id) -> str | None:
+    def _called(self, message: LazyJson, request: Id) -> str | None:
         """A call as the server gets it; "" if it is answered here."""
         call = self._call(message)
         if call.tool in TOOL_NAMES:
@@ -382,7 +382,7 @@ class Relay:
             self._await(request, call)
         return changed
 
-    def _resolved(self, message: Json, call: AwaitedCall) -> str | None:
+    def _resolved(self, message: LazyJson, call: AwaitedCall) -> str | None:
         """A call with stored results in place of what refers to them; None if nothing does; "" if the tool is
         not to run. The client then has the reason as the call's result."""
         if call.arguments is None or not may_refer(call.arguments):
@@ -405,7 +405,7 @@ class Relay:
         params = message.members["params"].replaced({"arguments": text})
         return message.replaced({"params": params})
 
-    def _passes_on(self, message: Json, method: str | None, request: Id | None) -> bool:
+    def _passes_on(self, message: LazyJson, method: str | None, request: Id | None) -> bool:
         """Notes what has to be known when the response comes. False for what the server need not know."""
         if method is None:
             return True
@@ -428,7 +428,7 @@ class Relay:
             return self._listens(message, request)
         return True
 
-    def _listens(self, message: Json, request: Id) -> bool:
+    def _listens(self, message: LazyJson, request: Id) -> bool:
         """The client wants to be told of changes. False if the server tells of none, and is not asked."""
         if self._offering.may_relist:
             self._offering.listens_as = message.members["id"].text
@@ -454,7 +454,7 @@ class Relay:
         self._awaited.pop(request, None)
         self._awaited[request] = what
 
-    def _call(self, message: Json) -> AwaitedCall:
+    def _call(self, message: LazyJson) -> AwaitedCall:
         self._requests += 1
         call_id = message.inner("params", "_meta", _CALL_ID)
         if not (isinstance(call_id, str) and call_id):
@@ -466,7 +466,7 @@ class Relay:
         call_id = _NOT_IN_A_NAME.sub("_", call_id)[:MOST_NAME]
         return AwaitedCall(name or "tool", call_id, None if arguments is None else arguments.text)
 
-    def _changed(self, message: Json) -> str | None:
+    def _changed(self, message: LazyJson) -> str | None:
         """The message for the client, if it is another one than the server's."""
         if "method" in message.members:
             if method_of(message) == _ASKS_A_MODEL:
@@ -496,13 +496,13 @@ class Relay:
             changed = self._note_server(message)
         return None if changed is None else message.replaced({"result": changed})
 
-    def _masked(self, message: Json, member: str, tool: str) -> str | None:
+    def _masked(self, message: LazyJson, member: str, tool: str) -> str | None:
         """The message with masks in a member, if another one."""
         value = message.members.get(member)
         shown = None if value is None else self._replacer.with_masks(value.text, tool)
         return None if shown is None else message.replaced({member: shown})
 
-    def _governed(self, message: Json, call: AwaitedCall) -> str | None:
+    def _governed(self, message: LazyJson, call: AwaitedCall) -> str | None:
         """The response to a call, if another one; "" if it comes later: once the client, told that the tools
         have changed, has asked for them, or has had the time to."""
         changed = self._replacer.shown(message.members["result"], call)
@@ -527,7 +527,7 @@ class Relay:
         thread.start()
         return ""
 
-    def _acknowledged(self, message: Json) -> str | None:
+    def _acknowledged(self, message: LazyJson) -> str | None:
         """The server's answer to a client that wants to be told of changes: of the tools, it is told by the
         relay too."""
         listens = self._offering.listens_as
@@ -539,7 +539,7 @@ class Relay:
         notifications = params.members["notifications"].replaced({_LISTENS: "true"})
         return message.replaced({"params": params.replaced({"notifications": notifications})})
 
-    def _note_server(self, message: Json) -> str | None:
+    def _note_server(self, message: LazyJson) -> str | None:
         """The server's name is the namespace of its tools in the accounting. Returns the result with tools
         that may change, for a client that then asks for them again."""
         info = message.inner("result", "serverInfo") or message.inner("result", "_meta", _SERVER)
@@ -553,7 +553,7 @@ class Relay:
         changing = tools.replaced({"listChanged": "true"})
         return result.replaced({"capabilities": capabilities.replaced({"tools": changing})})
 
-    def _listed(self, result: Json) -> str | None:
+    def _listed(self, result: LazyJson) -> str | None:
         """A page of tools as the client gets it. The last one ends with the tools of the service."""
         if not isinstance(result.inner("tools"), list):
             return None
@@ -594,7 +594,7 @@ class Relay:
             self._say(f"{why} {NO_TOOLS}")
             return []
 
-    def _answer(self, message: Json, request: Id, call: AwaitedCall) -> None:
+    def _answer(self, message: LazyJson, request: Id, call: AwaitedCall) -> None:
         """Answers a question in a thread of its own: a model may need a minute."""
 
         def work() -> None:
@@ -633,7 +633,7 @@ class Relay:
             self._last_line = line
             to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
 
-    def _read(self, read: Callable[[Json], T], message: Buffer, otherwise: T) -> T:
+    def _read(self, read: Callable[[LazyJson], T], message: Buffer, otherwise: T) -> T:
         """What `read` returns; `otherwise` for a message that is no JSON, and if `read` fails.
 
         Catches any exception: one that ended the thread would stop the conversation. The client is promised

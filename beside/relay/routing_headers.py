@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from beside.relay.messages import Json
+from beside.relay.messages import LazyJson
 from domain.doors import MCP_META, NAMED_BY
 
 VERSION = "MCP-Protocol-Version"
@@ -13,7 +13,7 @@ _META_VERSION = f"{MCP_META}protocolVersion"
 _PLAIN = re.compile(r"(?!=\?base64\?.*\?=$)[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
 
 class RoutingHeaders:
@@ -21,16 +21,16 @@ class RoutingHeaders:
     from `tools/list` which arguments of a tool are repeated: those marked `x-mcp-header`."""
 
     def __init__(self) -> None:
-        self._arguments: dict[str, dict[Path, str]] = {}
+        self._arguments: dict[str, dict[ArgumentPath, str]] = {}
 
-    def note(self, message: Json) -> None:
+    def note(self, message: LazyJson) -> None:
         """Notes the marked arguments in a response to `tools/list`. Raises NOT_JSON."""
         tools = message.inner("result", "tools")
         for tool in tools if isinstance(tools, list) else ():
             if isinstance(tool, dict):
                 self._arguments[str(tool.get("name"))] = dict(_marked(tool.get("inputSchema"), ()))
 
-    def of(self, message: Json) -> dict[str, str]:
+    def of(self, message: LazyJson) -> dict[str, str]:
         """The headers of a request; none for one of another version."""
         method, version = message.inner("method"), message.inner("params", "_meta", _META_VERSION)
         if not isinstance(method, str) or not isinstance(version, str):
@@ -47,7 +47,7 @@ class RoutingHeaders:
         return headers
 
 
-def _marked(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _marked(schema: Any, path: ArgumentPath) -> Iterator[tuple[ArgumentPath, str]]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     for name, inside in properties.items() if isinstance(properties, dict) else ():
         token = inside.get("x-mcp-header") if isinstance(inside, dict) else None
@@ -56,7 +56,7 @@ def _marked(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield from _marked(inside, (*path, name))
 
 
-def _at(value: Any, path: Path) -> str | None:
+def _at(value: Any, path: ArgumentPath) -> str | None:
     """The argument as text; None if it is absent, or no string, number or boolean."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

@@ -13,9 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from machine.descriptors import write_all
+from machine.descriptors import Buffer, write_all
 
-Buffer = bytes | bytearray | memoryview
 FromClient = Callable[[Buffer], Buffer | None]
 FromServer = Callable[[Buffer], Buffer]
 
@@ -27,7 +26,7 @@ _READ_BYTES = 1 << 16
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class Output:
+class MessageOutput:
     """A stream that several threads write messages to, each message in one piece."""
 
     def __init__(
@@ -115,7 +114,7 @@ class CommandServer:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)  # noqa: S603
 
-    def run(self, from_client: FromClient, from_server: FromServer, client: Output) -> int:
+    def run(self, from_client: FromClient, from_server: FromServer, client: MessageOutput) -> int:
         """Relays until the server has ended and all its output is relayed. Returns its exit status; negative:
         the signal that ended it. Signals that this process gets are passed on."""
         for number in SIGNALS:
@@ -134,7 +133,7 @@ class CommandServer:
 
     def _to_server(self, from_client: FromClient) -> None:
         assert self._process.stdin is not None
-        upward = Output(self._process.stdin.fileno())
+        upward = MessageOutput(self._process.stdin.fileno())
         for line in lines(read_from(0)):
             message = from_client(line)
             try:
@@ -144,7 +143,7 @@ class CommandServer:
                 break
         self._process.stdin.close()
 
-    def _to_client(self, from_server: FromServer, client: Output) -> None:
+    def _to_client(self, from_server: FromServer, client: MessageOutput) -> None:
         assert self._process.stdout is not None
         for line in lines(read_from(self._process.stdout.fileno())):
             if not may_be_message(line):

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from beside.client import TOOL_SECONDS, ServiceError, ServiceRequest
-from beside.relay.messages import INTERNAL_ERROR, NOT_JSON, Json, failure, id_of, method_of, parse
+from beside.relay.messages import INTERNAL_ERROR, NOT_JSON, LazyJson, failure, id_of, method_of, parse
 from beside.relay.routing_headers import RoutingHeaders
 from beside.relay.service_calls import GoverningService
-from beside.relay.streams import Output, lines, read_from, to_stderr
+from beside.relay.streams import MessageOutput, lines, read_from, to_stderr
 
 KEEP_SECONDS = 600.0
 """The interval at which the service is asked while a client runs, so that it does not end: a plugin cannot
@@ -24,7 +24,7 @@ THREADS = 4
 
 def serve(service: GoverningService) -> int:
     """Returns when the client closes stdin and has its answers."""
-    client = Output(1)
+    client = MessageOutput(1)
     threading.Thread(target=_keep, args=(service,), daemon=True).start()
     with ThreadPoolExecutor(THREADS) as pool:
         for line in lines(read_from(0)):
@@ -41,7 +41,7 @@ def _keep(service: GoverningService) -> None:
         time.sleep(KEEP_SECONDS)
 
 
-def _answer(service: GoverningService, client: Output, line: bytes) -> None:
+def _answer(service: GoverningService, client: MessageOutput, line: bytes) -> None:
     message = None
     headers = dict[str, str]()
     with suppress(*NOT_JSON):  # The service answers what is no request.
@@ -57,7 +57,7 @@ def _answer(service: GoverningService, client: Output, line: bytes) -> None:
             client.write(answer.rstrip(b"\n") + b"\n")
 
 
-def _failure(message: Json, why: str) -> bytes:
+def _failure(message: LazyJson, why: str) -> bytes:
     """b"" for a message that needs no response."""
     if id_of(message) is None or method_of(message) is None:
         return b""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from content.formats.format import Format, Sample, Shape
+from content.formats.format import Description, Format, Sample
 from content.kind import Kind
 from content.source import Source
 from content.text import BOM, clip
@@ -37,13 +37,13 @@ class BinaryFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return is_binary(sample.whole_head) or opaque(sample.whole_head) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         file = opaque(source.stored)
         if file is None:
-            return Shape("mostly binary, with some readable text")
+            return Description("mostly binary, with some readable text")
         title = _PDF_TITLE.search(source.stored[:_TITLE_BYTES] + source.tail)
         opened = f"binary: {_ARTICLE.sub('', file.name)}; to open it, use {file.opener}"
-        return Shape(opened, title=clip(title[1]) if title else "")
+        return Description(opened, title=clip(title[1]) if title else "")
 
     def outline(self, source: Source) -> Iterator[str]:
         yield "not text"

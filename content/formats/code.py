@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from content.formats.cuts import PARAGRAPH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.definitions import definitions, scan
-from content.formats.format import Format, Mark, Passage, Sample, Shape, Whole, lines_around
+from content.formats.format import Description, Format, Mark, Passage, Sample, Whole, lines_around
 from content.formats.headers import header_of
 from content.formats.languages import CODE_LINE, Language, language_in, language_of
 from content.formats.prose import heading_levels
@@ -104,17 +104,17 @@ class CodeFormat(Format):
         start, end = lines_around(data, passage)
         return Whole(start, end, passage.path, header_of(data, start, end))
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         language, noun = language_of(source.path, source.data), source_noun(source)
         if language is None or len(source.data) > _DEFINED_BYTES or not source.is_whole:
-            return Shape(noun)
+            return Description(noun)
         # Every definition has a byte of its own: all are counted.
         entries = definitions(source.data, language, most=_DEFINED_BYTES)
         classes = sum(1 for one in entries if one.keyword in _TYPES)
         counts = [f"{classes:,} {'class' if classes == 1 else 'classes'}"] if classes else []
         if others := len(entries) - classes:
             counts.append(count_of(others, "other definition" if classes else "definition"))
-        return Shape(noun, counts)
+        return Description(noun, counts)
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
         language = language_of(source.path, source.data)

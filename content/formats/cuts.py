@@ -10,7 +10,7 @@ LEAST, AIM, MOST = 120, 260, 600
 REACH = 1200
 """Bytes of a record, row or paragraph that is shown whole."""
 
-Find = Callable[[bytes, int, int, int], int]
+EdgeFinder = Callable[[bytes, int, int, int], int]
 """The place from `low` to `high` (included) at which to cut `data`, the nearest to `wished`; 0 if there is
 none."""
 
@@ -29,17 +29,17 @@ _INSIDE_LINE = [(mark, 1 if mark == b"><" else len(mark)) for mark in _MARKS]
 _BACKSLASH = ord("\\")
 
 
-def at_ends(pattern: re.Pattern[bytes]) -> Find:
+def at_ends(pattern: re.Pattern[bytes]) -> EdgeFinder:
     """Cuts at the end of a match."""
     return _at(pattern, re.Match.end)
 
 
-def at_starts(pattern: re.Pattern[bytes]) -> Find:
+def at_starts(pattern: re.Pattern[bytes]) -> EdgeFinder:
     """Cuts at the start of a match."""
     return _at(pattern, re.Match.start)
 
 
-def _at(pattern: re.Pattern[bytes], edge: Callable[[re.Match[bytes]], int]) -> Find:
+def _at(pattern: re.Pattern[bytes], edge: Callable[[re.Match[bytes]], int]) -> EdgeFinder:
     def find(data: bytes, low: int, wished: int, high: int) -> int:
         best = 0
         for match in pattern.finditer(data, max(0, low - _GAP), high + _GAP):
@@ -75,13 +75,13 @@ def _inside_line(data: bytes, low: int, wished: int, high: int) -> int:
     return data.find(b" ", wished, high) + 1
 
 
-def cut(data: bytes, low: int, wished: int, high: int, finds: tuple[Find, ...] = ()) -> int:
+def cut(data: bytes, low: int, wished: int, high: int, finds: tuple[EdgeFinder, ...] = ()) -> int:
     """The place where the first of `finds` that has one cuts; else between lines, within a long line, between
     characters."""
     return _place(data, low, wished, high, finds) or between_characters(data, wished)
 
 
-def cut_passage(data: bytes, start: int, finds: tuple[Find, ...] = ()) -> int:
+def cut_passage(data: bytes, start: int, finds: tuple[EdgeFinder, ...] = ()) -> int:
     """Where the passage that begins at `start` ends."""
     size = len(data)
     if size - start <= AIM + LEAST:
@@ -91,7 +91,7 @@ def cut_passage(data: bytes, start: int, finds: tuple[Find, ...] = ()) -> int:
     return _place(data, start + LEAST, start + AIM, high, finds) or between_characters(data, high)
 
 
-def _place(data: bytes, low: int, wished: int, high: int, finds: tuple[Find, ...]) -> int:
+def _place(data: bytes, low: int, wished: int, high: int, finds: tuple[EdgeFinder, ...]) -> int:
     for find in finds:
         if place := find(data, low, wished, high):
             return place

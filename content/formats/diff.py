@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from content.formats.cuts import at_ends, matches_in_slices
-from content.formats.format import Format, Mark, Sample, Shape, by_row
+from content.formats.format import Description, Format, Mark, Sample, by_row
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -33,13 +33,13 @@ class DiffFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return _CHANGES.match(sample.head) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         counts = []
         if source.is_whole:
             data = b"\n" + source.data
             files = _GIT_HEAD.findall(data) or _PLAIN_HEAD.findall(data)
             counts.append(count_of(len(set(files)), "file"))
-        return Shape("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
+        return Description("diff", counts, title=clip(source.data[:400].lstrip().partition(b"\n")[0]))
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return by_row(source.data, {name: (at, name) for at, name in _files(source.data)}.values())

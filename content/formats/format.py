@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
-from content.formats.cuts import AIM, LEAST, REACH, Find, cut, cut_passage
+from content.formats.cuts import AIM, LEAST, REACH, EdgeFinder, cut, cut_passage
 from content.kind import Kind
 from content.source import Source
 from content.text import cut_head
@@ -16,7 +16,7 @@ from domain.errors import NotQueryable
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Description:
     """What a text is. `noun` is the kind in words, `counts` how much there is of what, `names` all of its
     columns or keys after `naming`, `facts` what else is known, `title` its title or first line. `group` is
     the column by which its rows are best counted, "" where it has no rows."""
@@ -61,7 +61,7 @@ class Passage(NamedTuple):
     opened: int = -1
 
 
-class Place(NamedTuple):
+class PassageStart(NamedTuple):
     """A passage begins at byte `at`. `path` is its place in the structure. `opened` is a place, at most
     REACH + MOST bytes before, from which the brackets of JSON can be matched; -1 if unknown."""
 
@@ -124,9 +124,9 @@ class Format:
     kind: Kind
     noun: str
     """To complete "The data is …"."""
-    finds: tuple[Find, ...] = ()
+    finds: tuple[EdgeFinder, ...] = ()
     """Where it is cut, the best places first."""
-    passage_finds: tuple[Find, ...] | None = None
+    passage_finds: tuple[EdgeFinder, ...] | None = None
     """Where it is cut into passages, if not in all of these."""
     has_structure = True
     """False: its outline says nothing that helps to find a place in it again."""
@@ -142,7 +142,7 @@ class Format:
     def matches(self, sample: Sample) -> bool:
         raise NotImplementedError
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         raise NotImplementedError
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
@@ -161,14 +161,14 @@ class Format:
         finds = self.finds if self.passage_finds is None else self.passage_finds
         return cut_passage(data, start, finds)
 
-    def places(self, data: bytes) -> Iterator[Place]:
+    def places(self, data: bytes) -> Iterator[PassageStart]:
         """Where passages begin."""
         at = 0
         around: list[tuple[int, str]] = []
         for mark, level, title in chain(self.marks(data), ((len(data), 0, ""),)):
             # A section that is too short is joined with the next.
             while at < mark and (mark - at >= LEAST // 2 or mark == len(data)):
-                yield Place(at, _path(around))
+                yield PassageStart(at, _path(around))
                 is_short = mark < len(data) and mark - at <= AIM + LEAST
                 at = mark if is_short else min(self.next_place(data, at), mark)
             around = [*(outer for outer in around if outer[0] < level), (level, title)]

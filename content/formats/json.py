@@ -13,13 +13,13 @@ from msgspec import Raw
 from pydantic_core import from_json
 
 from content.formats import sheets
-from content.formats.cuts import AIM, LEAST, MOST, REACH, Find, cut, cut_passage, line_end
+from content.formats.cuts import AIM, LEAST, MOST, REACH, EdgeFinder, cut, cut_passage, line_end
 from content.formats.format import (
+    Description,
     Format,
     Passage,
-    Place,
+    PassageStart,
     Sample,
-    Shape,
     Whole,
     clipped_columns,
     group_of,
@@ -223,7 +223,7 @@ class _Passages:
             if at >= self.earliest:
                 yield _Member(at, depth, around, around.index)
 
-    def next(self, last: Place) -> Place:
+    def next(self, last: PassageStart) -> PassageStart:
         """The place after the `last` one."""
         start = last.at
         inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
@@ -232,11 +232,13 @@ class _Passages:
             line_end = _LINE_END.match(self._data, best.at, start + MOST)
             at = line_end.end() if line_end else best.at
             self.pending = [one for one in self.pending if one.at > at]
-            return Place(at, self._path(best), self._opened([best], at))
+            return PassageStart(at, self._path(best), self._opened([best], at))
         at = cut_passage(self._data, start)
         passed = [one for one in self.pending if one.at <= at]
         self.pending = [one for one in self.pending if one.at > at]
-        return Place(at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at))
+        return PassageStart(
+            at, self._path(passed[-1]) if passed else last.path, self._opened(passed[-1:], at)
+        )
 
     def _opened(self, members: list[_Member], at: int) -> int:
         """The first place that is known to be in no string, at most REACH + MOST bytes before `at`; or -1."""
@@ -412,9 +414,9 @@ def _out_of_string(window: bytes) -> int:
     return quotes[0] if b"\\" in window[: quotes[0]] else 0
 
 
-def json_places(data: bytes) -> Iterator[Place]:
+def json_places(data: bytes) -> Iterator[PassageStart]:
     """Yields the outermost places between LEAST and MOST bytes apart; without any, cuts as in text."""
-    place = Place(0, "", 0)
+    place = PassageStart(0, "", 0)
     walk = _Passages(data)
     for member in walk.members():
         while member.at - place.at > MOST:
@@ -482,7 +484,7 @@ def parsed_head(data: bytes) -> tuple[object, bool]:
 class JsonFormat(Format):
     kind = Kind.JSON
     noun = "JSON"
-    finds: tuple[Find, ...] = (_member,)
+    finds: tuple[EdgeFinder, ...] = (_member,)
     # Passages of JSON with too many brackets for a walk.
     passage_finds = ()
 
@@ -490,7 +492,7 @@ class JsonFormat(Format):
         # A log may begin with a bracket and a date too.
         return _JSON.match(sample.head) is not None and STAMP.match(sample.head) is None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         data = source.data
         if source.is_whole and len(data) <= _WHOLE:
             try:
@@ -506,7 +508,7 @@ class JsonFormat(Format):
         if value is not None:
             yield from _lines_of("" if is_whole else "(cut off) ", value, 0)
 
-    def places(self, data: bytes) -> Iterator[Place]:
+    def places(self, data: bytes) -> Iterator[PassageStart]:
         if _has_too_many_brackets(data):
             return super().places(data)
         return json_places(data)
@@ -547,7 +549,7 @@ class RecordsFormat(JsonFormat):
         records = len([*filter(_RECORD.match, lines)])
         return (records >= 2 and records >= 0.8 * len(lines)) or (is_json and _has_documents(sample.head))
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         """Records are counted by the brackets that they begin with: other lines may be among them, and
         several records on a line."""
         data = source.data
@@ -567,7 +569,7 @@ class RecordsFormat(JsonFormat):
                 counts = []
         names = _names(keys)
         group = group_of(names, records)
-        return Shape("JSON lines", counts, names, " with keys " if keys else "", group=group)
+        return Description("JSON lines", counts, names, " with keys " if keys else "", group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)
@@ -601,12 +603,12 @@ class LiteralFormat(JsonFormat):
     def matches(self, sample: Sample) -> bool:
         return _LITERAL.match(sample.head[:_HEAD]) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         data = source.data
         if not _TUPLES.match(data):
-            return Shape("Python literal", title=clip(data[:80]))
+            return Description("Python literal", title=clip(data[:80]))
         count = f" of {count_of(data.count(b'), (') + 1, 'tuple')}" if source.is_whole else " of tuples"
-        return Shape(f"Python list{count}", title=clip(data[:80]), group="column_1")
+        return Description(f"Python list{count}", title=clip(data[:80]), group="column_1")
 
     def outline(self, source: Source) -> Iterator[str]:
         yield from ()
@@ -640,29 +642,29 @@ def _first_documents(data: bytes) -> Iterator[dict[str, Raw]]:
                 return
 
 
-def _described(raw: Raw) -> Shape:
+def _described(raw: Raw) -> Description:
     """`248 objects with keys id, name`, or `object with keys total, items; items: 248 objects with …`."""
     data = bytes(raw)
     table = sheets.rows_in(data)
     if table is not None:
         names = list(table[0]) if table else []
         counts = [count_of(len(table), "row"), count_of(len(names), "column")]
-        return Shape("JSON", counts, names, group=group_of(names, _scalars(table)))
+        return Description("JSON", counts, names, group=group_of(names, _scalars(table)))
     title = _title(data)
     if data[:1] != b"{":
         count, names, rows = _value(data)
         group = group_of(names, rows)
-        return Shape("JSON", [count], names, " with keys " if names else "", title=title, group=group)
+        return Description("JSON", [count], names, " with keys " if names else "", title=title, group=group)
     members = msgspec.json.decode(data, type=dict[str, Raw])
     path, inside = _most_of(data)
     if path:
         count, names, rows = _value(inside)
         keys = f"object with keys {_few(members)}; {clip('.'.join(path), 60)}: {count}"
         group = group_of(names, rows) if inside[:1] == b"[" else ""
-        return Shape("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
+        return Description("JSON", [keys], names, " with keys " if names else "", title=title, group=group)
     if not members:
-        return Shape("JSON", ["empty object"])
-    return Shape("JSON", ["object"], _names(members), " with keys ", title=title)
+        return Description("JSON", ["empty object"])
+    return Description("JSON", ["object"], _names(members), " with keys ", title=title)
 
 
 def _most_of(data: bytes) -> tuple[list[str], bytes]:
@@ -747,7 +749,7 @@ def _title(data: bytes) -> str:
     return next(filter(None, titles), "")
 
 
-def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape:
+def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Description:
     """The shape of a value whose beginning is known; `counts` are those of all of it, if they are known."""
     sizes = dict(counts)
     if isinstance(value, list):
@@ -756,7 +758,7 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         noun = "objects" if rows else "elements"
         count = f"{many} {noun}" if many else f"array{' of objects' if rows else ''}"
         group = group_of(rows, _scalars(value)) if rows else ""
-        return Shape("JSON", [count], rows, " with keys " if rows else "", group=group)
+        return Description("JSON", [count], rows, " with keys " if rows else "", group=group)
     if isinstance(value, dict):
         inner = max(_arrays_in(value), key=lambda one: len(one[1]), default=None)
         arrays = [
@@ -766,13 +768,13 @@ def _described_head(value: object, counts: Collection[tuple[str, str]]) -> Shape
         ]
         keys = f"object with keys {_few([*value, *(() if sizes else ('…',))])}"
         if inner is None:
-            return Shape("JSON", [keys, *arrays[:8]])
+            return Description("JSON", [keys, *arrays[:8]])
         size = sizes.get(inner[0])
         count = f"{inner[0]}: " + (f"{size} objects" if size else "array of objects")
         names = _rows(inner[1])
         summary = ["; ".join((keys, *arrays[:8], count))]
-        return Shape("JSON", summary, names, " with keys ", group=group_of(names, _scalars(inner[1])))
-    return Shape("JSON")
+        return Description("JSON", summary, names, " with keys ", group=group_of(names, _scalars(inner[1])))
+    return Description("JSON")
 
 
 def _arrays_in(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, list[Any]]]:

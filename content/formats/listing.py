@@ -2,7 +2,7 @@
 
 import re
 
-from content.formats.format import Format, Sample, Shape
+from content.formats.format import Description, Format, Sample
 from content.kind import Kind
 from content.source import Source
 
@@ -28,10 +28,10 @@ class ListingFormat(Format):
             or sum(map(bool, map(_PATH.match, lines))) > 0.8 * len(lines)
         )
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         if not _ENTRY.search(b"\n" + source.head):
-            return Shape("list of paths")
+            return Description("list of paths")
         if not source.is_whole:
-            return Shape("directory listing")
+            return Description("directory listing")
         entries = len(_ENTRY.findall(b"\n" + source.data))
-        return Shape("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])
+        return Description("directory listing", [f"{entries:,} {'entry' if entries == 1 else 'entries'}"])

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import dropwhile, islice
 
 from content.formats.cuts import UNINDENTED, at_ends
-from content.formats.format import Format, Sample, Shape
+from content.formats.format import Description, Format, Sample
 from content.kind import Kind
 from content.source import Source
 
@@ -230,13 +230,13 @@ class LogFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return sample.reaches(STAMP, 0.5) and not _is_table(sample.lines)
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         facts = [f"{count:,} {name}" if count else name for name, count in levels(source)]
         group = "level" if facts else ""
         if facts and not facts[0][0].isdigit():
             facts[0] = f"levels at its beginning and end: {facts[0]}"
         facts += filter(None, [span(source)])
-        return Shape("log", facts=facts, group=group)
+        return Description("log", facts=facts, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         statuses = Counter(status.decode() for status in _STATUS.findall(source.data)).most_common(_MOST)

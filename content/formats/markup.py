@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from content.formats.cuts import MOST, at_ends, at_starts, matches_in_slices
 from content.formats.format import (
+    Description,
     Format,
     Mark,
     Passage,
     Sample,
-    Shape,
     Whole,
     by_row,
     clipped_columns,
@@ -73,13 +73,13 @@ class HtmlFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return _HTML.match(sample.head) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         """The title is that of the page, else its first heading."""
         head = source.data[:_HEAD]
         tags = sorted(_PAGE_TITLE.finditer(head), key=lambda tag: tag[0][1:2] not in b"tT")
         ends = ((tag.end(), head.find(b"</", tag.end(), tag.end() + 600)) for tag in tags)
         titles = (html.unescape(clip(TAG.sub(b" ", head[start:end]))) for start, end in ends if end > 0)
-        return Shape("HTML page", title=next(filter(None, titles), ""))
+        return Description("HTML page", title=next(filter(None, titles), ""))
 
     def outline(self, source: Source) -> Iterator[str | tuple[int, str]]:
         data = source.data
@@ -106,9 +106,9 @@ class XmlFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return _XML.match(sample.head) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         root = _ROOT.search(_without_comments(source.data[:_HEAD]))
-        return Shape("XML", [f"root element {root[1].decode()}"] if root else [])
+        return Description("XML", [f"root element {root[1].decode()}"] if root else [])
 
     def outline(self, source: Source) -> Iterator[str]:
         return _elements(source.data)

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from content.formats.cuts import PARAGRAPH, REACH, UNINDENTED, at_ends, matches_in_slices
 from content.formats.format import (
+    Description,
     Format,
     Mark,
     Passage,
     Sample,
-    Shape,
     Whole,
     by_row,
     line_end,
@@ -108,10 +108,10 @@ class MarkdownFormat(_ProseFormat):
             return False
         return len(levels) > 2 or 0 in levels or (not is_comment and settings <= 0.5 * len(rest))
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         headings = [heading[2] for heading in markdown_headings(source.data)]
         counts = [count_of(len(headings), "heading")] if headings and source.is_whole else []
-        return Shape("Markdown", counts, title=clip(headings[0]) if headings else "")
+        return Description("Markdown", counts, title=clip(headings[0]) if headings else "")
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         headings = (
@@ -135,12 +135,12 @@ class TextFormat(_ProseFormat):
     def matches(self, sample: Sample) -> bool:
         return True
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         data = source.data
         first = clip(source.head.lstrip().partition(b"\n")[0])
         if _COMMIT.match(data):
-            return Shape("log of commits", title=first)
-        return Shape("plain text", title=first)
+            return Description("log of commits", title=first)
+        return Description("plain text", title=first)
 
     def outline(self, source: Source) -> Iterator[tuple[int, str]]:
         return paragraphs(source.data)

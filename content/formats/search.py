@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from content.formats.cuts import AIM, MOST
-from content.formats.format import Format, Sample, Shape
+from content.formats.format import Description, Format, Sample
 from content.kind import Kind
 from content.source import Source
 from content.text import clip, count_of
@@ -28,11 +28,11 @@ class SearchFormat(Format):
             return True
         return "grep" in sample.tool_name and sample.share(_HIT) + sample.share(_NUMBERED) >= 0.2
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         if not source.is_whole:
-            return Shape("search output")
+            return Description("search output")
         files = Counter(_FILE_OF.findall(source.data))
-        return Shape(
+        return Description(
             "search output", [f"{count_of(files.total(), 'line')} in {count_of(len(files), 'file')}"]
         )
 

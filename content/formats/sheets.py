@@ -82,10 +82,10 @@ def _within(value: dict[str, object]) -> list[Row] | None:
     return _named(item) if len(item) >= _LEAST and _are_rows(item) else None
 
 
-Cells = dict[tuple[int, int], object]
+SheetCells = dict[tuple[int, int], object]
 
 
-def _cells(items: Sequence[object]) -> Cells | None:
+def _cells(items: Sequence[object]) -> SheetCells | None:
     """The values by row and column, of a list of objects with an address each."""
     first = items[0] if items else None
     if not isinstance(first, dict):
@@ -94,7 +94,7 @@ def _cells(items: Sequence[object]) -> Cells | None:
     value = next((key for key in _VALUES if key in first), None)
     if address is None or value is None:
         return None
-    cells: Cells = {}
+    cells: SheetCells = {}
     for item in items:
         place = _place(item.get(address)) if isinstance(item, dict) else None
         if place is None or not isinstance(item, dict):
@@ -103,9 +103,9 @@ def _cells(items: Sequence[object]) -> Cells | None:
     return cells
 
 
-def _addressed(value: dict[str, object]) -> Cells | None:
+def _addressed(value: dict[str, object]) -> SheetCells | None:
     """The same of an object whose keys are addresses."""
-    cells: Cells = {}
+    cells: SheetCells = {}
     for key, item in value.items():
         place = _place(key)
         if place is None or isinstance(item, list):
@@ -126,7 +126,7 @@ def _place(address: object) -> tuple[int, int] | None:
     return int(match[2]), column
 
 
-def _grid(cells: Cells) -> list[Row] | None:
+def _grid(cells: SheetCells) -> list[Row] | None:
     numbers = sorted({row for row, _ in cells})
     columns = sorted({column for _, column in cells})[:_MOST_COLUMNS]
     rows = [[cells.get((row, column)) for column in columns] for row in numbers]

@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 
 from content.formats.cuts import AIM, LEAST, MOST, cut_passage
 from content.formats.format import (
+    Description,
     Format,
     Passage,
     Sample,
-    Shape,
     Whole,
     clipped_columns,
     group_of,
@@ -334,13 +334,13 @@ class TableFormat(Format):
     def matches(self, sample: Sample) -> bool:
         return dialect_of(sample.whole_head) is not None
 
-    def shape(self, source: Source) -> Shape:
+    def shape(self, source: Source) -> Description:
         dialect = dialect_in(source)
         try:
             names, rows = _header(source, dialect)
         except NotQueryable:
             # Its beginning reads as a printed table, and what follows does not.
-            return Shape("text", ())
+            return Description("text", ())
         has_names = any(names)
         counts = []
         if dialect.is_separated:
@@ -354,7 +354,7 @@ class TableFormat(Format):
         naming = ": " if has_names else " without names"
         cells = (dict(zip(names, row, strict=False)) for row in rows[1:])
         group = group_of(names, list(cells)) if has_names else "column_1"
-        return Shape(dialect.name, counts, names if has_names else (), naming, group=group)
+        return Description(dialect.name, counts, names if has_names else (), naming, group=group)
 
     def outline(self, source: Source) -> Iterator[str]:
         shape = self.shape(source)

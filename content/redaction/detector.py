@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from content.patterns import Find, compiled
+from content.patterns import PatternFinder, compiled
 from content.redaction.allowance import Allowance
 from content.redaction.escapes import DEEPEST, bare
 from content.redaction.known import is_loaded, known_secrets, load
 from content.redaction.repeats import SHORTEST, Values
-from content.redaction.spans import Span, merged
+from content.redaction.spans import SecretSpan, merged
 from domain.errors import BadPattern
 
 SECRETS = "secrets"
@@ -60,14 +60,14 @@ class Detector:
         """False if the first search will take longer."""
         return not self._has_secrets or is_loaded()
 
-    def find(self, data: bytes, seconds: float = math.inf) -> list[Span]:
+    def find(self, data: bytes, seconds: float = math.inf) -> list[SecretSpan]:
         """In order, without overlaps. Searches the text as it is, and as it is read when its escapes,
         terminal codes and NULs are taken off. Raises SearchTooLong after these seconds of processor time."""
         if self._has_secrets:
             load()
         return self._levels(data, DEEPEST, Allowance(seconds))
 
-    def _levels(self, data: bytes, levels: int, allowance: Allowance) -> list[Span]:
+    def _levels(self, data: bytes, levels: int, allowance: Allowance) -> list[SecretSpan]:
         """The spans of a text and of the levels below it."""
         allowance.check()
         sources = self._found(data, allowance)
@@ -85,7 +85,7 @@ class Detector:
             sources.append([below.back(one) for one in spans])
         return list(allowance.spent_on(merged(sources, _GENERIC)))
 
-    def _found(self, data: bytes, allowance: Allowance) -> list[list[Span]]:
+    def _found(self, data: bytes, allowance: Allowance) -> list[list[SecretSpan]]:
         """The spans of each rule or set of rules, in order."""
         sources = [*known_secrets(data, allowance)] if self._has_secrets else []
         if self._patterns and self._any(data, 0, len(data))[0][0] >= 0:
@@ -94,7 +94,7 @@ class Detector:
         return sources
 
 
-def checked(pattern: str) -> Find:
+def checked(pattern: str) -> PatternFinder:
     """A pattern of the operator's. Raises BadPattern, also for one that matches nothing at all."""
     find = compiled(pattern, captures=True)
     if find(b"", 0, 0)[0][0] >= 0:
@@ -102,7 +102,7 @@ def checked(pattern: str) -> Find:
     return find
 
 
-def _matches(find: Find, kind: str, data: bytes) -> Iterator[Span]:
+def _matches(find: PatternFinder, kind: str, data: bytes) -> Iterator[SecretSpan]:
     """A group of the pattern is the secret, if it has one; else all that it matches."""
     at, size, is_generic = 0, len(data), kind in _GENERIC
     while at < size:
@@ -114,7 +114,7 @@ def _matches(find: Find, kind: str, data: bytes) -> Iterator[Span]:
         if len(groups) > 1:
             start, end = next((one for one in groups[1:] if one[1] > one[0] >= 0), groups[0])
         if end > start and not (is_generic and not _is_random(data, start, end, kind)):
-            yield Span(start, end, kind)
+            yield SecretSpan(start, end, kind)
 
 
 def _is_random(data: bytes, start: int, end: int, kind: str) -> bool:

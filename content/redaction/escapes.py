@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_right
 from functools import cached_property, lru_cache
 
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 from content.text import TERMINAL_CODE
 
 DEEPEST = 4
@@ -42,9 +42,9 @@ class Bare:
             shorter += len(found[0]) - len(_plain(found[0]))
         return places, starts, ends
 
-    def back(self, span: Span) -> Span:
+    def back(self, span: SecretSpan) -> SecretSpan:
         """Where the text before has the span."""
-        return Span(self._stood(span.start)[0], self._stood(span.end - 1)[1], span.kind)
+        return SecretSpan(self._stood(span.start)[0], self._stood(span.end - 1)[1], span.kind)
 
     def _stood(self, at: int) -> tuple[int, int]:
         """What stood for the byte at `at`."""

@@ -11,9 +11,9 @@ from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from content.patterns import Find, compiled
+from content.patterns import PatternFinder, compiled
 from content.redaction.allowance import Allowance
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Finding, Scanner
@@ -83,7 +83,7 @@ def _library() -> "Scanner":
 
 
 @cache
-def _beginnings() -> Find:
+def _beginnings() -> PatternFinder:
     """Finds the beginnings of known secrets, with the character before them."""
     rules = _library().rules
     begun = {
@@ -111,7 +111,7 @@ def is_loaded() -> bool:
     return _beginnings.cache_info().currsize > 0
 
 
-def known_secrets(data: bytes, allowance: Allowance) -> Iterator[list[Span]]:
+def known_secrets(data: bytes, allowance: Allowance) -> Iterator[list[SecretSpan]]:
     """Those of the text as it is, and of the parts in which secrets may touch other characters; each in
     order. Raises SearchTooLong."""
     yield sorted(set(_secrets(data, allowance)))
@@ -124,18 +124,18 @@ def known_secrets(data: bytes, allowance: Allowance) -> Iterator[list[Span]]:
     for start, end, kind in _secrets(joined, allowance):
         number = bisect_right(ends, start)
         shift = parts[number].start + len(parts[number].text) + 1 - ends[number]
-        spans.add(Span(start + shift, end + shift, kind))
+        spans.add(SecretSpan(start + shift, end + shift, kind))
     yield sorted(spans)
 
 
-def _secrets(data: bytes, allowance: Allowance) -> Iterator[Span]:
+def _secrets(data: bytes, allowance: Allowance) -> Iterator[SecretSpan]:
     for finding in allowance.spent_on(_scanned(data, allowance)):
         if not finding.visible and not _SECRET_PART.search(finding.rule_id):
             continue
         start, end = finding.location["start_offset"], finding.location["end_offset"]
         # The library decodes what it takes for UTF-16: its offsets are then those of another text.
         if data[start:end] == finding.secret.encode():
-            yield Span(start, end, _kind(finding.rule_id))
+            yield SecretSpan(start, end, _kind(finding.rule_id))
 
 
 class _Part(NamedTuple):

@@ -98,7 +98,7 @@ def masks_beside(text: str, whole: str) -> dict[str, int] | None:
     return dict(Counter(MASK.findall(whole)) - Counter(MASK.findall(text))) or None
 
 
-Read = Callable[[int, int], AsyncIterator[bytes]]
+ReadRange = Callable[[int, int], AsyncIterator[bytes]]
 """The bytes of a body from a start to before an end, in chunks."""
 
 
@@ -137,7 +137,7 @@ class Masked:
                 parts.clear()
         yield b"".join([*parts, chunk[done - at :]])
 
-    async def read(self, read: Read, start: int, end: int) -> AsyncIterator[bytes]:
+    async def read(self, read: ReadRange, start: int, end: int) -> AsyncIterator[bytes]:
         """The bytes from `start` to before `end`."""
         end = min(end, self.size)
         if start >= end:

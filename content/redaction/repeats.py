@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import compress
 
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 
 SHORTEST = 8
 """Bytes of the shortest value that is looked for: shorter ones are in too many texts by chance."""
@@ -31,7 +31,7 @@ class Values:
             for word in {value[offset : offset + _WORD] for value in self._sorted}:
                 self._offsets.setdefault(int.from_bytes(word, sys.byteorder), []).append(offset)
 
-    def occurrences(self, data: bytes) -> Iterator[Span]:
+    def occurrences(self, data: bytes) -> Iterator[SecretSpan]:
         """In order; the longest value at each place."""
         if not self._sorted:
             return
@@ -44,7 +44,7 @@ class Values:
                 for offset in self._offsets[words[number]]:
                     yield from self._at(data, base + number * _WORD - offset)
 
-    def _at(self, data: bytes, at: int) -> Iterator[Span]:
+    def _at(self, data: bytes, at: int) -> Iterator[SecretSpan]:
         if at < 0:
             return
         # A value at this place is the last value that is not greater than the text, or a beginning of it.
@@ -55,7 +55,7 @@ class Values:
         count = bisect_left(chain, True, key=lambda one: not data.startswith(self._sorted[one], at))
         if count:
             value = self._sorted[chain[count - 1]]
-            yield Span(at, at + len(value), self._kinds[value])
+            yield SecretSpan(at, at + len(value), self._kinds[value])
 
 
 def _prefixes(values: list[bytes]) -> Iterator[tuple[int, ...]]:

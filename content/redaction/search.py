@@ -6,7 +6,7 @@ from content.redaction import allowance
 from content.redaction.allowance import SearchTooLong
 from content.redaction.detector import Detector
 from content.redaction.masks import NOT_SEARCHED, Masks
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 
 BLOCK = 1 << 18
 MARGIN = 1 << 16
@@ -19,7 +19,7 @@ AT_ONCE_SECONDS = 0.002
 """The search of a short text takes 0.2 ms; with many secrets or escapes more."""
 
 
-class Search:
+class SecretSearch:
     """Finds the spans of a body, the same wherever its chunks end. `hold` takes a chunk; while `has_block`,
     `look` searches a block. `finish` searches the rest."""
 
@@ -66,7 +66,7 @@ class Search:
         try:
             found = self._detector.find(window, self._seconds)
         except SearchTooLong:
-            found = [Span(self._block - self._base, end - self._base, NOT_SEARCHED)]
+            found = [SecretSpan(self._block - self._base, end - self._base, NOT_SEARCHED)]
         self._seconds -= time.thread_time() - began
         self._add(found, end)
         self._block = end
@@ -74,7 +74,7 @@ class Search:
         del self._held[: keep - self._base]
         self._base = keep
 
-    def _add(self, found: list[Span], end: int) -> None:
+    def _add(self, found: list[SecretSpan], end: int) -> None:
         """Those in the block up to `end`."""
         for span in found:
             start, stop = self._base + span.start, self._base + span.end
@@ -83,7 +83,7 @@ class Search:
 
 
 def masks_of(detector: Detector, data: bytes) -> Masks:
-    search = Search(detector)
+    search = SecretSearch(detector)
     search.hold(data)
     while search.has_block:
         search.look()

@@ -5,7 +5,7 @@ from heapq import merge
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class SecretSpan(NamedTuple):
     """A secret in a text: its bytes are those from `start` to before `end`."""
 
     start: int
@@ -13,10 +13,10 @@ class Span(NamedTuple):
     kind: str
 
 
-def merged(sources: Iterable[Iterable[Span]], generic: frozenset[str]) -> Iterator[Span]:
+def merged(sources: Iterable[Iterable[SecretSpan]], generic: frozenset[str]) -> Iterator[SecretSpan]:
     """In order. Of spans that overlap there is one, of the kind of the longest; a `generic` kind gives way.
     Each source is in order."""
-    last: Span | None = None
+    last: SecretSpan | None = None
     for span in merge(*sources):
         if last is None or span.start >= last.end:
             if last is not None:
@@ -24,6 +24,6 @@ def merged(sources: Iterable[Iterable[Span]], generic: frozenset[str]) -> Iterat
             last = span
             continue
         kind = max(last, span, key=lambda one: (one.kind not in generic, one.end - one.start)).kind
-        last = Span(last.start, max(last.end, span.end), kind)
+        last = SecretSpan(last.start, max(last.end, span.end), kind)
     if last is not None:
         yield last

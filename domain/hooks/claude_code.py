@@ -13,7 +13,7 @@ _SAVED_MCP_OUTPUT = re.compile(
     re.DOTALL,
 )
 
-Output = tuple[list[str] | None, Callable[[str], Any]]
+ShownAndReshape = tuple[list[str] | None, Callable[[str], Any]]
 """The texts of an output, None for an unknown shape, and what makes an output of that shape of one text."""
 
 
@@ -52,14 +52,14 @@ def is_other_agent(payload: Any) -> bool:
     return isinstance(payload, dict) and bool({"cursor_version", "conversation_id"} & payload.keys())
 
 
-def _mcp(response: Any) -> Output:
+def _mcp(response: Any) -> ShownAndReshape:
     """A list of content blocks; a string if the result was structured or too large."""
     if isinstance(response, str):
         return [response], lambda text: text
     return texts_of(response), lambda text: in_blocks(response, text)
 
 
-def _built_in(tool: str, response: Any) -> Output:
+def _built_in(tool: str, response: Any) -> ShownAndReshape:
     match tool, response:
         case "Bash", {"stdout": str(out), "stderr": str(err)} if not response.get("isImage"):
             members = {name: value for name, value in response.items() if not name.startswith("persisted")}

@@ -9,7 +9,7 @@ import anyio
 
 from content.threads import in_thread_if_long
 from domain.errors import ContextExceeded, ModelError
-from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, UnreadRange
 from extraction import prompts
 from extraction.asked_bytes import AskedBytes
 from extraction.full_chunked import chunking
@@ -150,22 +150,22 @@ def _coverage(asked: AskedBytes, mapped: Sequence[Mapped]) -> Coverage:
     ratio = math.floor(10_000 * covered / asked.size) / 10_000
     ok = sum(one.text is not None for one in mapped)
     missing = (
-        Gap(span.start, span.end, gap.reason)
+        UnreadRange(span.start, span.end, gap.reason)
         for gap in _lost(mapped)
         for span in asked.located(gap.start, gap.end)
     )
     return Coverage(len(mapped), ok, ratio, tuple(missing))
 
 
-def _lost(mapped: Sequence[Mapped]) -> list[Gap]:
+def _lost(mapped: Sequence[Mapped]) -> list[UnreadRange]:
     """The gaps in bytes of the source. Adjacent gaps with the same reason are merged."""
-    gaps: list[Gap] = []
+    gaps: list[UnreadRange] = []
     for one in mapped:
         start, end = one.part.start, one.part.end
         if one.text is None and gaps and (gaps[-1].end, gaps[-1].reason) == (start, one.failure):
-            gaps[-1] = Gap(gaps[-1].start, end, one.failure)
+            gaps[-1] = UnreadRange(gaps[-1].start, end, one.failure)
         elif one.text is None:
-            gaps.append(Gap(start, end, one.failure))
+            gaps.append(UnreadRange(start, end, one.failure))
     return gaps
 
 
@@ -190,7 +190,7 @@ def _cause(mapped: Sequence[Mapped]) -> str:
     return causes.most_common(1)[0][0]
 
 
-def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
+def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[UnreadRange]) -> str:
     """The body if nothing was found: what the chunks hold instead, without duplicates, as far as it fits."""
     contents = dict.fromkeys(one.text.removeprefix(NOTHING_FOUND).strip(" .:\n") for one in findings)
     text = naming_gaps(NOTHING_FOUND, gaps)
@@ -203,7 +203,7 @@ def _nothing(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> st
     return text
 
 
-def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
+def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[UnreadRange]) -> str:
     """Each finding under its byte range, all with an equal share of the room."""
     missing = [not_read(gaps)] if gaps else []
     located = [task.asked.located(one.part.start, one.part.end) for one in findings]
@@ -213,7 +213,7 @@ def _unmerged(task: Task, findings: Sequence[Finding], gaps: Sequence[Gap]) -> s
     return "\n\n".join((*missing, *(head + text for head, text in zip(heads, texts, strict=True))))
 
 
-def naming_gaps(report: str, gaps: Sequence[Gap]) -> str:
+def naming_gaps(report: str, gaps: Sequence[UnreadRange]) -> str:
     """The report below the bytes that were not read. A report of nothing found keeps its first line, which
     then says that it is about a part."""
     if not gaps:
@@ -231,23 +231,23 @@ def is_bare(body: str) -> bool:
     return is_nothing and all(line.startswith(NOT_READ) for line in others)
 
 
-def not_read(gaps: Sequence[Gap]) -> str:
+def not_read(gaps: Sequence[UnreadRange]) -> str:
     """The line about the bytes that were not read, at most 20 ranges of each reason."""
-    by_reason: dict[str, list[Gap]] = {}
+    by_reason: dict[str, list[UnreadRange]] = {}
     for gap in gaps:
         by_reason.setdefault(gap.reason, []).append(gap)
     parts = [f"{_ranges(same)} ({reason})" for reason, same in by_reason.items()]
     return f"{NOT_READ}bytes {'; '.join(parts)}]"
 
 
-def _ranges(gaps: Sequence[Gap]) -> str:
+def _ranges(gaps: Sequence[UnreadRange]) -> str:
     named = ", ".join(f"{gap.start} to {gap.end}" for gap in gaps[:_MOST_NAMED])
     others = gaps[_MOST_NAMED:]
     size = sum(gap.end - gap.start for gap in others)
     return f"{named} and {size} bytes in {len(others)} other ranges" if others else named
 
 
-async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap]) -> str:
+async def merged(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[UnreadRange]) -> str:
     """Merges the findings into one report. Raises ModelError."""
     empty = prompts.reduce_prompt(
         inquiry.document, inquiry.task.extract, (), gaps, new_nonce(), inquiry.task.max_bytes
@@ -310,7 +310,9 @@ async def _joined(inquiry: Inquiry, group: Sequence[Finding]) -> Finding:
     return Finding(part, await _reduced(inquiry, group, (), most))
 
 
-async def _reduced(inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[Gap], max_bytes: int) -> str:
+async def _reduced(
+    inquiry: Inquiry, findings: Sequence[Finding], gaps: Sequence[UnreadRange], max_bytes: int
+) -> str:
     spans = [span for one in findings for span in inquiry.task.asked.located(one.part.start, one.part.end)]
     named = [(gap.start, gap.end, gap.reason) for gap in gaps]
     key = inquiry.key("reduce", spans, [one.text for one in findings], named, max_bytes)

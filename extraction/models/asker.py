@@ -21,7 +21,7 @@ from domain.errors import (
 from domain.extraction import LlmUsage
 from domain.llm import ModelTerms, Prompt, Reply
 from extraction.models.lanes import ModelLane, SharedModelState
-from extraction.models.usage import Attempt, CallRules, Usage, has_more_bytes, prompt_texts
+from extraction.models.usage import CallRules, ExtractionUsage, ModelCall, has_more_bytes, prompt_texts
 
 TRIES = 2
 """Tries of one prompt at one model."""
@@ -80,14 +80,14 @@ class _Call:
             raise ModelUnavailable(_LATE) from None
 
 
-class Asker:
+class LaneAsker:
     """Implements extraction.task.Asking over at least one lane, in the lanes' order."""
 
     def __init__(self, lanes: Sequence[ModelLane], shared: SharedModelState, rules: CallRules) -> None:
         self._lanes = lanes
         self._shared = shared
         self._rules = rules
-        self._usage = Usage(shared, rules)
+        self._usage = ExtractionUsage(shared, rules)
         # Models that refuse whatever they are asked, with the reason.
         self._refusals: dict[ModelLane, str] = {}
         self._asked: set[ModelLane] = set()
@@ -208,7 +208,7 @@ class Asker:
         if call.sizes[encoding] > room:
             raise ContextExceeded(_TOO_LONG)
 
-    async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, Attempt]:
+    async def _attempt(self, lane: ModelLane, call: _Call) -> tuple[Reply | ModelError, ModelCall]:
         """Makes one attempt. Raises ModelRefused if none may begin."""
         if reason := self._rules.allowed():
             raise ModelRefused(reason)

@@ -40,15 +40,15 @@ _STOP_REASONS = (_STOP, "length", "tool_calls", _FILTERED)
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class RequestDialect:
     """The fields of a request that differ between models."""
 
     tokens_field: str
     has_temperature: bool
 
 
-CLASSIC = Dialect("max_tokens", has_temperature=True)
-REASONING = Dialect("max_completion_tokens", has_temperature=False)
+CLASSIC = RequestDialect("max_tokens", has_temperature=True)
+REASONING = RequestDialect("max_completion_tokens", has_temperature=False)
 """Dialect of models that think before they answer, which refuse the fields of `CLASSIC`."""
 
 
@@ -112,7 +112,7 @@ _EMBEDDING_USAGE = msgspec.json.Decoder(_EmbeddingUsage)
 _USAGE = msgspec.json.Decoder(_WireUsage)
 
 
-def request_body(prompt: Prompt, terms: ModelTerms, dialect: Dialect) -> bytes:
+def request_body(prompt: Prompt, terms: ModelTerms, dialect: RequestDialect) -> bytes:
     request: dict[str, object] = {
         "model": terms.name,
         "messages": [_message_json(message) for message in prompt.messages],

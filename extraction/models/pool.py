@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from domain.errors import ConfigError
 from domain.llm import MODEL_SCHEMES, ModelTerms
 from domain.ports import Model, Tokenizer
-from extraction.models.asker import Asker
+from extraction.models.asker import LaneAsker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.usage import CallRules
 
@@ -76,21 +76,21 @@ class ModelPool:
         """The number of models that answer with text."""
         return sum(not one.embeds for one in self._configs.values())
 
-    def asker(self, names: Sequence[str], rules: CallRules) -> Asker:
+    def asker(self, names: Sequence[str], rules: CallRules) -> LaneAsker:
         """An Asker over the models of these names, in this order; over the default ones if none of the names
         is configured."""
         lanes = [self._lanes[name] for name in dict.fromkeys(names) if name in self]
-        return Asker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
+        return LaneAsker(lanes or [self._lanes[name] for name in self.default], self._shared, rules)
 
     @property
     def embedding_model(self) -> str | None:
         """The name of the model that embeds texts; None if there is none."""
         return next((name for name, config in self._configs.items() if config.embeds), None)
 
-    def embedder(self, rules: CallRules) -> Asker | None:
+    def embedder(self, rules: CallRules) -> LaneAsker | None:
         """An Asker over the embedding model, whose replies hold vectors; None if there is none."""
         name = self.embedding_model
-        return None if name is None else Asker([self._lanes[name]], self._shared, rules)
+        return None if name is None else LaneAsker([self._lanes[name]], self._shared, rules)
 
     def revised(
         self, models: Sequence[ModelConfig], default: Sequence[str], tokenizer_of: Callable[[str], Tokenizer]

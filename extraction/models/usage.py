@@ -64,25 +64,25 @@ def _least_tokens(texts: Sequence[str]) -> float:
 
 
 @dataclass(slots=True)
-class Usage:
+class ExtractionUsage:
     """The calls, tokens and cost of one extraction."""
 
     shared: SharedModelState
     rules: CallRules
     total: LlmUsage = field(default_factory=LlmUsage)
 
-    def begin(self, lane: ModelLane, prompt: Prompt) -> "Attempt":
+    def begin(self, lane: ModelLane, prompt: Prompt) -> "ModelCall":
         self.total += LlmUsage(llm_calls=1)
-        return Attempt(self, lane, prompt)
+        return ModelCall(self, lane, prompt)
 
 
-class Attempt:
+class ModelCall:
     """One call, from its beginning until its entry is written. `answered` or `failed` ends it once."""
 
     _booking: asyncio.Task[None]
     """Writes the entry of a call that has ended."""
 
-    def __init__(self, usage: Usage, lane: ModelLane, prompt: Prompt) -> None:
+    def __init__(self, usage: ExtractionUsage, lane: ModelLane, prompt: Prompt) -> None:
         self._usage = usage
         self._timestamp = usage.rules.clock()
         self._terms = lane.model.terms

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from extraction.passage_index import PassageIndex
-from extraction.retrieve.question import Question, parse
+from extraction.retrieve.question import ParsedQuestion, parse
 from extraction.retrieve.ranking import Hit, Ranked, rank
 
 _RARE = 5
@@ -29,7 +29,7 @@ class Choice:
 class Choosing:
     """The passages that were chosen so far, the best first."""
 
-    def __init__(self, index: PassageIndex, question: Question, data: bytes, ranked: Ranked) -> None:
+    def __init__(self, index: PassageIndex, question: ParsedQuestion, data: bytes, ranked: Ranked) -> None:
         self.index = index
         self.question = question
         self.data = data
@@ -78,7 +78,7 @@ PICKS: dict[str, Callable[[Choosing], None]] = {"parts": parts, "rare": rare, "b
 """Each is measured by `bench.recall --without NAME`."""
 
 
-def choose(index: PassageIndex, question: Question, data: bytes, ranked: Ranked) -> Choice:
+def choose(index: PassageIndex, question: ParsedQuestion, data: bytes, ranked: Ranked) -> Choice:
     choosing = Choosing(index, question, data, ranked)
     if not choosing.chosen:
         return Choice((), (), ())

@@ -46,7 +46,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ParsedQuestion:
     """`words` are without stop words. `exact` are identifiers, numbers and what stands in quotes, `quoted`
     these alone. `parts` are the questions that are joined in one, none if it is one."""
 
@@ -62,13 +62,13 @@ class Question:
         return [phrase for word in self.words for phrase in word.phrases]
 
 
-def parse(instruction: str) -> Question:
+def parse(instruction: str) -> ParsedQuestion:
     """Reads the first 2,000 characters."""
     text = _HOW.sub(" ", instruction[:_MOST_CHARS])
     quoted = [" ".join(next(filter(None, match.groups())).split()) for match in _QUOTED.finditer(text)]
     tokens = _tokens(text)
     identifiers = [token for token in tokens if _IDENTIFIER.search(token) or _NUMBER.match(token)]
-    return Question(
+    return ParsedQuestion(
         text=text,
         words=_distinct(tokens),
         exact=_few([*quoted, *identifiers]),

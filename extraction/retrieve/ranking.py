@@ -13,7 +13,7 @@ from content.formats.markup import TAG
 from content.kind import Kind
 from content.patterns import Pattern
 from extraction.passage_index import Likeness, PassageIndex
-from extraction.retrieve.question import Question, Word, parse, stem
+from extraction.retrieve.question import ParsedQuestion, Word, parse, stem
 
 _POOL = 600
 _LOOKED_AT = 200
@@ -62,7 +62,7 @@ class Ranked:
 class Ranking:
     """The passages of an index while they are ranked for a question: `scores` by number, then `hits`."""
 
-    def __init__(self, index: PassageIndex, question: Question, data: bytes) -> None:
+    def __init__(self, index: PassageIndex, question: ParsedQuestion, data: bytes) -> None:
         self.index = index
         self.question = question
         self.data = data
@@ -159,7 +159,9 @@ HEURISTICS: dict[str, Callable[[Ranking], None]] = {
 """Each is measured by `bench.recall --without NAME`."""
 
 
-def rank(index: PassageIndex, question: Question, data: bytes, likeness: Likeness | None = None) -> Ranked:
+def rank(
+    index: PassageIndex, question: ParsedQuestion, data: bytes, likeness: Likeness | None = None
+) -> Ranked:
     """`data` is what the index was built from. Reads at most 200 passages of it. `likeness` is that of an
     embedding model, None to rank by words alone."""
     ranking = Ranking(index, question, data)

@@ -15,14 +15,14 @@ from content.natural_language import language_of_text
 from content.patterns import Pattern
 from content.source_text import SourceText
 from content.text import clip, count_of, cut_head, decode_part, line_count
-from domain.extraction import Answer, Coverage, ExtractStatus, Gap, Mode
+from domain.extraction import Answer, Coverage, ExtractStatus, Mode, UnreadRange
 from extraction.asked_bytes import AskedBytes
 from extraction.passage_index import Likeness, PassageIndex
 from extraction.prompts import NOTHING_FOUND
 from extraction.retrieve import meaning
 from extraction.retrieve.choice import Choice, choose
 from extraction.retrieve.excerpts import Excerpts
-from extraction.retrieve.question import Question, parse, stem
+from extraction.retrieve.question import ParsedQuestion, parse, stem
 from extraction.retrieve.ranking import Hit, Ranked, rank
 from extraction.task import CUT_WARNING, Progress, StrategyFailed, Task, cap_answer
 
@@ -91,7 +91,7 @@ class _Search:
     task: Task
     text: SourceText
     index: PassageIndex
-    question: Question
+    question: ParsedQuestion
 
 
 def _whole(search: _Search) -> Answer:
@@ -265,7 +265,7 @@ def _search_readable_parts(search: _Search, likeness: Likeness | None) -> Answer
 
 
 def _in_part(asked: AskedBytes, answer: Answer, share: float) -> Answer:
-    missing = tuple(Gap(span.start, span.end, "not text") for span in asked.spans)
+    missing = tuple(UnreadRange(span.start, span.end, "not text") for span in asked.spans)
     coverage = replace(answer.coverage, ratio=share, missing=missing)
     return replace(answer, status=ExtractStatus.PARTIAL, coverage=coverage)
 

@@ -12,13 +12,13 @@ from replay.readers import atif, claude_code, codex, copilot, gemini, messages, 
 from replay.runs import Notes, Run
 
 
-class Format(NamedTuple):
+class TranscriptFormat(NamedTuple):
     recognises: Callable[[Sequence[Any]], bool]
     runs: Callable[[Iterator[Any], Notes], Iterator[Run]]
 
 
-FORMATS: dict[str, Format] = {
-    module.NAME: Format(module.recognises, module.runs)
+FORMATS: dict[str, TranscriptFormat] = {
+    module.NAME: TranscriptFormat(module.recognises, module.runs)
     for module in (claude_code, codex, copilot, pi, opencode, gemini, swe_agent, atif, messages)
 }
 """In the order in which they are tried: `messages` knows the loosest shape."""
@@ -27,6 +27,6 @@ LOOKED_AT = 20
 """Records that a format is recognised by."""
 
 
-def recognised(records: Sequence[Any]) -> Format | None:
+def recognised(records: Sequence[Any]) -> TranscriptFormat | None:
     """The format of a file with these first records; None without any."""
     return next((one for one in FORMATS.values() if records and one.recognises(records)), None)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, name_in, objects_in, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "atif"
 
@@ -48,7 +48,7 @@ def _add(run: Run, step: Any, notes: Notes) -> None:
             for call in objects_in(step.get("tool_calls")):
                 match call:
                     case {"tool_call_id": call_id, "function_name": str(tool)}:
-                        turn.calls.append(Call(str(call_id), tool, call.get("arguments")))
+                        turn.calls.append(ToolUse(str(call_id), tool, call.get("arguments")))
             run.steps.append(turn)
             _add_results(run, turn, step.get("observation"))
         case _:
@@ -65,9 +65,9 @@ def _add_results(run: Run, turn: Turn, observation: Any) -> None:
         run.steps.append(returned(call, text_of(result.get("content"))))
 
 
-def _usage(metrics: Any) -> Usage | None:
+def _usage(metrics: Any) -> BilledTokens | None:
     match metrics:
         case {"prompt_tokens": int(), "completion_tokens": int()}:
             total, cached, output = counts(metrics, "prompt_tokens", "cached_tokens", "completion_tokens")
-            return Usage.of_total(total, 0, cached, output)
+            return BilledTokens.of_total(total, 0, cached, output)
     return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import add_block, blocks_of, result_of, text_of, usage_of
-from replay.runs import Call, Input, Notes, Run, Turn
+from replay.runs import Input, Notes, Run, ToolUse, Turn
 
 NAME = "claude-code"
 
@@ -63,7 +63,7 @@ def _is_compaction(record: dict[str, Any]) -> bool:
 class _Reading:
     def __init__(self) -> None:
         self.run = Run(NAME, client=NAME)
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, ToolUse] = {}
         self._turn: Turn | None = None
         self._message = ""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, name_in, parsed, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "codex"
 
@@ -65,7 +65,7 @@ class _Reading:
     def __init__(self, model: str | None = None) -> None:
         self.run = Run(NAME, client=NAME)
         self.model = model
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, ToolUse] = {}
         self._whole: dict[str, str] = {}
         self._turn: Turn | None = None
 
@@ -95,7 +95,7 @@ class _Reading:
         elif kind in _CALLS:
             call_id = str(item.get("call_id") or item.get("id"))
             tool = _tool(item.get("name") or kind.removesuffix("_call"), item.get("namespace"))
-            call = self._calls[call_id] = Call(call_id, tool, parsed(item.get(_CALLS[kind])))
+            call = self._calls[call_id] = ToolUse(call_id, tool, parsed(item.get(_CALLS[kind])))
             self._open_turn().calls.append(call)
         elif kind in _OUTPUTS:
             self._add_result(item)
@@ -133,7 +133,7 @@ class _Reading:
                 names = ("input_tokens", "cache_write_input_tokens", "cached_input_tokens", "output_tokens")
                 turn = next((one for one in reversed(self.run.steps) if isinstance(one, Turn)), None)
                 if turn is not None and turn.usage is None:
-                    turn.usage = Usage.of_total(*counts(used, *names))
+                    turn.usage = BilledTokens.of_total(*counts(used, *names))
             case {"item": {"type": "McpToolCall", "id": str(call_id), "result": {"content": content}}}:
                 self._whole[call_id] = text_of(content)
 

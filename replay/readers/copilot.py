@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, kind_of, name_in, objects_in, parsed, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "copilot"
 
@@ -44,8 +44,8 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
 class _Reading:
     def __init__(self) -> None:
         self.run = Run(NAME, client=NAME)
-        self._calls: dict[str, Call] = {}
-        self._usage: Usage | None = None
+        self._calls: dict[str, ToolUse] = {}
+        self._usage: BilledTokens | None = None
 
     def add(self, kind: str, data: dict[str, Any], notes: Notes) -> None:
         match kind:
@@ -54,7 +54,7 @@ class _Reading:
             case "session.usage_record":
                 # Before the answer that it was billed for.
                 names = ("inputTokens", "cacheWriteTokens", "cacheReadTokens", "outputTokens")
-                self._usage = Usage.of_total(*counts(data.get("usage"), *names))
+                self._usage = BilledTokens.of_total(*counts(data.get("usage"), *names))
             case "assistant.message":
                 self._add_turn(data)
             case "tool.execution_complete":
@@ -67,7 +67,7 @@ class _Reading:
         turn.thinking = text_of(data.get("reasoningText"))
         for asked in objects_in(data.get("toolRequests")):
             call_id, tool = str(asked.get("toolCallId")), name_in(asked.get("name")) or "tool"
-            call = self._calls[call_id] = Call(call_id, tool, parsed(asked.get("arguments")))
+            call = self._calls[call_id] = ToolUse(call_id, tool, parsed(asked.get("arguments")))
             turn.calls.append(call)
         self._usage = None
         self.run.steps.append(turn)

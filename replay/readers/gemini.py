@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import blocks_of, counts, name_in, objects_in, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "gemini"
 
@@ -67,7 +67,7 @@ def _add(run: Run, message: dict[str, Any], notes: Notes) -> None:
 
 
 def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:
-    made = Call(str(call.get("id")), str(call.get("name")), call.get("args"))
+    made = ToolUse(str(call.get("id")), str(call.get("name")), call.get("args"))
     turn.calls.append(made)
     for part in blocks_of(call.get("result")):
         match part:
@@ -78,8 +78,8 @@ def _add_call(run: Run, turn: Turn, call: dict[str, Any]) -> None:
                 run.steps.append(returned(made, text, is_error=is_error, is_cut=is_cut))
 
 
-def _usage(tokens: Any) -> Usage | None:
+def _usage(tokens: Any) -> BilledTokens | None:
     if not isinstance(tokens, dict):
         return None
     fresh, tool, cached, output, thoughts = counts(tokens, "input", "tool", "cached", "output", "thoughts")
-    return Usage.of_total(fresh + tool, 0, cached, output + thoughts)
+    return BilledTokens.of_total(fresh + tool, 0, cached, output + thoughts)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, is_too_deep, returned
+from replay.runs import BilledTokens, Input, Notes, Result, Run, ToolUse, Turn, is_too_deep, returned
 
 NAME = "messages"
 
@@ -55,7 +55,7 @@ def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None =
         run.steps.append(Input(system))
     if tools := about.get("tools"):
         run.steps.append(Input(json.dumps(tools, ensure_ascii=False)))
-    calls: dict[str, Call] = {}
+    calls: dict[str, ToolUse] = {}
     for message in messages:
         if isinstance(message, dict):
             _add(run, message, calls, notes)
@@ -64,7 +64,7 @@ def run_of(messages: Sequence[Any], notes: Notes, about: dict[str, Any] | None =
     return run
 
 
-def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes) -> None:
+def _add(run: Run, message: dict[str, Any], calls: dict[str, ToolUse], notes: Notes) -> None:
     role, content = message.get("role"), message.get("content")
     match role:
         case "system" | "developer":
@@ -84,7 +84,7 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 
 
-def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
+def _turn(message: dict[str, Any], calls: dict[str, ToolUse]) -> Turn:
     turn = Turn(model=name_in(message.get("model")), usage=usage_of(message.get("usage")))
     turn.thinking = str(message.get("reasoning_content") or message.get("reasoning") or "")
     for block in objects_in(message.get("content")):
@@ -94,7 +94,7 @@ def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
         match call:
             case {"function": {**function}}:
                 tool = str(function.get("name"))
-                turn.calls.append(Call(str(call.get("id")), tool, parsed(function.get("arguments"))))
+                turn.calls.append(ToolUse(str(call.get("id")), tool, parsed(function.get("arguments"))))
     calls.update((call.id, call) for call in turn.calls)
     return turn
 
@@ -108,10 +108,10 @@ def add_block(turn: Turn, block: Any) -> None:
             turn.thinking += text
         case {"type": "tool_use" | "toolCall", "name": str(tool)}:
             arguments = block.get("input", block.get("arguments"))
-            turn.calls.append(Call(str(block.get("id")), tool, arguments))
+            turn.calls.append(ToolUse(str(block.get("id")), tool, arguments))
 
 
-def result_of(block: dict[str, Any], calls: dict[str, Call], cut_signs: Iterable[str] = ()) -> Result:
+def result_of(block: dict[str, Any], calls: dict[str, ToolUse], cut_signs: Iterable[str] = ()) -> Result:
     """The result in a block `tool_result`. The client has cut it if a sign is in its first 400 characters."""
     text, is_error = text_of(block.get("content")), block.get("is_error") is True
     is_cut = any(sign in text[:400] for sign in cut_signs)
@@ -158,17 +158,17 @@ def parsed(arguments: Any) -> Any:
     return arguments if is_too_deep(value) else value
 
 
-def usage_of(usage: Any) -> Usage | None:
+def usage_of(usage: Any) -> BilledTokens | None:
     """Usage as OpenAI or Anthropic report it."""
     if not isinstance(usage, dict):
         return None
     if "prompt_tokens" in usage:
         total, output = counts(usage, "prompt_tokens", "completion_tokens")
         (cached,) = counts(usage.get("prompt_tokens_details"), "cached_tokens")
-        return Usage.of_total(total, 0, cached, output)
+        return BilledTokens.of_total(total, 0, cached, output)
     if "input_tokens" in usage:
         names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-        return Usage(*counts(usage, *names))
+        return BilledTokens(*counts(usage, *names))
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import counts, kind_of, name_in
-from replay.runs import Call, Input, Notes, Result, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Result, Run, ToolUse, Turn, returned
 
 NAME = "opencode"
 
@@ -81,7 +81,7 @@ def _add_part(turn: Turn, results: list[Result], part: dict[str, Any]) -> None:
         case {"type": "step-finish", "tokens": dict(tokens)}:
             turn.usage = _usage(tokens)
         case {"type": "tool", "tool": str(tool), "state": dict(state)}:
-            call = Call(str(part.get("callID")), tool, state.get("input"))
+            call = ToolUse(str(part.get("callID")), tool, state.get("input"))
             turn.calls.append(call)
             output, error, about = state.get("output"), state.get("error"), state.get("metadata")
             shown = output if isinstance(output, str) else error
@@ -90,7 +90,7 @@ def _add_part(turn: Turn, results: list[Result], part: dict[str, Any]) -> None:
                 results.append(returned(call, shown, is_error=output is None, is_cut=is_cut))
 
 
-def _usage(tokens: dict[str, Any]) -> Usage:
+def _usage(tokens: dict[str, Any]) -> BilledTokens:
     fresh, output, reasoning = counts(tokens, "input", "output", "reasoning")
     written, read = counts(tokens.get("cache"), "write", "read")
-    return Usage(fresh, written, read, output + reasoning)
+    return BilledTokens(fresh, written, read, output + reasoning)

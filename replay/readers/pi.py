@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import add_block, counts, kind_of, name_in, objects_in, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, Usage, returned
+from replay.runs import BilledTokens, Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "pi"
 
@@ -21,7 +21,7 @@ def recognises(records: Sequence[Any]) -> bool:
 
 def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
     """A compaction ends a run: the model goes on with a summary."""
-    run, calls = Run(NAME, client=NAME), dict[str, Call]()
+    run, calls = Run(NAME, client=NAME), dict[str, ToolUse]()
     for record in records:
         match record:
             case {"type": "message", "message": {"role": str()} as message}:
@@ -38,7 +38,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
     yield run
 
 
-def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes) -> None:
+def _add(run: Run, message: dict[str, Any], calls: dict[str, ToolUse], notes: Notes) -> None:
     content = message.get("content")
     match message.get("role"):
         case "user" | "custom":
@@ -57,12 +57,12 @@ def _add(run: Run, message: dict[str, Any], calls: dict[str, Call], notes: Notes
             notes.unknown[f"{NAME}: role {str(role)[:40]}"] += 1
 
 
-def _turn(message: dict[str, Any], calls: dict[str, Call]) -> Turn:
+def _turn(message: dict[str, Any], calls: dict[str, ToolUse]) -> Turn:
     turn = Turn(model=name_in(message.get("model")))
     for block in objects_in(message.get("content")):
         add_block(turn, block)
     calls.update((call.id, call) for call in turn.calls)
     usage = message.get("usage")
     if isinstance(usage, dict) and usage.get("totalTokens"):
-        turn.usage = Usage(*counts(usage, "input", "cacheWrite", "cacheRead", "output"))
+        turn.usage = BilledTokens(*counts(usage, "input", "cacheWrite", "cacheRead", "output"))
     return turn

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from replay.readers.messages import objects_in, parsed, text_of
-from replay.runs import Call, Input, Notes, Run, Turn, returned
+from replay.runs import Input, Notes, Run, ToolUse, Turn, returned
 
 NAME = "swe-agent"
 
@@ -39,7 +39,7 @@ def runs(records: Iterator[Any], notes: Notes) -> Iterator[Run]:
 def _of_history(history: Sequence[Any], notes: Notes) -> Run:
     """A message of the user after an action is what the action returned."""
     run = Run(NAME)
-    pending: list[Call] = []
+    pending: list[ToolUse] = []
     for message in history:
         role = message.get("role") if isinstance(message, dict) else None
         if role == "assistant":
@@ -55,17 +55,17 @@ def _of_history(history: Sequence[Any], notes: Notes) -> Run:
     return run
 
 
-def _calls(message: dict[str, Any]) -> list[Call]:
+def _calls(message: dict[str, Any]) -> list[ToolUse]:
     """The calls of tools; else the command of the action, whose first word is the tool."""
     made = []
     for call in objects_in(message.get("tool_calls")):
         match call:
             case {"function": {"name": str(tool), "arguments": arguments}}:
-                made.append(Call(str(call.get("id")), tool, parsed(arguments)))
+                made.append(ToolUse(str(call.get("id")), tool, parsed(arguments)))
     action = message.get("action")
     if not made and isinstance(action, str) and action.strip():
         # The text of the message has the action: it is not counted twice.
-        made.append(Call("", action.split()[0], None))
+        made.append(ToolUse("", action.split()[0], None))
     return made
 
 
@@ -75,7 +75,7 @@ def _of_trajectory(trajectory: Any, notes: Notes) -> Run:
         match row:
             case {"action": str(action), "observation": str(observation)}:
                 words = action.split()
-                call = Call("", words[0] if words else "tool", action)
+                call = ToolUse("", words[0] if words else "tool", action)
                 thought = str(row.get("response") or row.get("thought") or "")
                 run.steps.append(Turn(thought if action in thought else f"{thought}\n{action}", [call]))
                 run.steps.append(returned(call, observation))

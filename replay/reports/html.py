@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from replay.advice import policy_file
-from replay.bill import Offer
+from replay.bill import OfferTime
 from replay.plans import cap_of
 from replay.reports import tables
-from replay.reports.summary import CAVEAT, RECORDED, Summary, billed_line, faults, heads, to_do, tokens
-from replay.reports.tables import USE_COLUMNS, Table
+from replay.reports.summary import CAVEAT, RECORDED, ReplaySummary, billed_line, faults, heads, to_do, tokens
+from replay.reports.tables import USE_COLUMNS, ReportTable
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --line: #d5dae0; --soft: #5b6672;
@@ -34,7 +34,7 @@ _WIDTH = 900
 _LEFT = 190
 
 
-def text(summary: Summary) -> str:
+def text(summary: ReplaySummary) -> str:
     body = "\n".join(_sections(summary))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
@@ -43,7 +43,7 @@ def text(summary: Summary) -> str:
     )
 
 
-def _sections(summary: Summary) -> Iterator[str]:
+def _sections(summary: ReplaySummary) -> Iterator[str]:
     yield "<h1>Spillgate replay</h1>"
     yield "".join(f"<p>{escape(line)}</p>" for line in heads(summary))
     yield _table(tables.uses(summary))
@@ -66,10 +66,10 @@ def _sections(summary: Summary) -> Iterator[str]:
         yield "".join(f"<p>{escape(line)}</p>" for line in lines)
     if summary.shows:
         rows = [(tool, (where, literal)) for tool, where, literal in summary.figures.literals]
-        yield _table(Table("Used and not shown", "tool", ("found", "literal"), rows))
+        yield _table(ReportTable("Used and not shown", "tool", ("found", "literal"), rows))
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     names = [table.title, *table.columns]
     if table.groups:
         names[1:] = [f"{group}: {name}" for group in table.groups for name in table.columns]
@@ -94,7 +94,7 @@ def _key(names: Sequence[str]) -> str:
     return f'<p class="note">{"".join(marks)}</p>'
 
 
-def _plot_of_uses(summary: Summary) -> str:
+def _plot_of_uses(summary: ReplaySummary) -> str:
     """A bar for each policy, parted by where its uses were found."""
     height = 26
     parts = []
@@ -112,12 +112,12 @@ def _plot_of_uses(summary: Summary) -> str:
     return _svg(len(summary.rows) * height, parts, "Where uses were found, by policy") + _key(names)
 
 
-def _plot_of_bills(summary: Summary) -> str:
+def _plot_of_bills(summary: ReplaySummary) -> str:
     """A line for each way to offer the tools: the bill over the cap. Dashed: the bill as recorded."""
     recorded = summary.amount(summary.total.recorded)
     bills = [
         [summary.amount(summary.total.policies[plan.label].bills[offer]) for plan in summary.caps]
-        for offer in Offer
+        for offer in OfferTime
     ]
     most = max([recorded, *(amount for line in bills for amount in line)], default=0.0) or 1.0
     height, step = 260, (_WIDTH - 120) / max(1, len(summary.caps) - 1)
@@ -140,7 +140,7 @@ def _plot_of_bills(summary: Summary) -> str:
         points = " ".join(place(at, amount) for at, amount in enumerate(line))
         parts.append(f'<polyline points="{points}" fill="none" stroke="var({color})" stroke-width="2"/>')
     note = f'<p class="note">Over the cap in bytes. Dashed: {RECORDED}. {CAVEAT}</p>'
-    return _svg(height, parts, "The bill by cap") + _key([f"tools {offer}" for offer in Offer]) + note
+    return _svg(height, parts, "The bill by cap") + _key([f"tools {offer}" for offer in OfferTime]) + note
 
 
 def _svg(height: int, parts: Sequence[str], name: str) -> str:

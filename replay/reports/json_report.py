@@ -5,17 +5,17 @@ from dataclasses import asdict
 from typing import Any
 
 from replay.advice import policy_file
-from replay.bill import Money, Offer
+from replay.bill import Money, OfferTime
 from replay.figures import Outcomes, PolicyFigures
 from replay.plans import cap_of, preview_of
-from replay.reports.summary import CAVEAT, Summary
+from replay.reports.summary import CAVEAT, ReplaySummary
 
 
-def text(summary: Summary) -> str:
+def text(summary: ReplaySummary) -> str:
     return json.dumps(document(summary), indent=2, ensure_ascii=False) + "\n"
 
 
-def document(summary: Summary) -> dict[str, Any]:
+def document(summary: ReplaySummary) -> dict[str, Any]:
     figures, notes = summary.figures, summary.notes
     report: dict[str, Any] = {
         "version": 1,
@@ -59,7 +59,7 @@ def document(summary: Summary) -> dict[str, Any]:
     return report
 
 
-def _outcomes(outcomes: Outcomes, summary: Summary) -> dict[str, Any]:
+def _outcomes(outcomes: Outcomes, summary: ReplaySummary) -> dict[str, Any]:
     names = ("runs", "turns", "results", "bytes", "tokens", "cut_results", "uses", "quotes", "priced_runs")
     return {
         **{name: getattr(outcomes, name) for name in names},
@@ -73,14 +73,16 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _policy(figures: PolicyFigures, summary: Summary) -> dict[str, Any]:
+def _policy(figures: PolicyFigures, summary: ReplaySummary) -> dict[str, Any]:
     return {**{name: getattr(figures, name) for name in _COUNTS}, **_bills(figures, summary)}
 
 
-def _bills(figures: PolicyFigures, summary: Summary) -> dict[str, Any]:
+def _bills(figures: PolicyFigures, summary: ReplaySummary) -> dict[str, Any]:
     return {
-        "bills": {offer.value: _money(figures.bills[offer]) for offer in Offer},
-        "runs_that_cost_more": {offer.value: int(summary.amount(figures.dearer[offer])) for offer in Offer},
+        "bills": {offer.value: _money(figures.bills[offer]) for offer in OfferTime},
+        "runs_that_cost_more": {
+            offer.value: int(summary.amount(figures.dearer[offer])) for offer in OfferTime
+        },
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.advice import LEAST_REPLACED, Advice
-from replay.bill import Money, Offer, Volume
+from replay.bill import Money, OfferTime, Volume
 from replay.figures import LEAST_USES, Figures, Outcomes
 from replay.plans import IN_FORCE
 from replay.prices import prices_of
@@ -18,7 +18,7 @@ RECORDED = "as recorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ReplaySummary:
     """`rows` are the policies to show in tables, by label; `caps` those of the plot of the bill by cap."""
 
     figures: Figures
@@ -52,7 +52,7 @@ class Summary:
             return self.money(Money(recorded.relative - money.relative, recorded.dollars - money.dollars))
         return f"{(before - after) / before:z.1%}" if before else "0.0%"
 
-    def dearer(self, label: str, offer: Offer) -> str:
+    def dearer(self, label: str, offer: OfferTime) -> str:
         """The share of the runs that cost more."""
         count = self.amount(self.total.policies[label].dearer[offer])
         return f"{count / self.total.runs:.0%}" if self.has_percentages else f"{count:.0f}"
@@ -75,7 +75,7 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
-def heads(summary: Summary) -> list[str]:
+def heads(summary: ReplaySummary) -> list[str]:
     """What was read, and what the policy in force would have done, in a few lines."""
     total, figures, notes = summary.total, summary.figures, summary.notes
     formats = ", ".join(name for name, _ in notes.formats.most_common())
@@ -112,7 +112,7 @@ _UNITS = {
 }
 
 
-def _verdict(summary: Summary) -> list[str]:
+def _verdict(summary: ReplaySummary) -> list[str]:
     """What the policy in force would have done, in two sentences."""
     total = summary.total
     if not total.results:
@@ -123,9 +123,9 @@ def _verdict(summary: Summary) -> list[str]:
     bills = ", ".join(
         f"{_change(summary, one.bills[offer])} {how}"
         for offer, how in (
-            (Offer.HOOK, "where the agent's shell asks (hook)"),
-            (Offer.LATE, "with tools offered late"),
-            (Offer.ALWAYS, "with tools in every request"),
+            (OfferTime.HOOK, "where the agent's shell asks (hook)"),
+            (OfferTime.LATE, "with tools offered late"),
+            (OfferTime.ALWAYS, "with tools in every request"),
         )
     )
     return [
@@ -135,7 +135,7 @@ def _verdict(summary: Summary) -> list[str]:
     ]
 
 
-def _change(summary: Summary, money: Money) -> str:
+def _change(summary: ReplaySummary, money: Money) -> str:
     before, after = summary.amount(summary.total.recorded), summary.amount(money)
     if round(before - after, 9) == 0:
         return "the same"
@@ -144,7 +144,7 @@ def _change(summary: Summary, money: Money) -> str:
     )
 
 
-def to_do(summary: Summary) -> str:
+def to_do(summary: ReplaySummary) -> str:
     """What to do, above the policy file if there is one."""
     if any(one.plan is not None for one in summary.advised):
         return (
@@ -171,7 +171,7 @@ def faults(notes: Notes) -> list[str]:
     return sentences
 
 
-def billed_line(summary: Summary) -> str:
+def billed_line(summary: ReplaySummary) -> str:
     """How far the bill's model is from billed usage; "" where the transcripts have none."""
     shared = summary.figures.billed
     if not shared.runs:

@@ -7,8 +7,8 @@ from textwrap import wrap
 from replay.advice import policy_file
 from replay.plans import IN_FORCE
 from replay.reports import tables
-from replay.reports.summary import Summary, billed_line, faults, heads, to_do
-from replay.reports.tables import Table
+from replay.reports.summary import ReplaySummary, billed_line, faults, heads, to_do
+from replay.reports.tables import ReportTable
 from replay.sources import printable
 
 WIDTH = 100
@@ -16,11 +16,11 @@ _MOST_LABEL = 23
 _MOST_TOOLS = 15
 
 
-def text(summary: Summary) -> str:
+def text(summary: ReplaySummary) -> str:
     return "\n".join(_lines(summary)) + "\n"
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _lines(summary: ReplaySummary) -> Iterator[str]:
     for line in heads(summary):
         yield from wrap(line, WIDTH)
     found = (tables.uses(summary), tables.bills(summary), tables.by_end(summary))
@@ -45,7 +45,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield from _literals(summary)
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: ReportTable) -> Iterator[str]:
     times = max(1, len(table.groups))
     rows = [(table.title, [*table.columns] * times), *table.rows]
     if table.groups:
@@ -73,7 +73,7 @@ def _cut(name: str, width: int) -> str:
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
 
 
-def _literals(summary: Summary) -> Iterator[str]:
+def _literals(summary: ReplaySummary) -> Iterator[str]:
     """What was used and not shown, under the policy in force."""
     yield f"Used and not shown under the {IN_FORCE.label}:"
     for tool, where, literal in summary.figures.literals:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.advice import LEAST_REPLACED
-from replay.bill import Offer
+from replay.bill import OfferTime
 from replay.figures import FAILED, MOST_LARGEST, PASSED
 from replay.plans import OURS, cap_of, preview_of
-from replay.reports.summary import CAVEAT, RECORDED, Summary, plural
+from replay.reports.summary import CAVEAT, RECORDED, ReplaySummary, plural
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """`columns` are those after the first, which is called `title`; they repeat below each of `groups`."""
 
     heading: str
@@ -35,14 +35,14 @@ _USE_NOTE = (
 )
 
 
-def uses(summary: Summary) -> Table:
+def uses(summary: ReplaySummary) -> ReportTable:
     total = summary.total
     rows = [(RECORDED, ["0", f"{total.uses:,}", *"00000"])]
     for label in summary.rows:
         one = total.policies[label]
         counts = (one.replaced, one.visible, one.one_call, one.findable, one.lost, one.quotes_broken)
         rows.append((label, [f"{count:,}" for count in (*counts, one.follow_ups)]))
-    return Table("Where uses were found", "where uses were found", USE_COLUMNS, rows, _USE_NOTE)
+    return ReportTable("Where uses were found", "where uses were found", USE_COLUMNS, rows, _USE_NOTE)
 
 
 _BILL_NOTE = (
@@ -51,21 +51,23 @@ _BILL_NOTE = (
 )
 
 
-def bills(summary: Summary) -> Table:
+def bills(summary: ReplaySummary) -> ReportTable:
     rows = []
     for label in summary.rows:
         cells = list[str]()
-        for offer in Offer:
+        for offer in OfferTime:
             money = summary.total.policies[label].bills[offer]
             cells += [summary.money(money), summary.saved(money, summary.total.recorded)]
             cells.append(summary.dearer(label, offer))
         if not label.startswith(OURS):
             cells[:6] = [""] * 6
         rows.append((label, cells))
-    return Table("The bill", "tools offered", ("bill", "saved", "more"), rows, _BILL_NOTE, tuple(Offer))
+    return ReportTable(
+        "The bill", "tools offered", ("bill", "saved", "more"), rows, _BILL_NOTE, tuple(OfferTime)
+    )
 
 
-def by_end(summary: Summary) -> Table | None:
+def by_end(summary: ReplaySummary) -> ReportTable | None:
     """None where transcripts do not say which runs passed."""
     ends = [end for end in (PASSED, FAILED) if end in summary.figures.by_end]
     if not ends:
@@ -76,13 +78,13 @@ def by_end(summary: Summary) -> Table | None:
         for end in ends:
             outcomes = summary.figures.by_end[end]
             one = outcomes.policies[label]
-            cells.append(summary.saved(one.bills[Offer.LATE], outcomes.recorded))
+            cells.append(summary.saved(one.bills[OfferTime.LATE], outcomes.recorded))
             cells += [f"{one.lost:,}", f"{one.follow_ups:,}"]
         rows.append((label, cells))
     counts = (f"{plural(summary.figures.by_end[end].runs, 'run')} {end}" for end in ends)
     note = f"With tools offered late; {', '.join(counts)}."
     names = ("saved", "lost", "follow-ups")
-    return Table("Runs that passed, runs that failed", "runs that", names, rows, note, ends)
+    return ReportTable("Runs that passed, runs that failed", "runs that", names, rows, note, ends)
 
 
 _TOOL_NOTE = (
@@ -92,7 +94,7 @@ _TOOL_NOTE = (
 )
 
 
-def tools(summary: Summary, most: int | None = None) -> Table:
+def tools(summary: ReplaySummary, most: int | None = None) -> ReportTable:
     """The tools by bytes, with the cap that would have cost least."""
     best = {one.tool: one for one in summary.advised}
     sizes = sorted(summary.figures.tools.items(), key=lambda one: -one[1].bytes)
@@ -109,10 +111,10 @@ def tools(summary: Summary, most: int | None = None) -> Table:
     if most is not None and len(sizes) > most:
         rows.append((f"{len(sizes) - most:,} more", [""] * 8))
     names = ("results", "KB", "largest KB", "uses", "best cap", "preview", "saved", "follow-ups")
-    return Table("Tools", "tool", names, rows, _TOOL_NOTE)
+    return ReportTable("Tools", "tool", names, rows, _TOOL_NOTE)
 
 
-def largest(summary: Summary) -> Table:
+def largest(summary: ReplaySummary) -> ReportTable:
     """The largest results of each tool, in KB."""
     sizes = sorted(summary.figures.tools.items(), key=lambda one: -max(one[1].largest))
     rows = []
@@ -120,7 +122,7 @@ def largest(summary: Summary) -> Table:
         shown = [f"{each / 1000:,.1f}" for each in size.largest]
         rows.append((tool, shown + [""] * (MOST_LARGEST - len(shown))))
     names = [str(place) for place in range(1, MOST_LARGEST + 1)]
-    return Table("The largest results", "tool, KB", names, rows)
+    return ReportTable("The largest results", "tool, KB", names, rows)
 
 
 NOTES = (_USE_NOTE, _BILL_NOTE, _TOOL_NOTE)

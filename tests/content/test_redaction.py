@@ -14,8 +14,8 @@ import pytest
 from content.redaction import allowance, known, search
 from content.redaction.detector import Detector, checked
 from content.redaction.masks import Masked, masks_in
-from content.redaction.search import Search, masks_of
-from content.redaction.spans import Span
+from content.redaction.search import SecretSearch, masks_of
+from content.redaction.spans import SecretSpan
 from domain.errors import BadPattern
 from tests.made_secrets import Made, is_found, made
 
@@ -145,7 +145,7 @@ def test_a_key_id_behind_a_word_character_is_masked_alone(detector: Detector) ->
     key_id = "AKIAQ3EGUSA7XXZ2F5N4"
     for before, after in product(("x_", "x", "9", "", "A"), ("", "_x", "x", "1", ",")):
         text = f"{before}{key_id}{after}".encode()
-        assert detector.find(text) == [Span(len(before), len(before) + 20, "aws_access_key_id")]
+        assert detector.find(text) == [SecretSpan(len(before), len(before) + 20, "aws_access_key_id")]
     for text in (f"{key_id}A", f"{key_id[:-1]}", key_id.lower()):
         assert detector.find(text.encode()) == []
 
@@ -210,13 +210,13 @@ def test_a_secret_of_a_known_kind_is_called_by_it_beside_a_generic_name(
     detector: Detector, before: str
 ) -> None:
     found = detector.find(before.encode() + TOKEN)
-    assert found == [Span(len(before), len(before) + len(TOKEN), "github_token")]
+    assert found == [SecretSpan(len(before), len(before) + len(TOKEN), "github_token")]
 
 
 def test_a_pattern_masks_its_group_and_one_without_a_group_all() -> None:
     text = b"TICKET-123456 and X-77"
     both = Detector({"ticket": "TICKET-([0-9]{6})", "x": "X-[0-9]+"}, secrets=False)
-    assert both.find(text) == [Span(7, 13, "ticket"), Span(18, 22, "x")]
+    assert both.find(text) == [SecretSpan(7, 13, "ticket"), SecretSpan(18, 22, "x")]
 
 
 @pytest.mark.parametrize("pattern", ["(", "a*", "(?=a)b"])
@@ -320,7 +320,7 @@ def test_only_the_block_that_took_too_long_is_masked_as_a_whole(
 def test_a_short_search_that_takes_long_is_left_to_a_thread(detector: Detector) -> None:
     detector.find(b"")
     for text, is_done in ((b"a line\n" * 100, True), (passwords(350), False), (b"a" * 20_000, False)):
-        one = Search(detector)
+        one = SecretSearch(detector)
         one.hold(text)
         masks = one.finish_at_once()
         assert is_done or masks is None
@@ -343,7 +343,7 @@ def test_escapes_take_little_memory(detector: Detector) -> None:
     tracemalloc.start()
     try:
         assert detector.find(text + b"n " + TOKEN) == [
-            Span(len(text) + 2, len(text) + 2 + len(TOKEN), "github_token")
+            SecretSpan(len(text) + 2, len(text) + 2 + len(TOKEN), "github_token")
         ]
         assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
     finally:
@@ -369,7 +369,7 @@ def test_a_secret_is_found_wherever_chunks_end(detector: Detector) -> None:
     )
     whole = masks_of(detector, text)
     for cut in range(len(text) + 1):
-        cut_up = Search(detector)
+        cut_up = SecretSearch(detector)
         cut_up.hold(text[:cut])
         cut_up.hold(text[cut:])
         masks = cut_up.finish()

@@ -6,16 +6,16 @@ from itertools import product
 import pytest
 
 from content.redaction.repeats import SHORTEST, Values
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 
 
-def expected(values: dict[bytes, str], text: bytes) -> list[Span]:
+def expected(values: dict[bytes, str], text: bytes) -> list[SecretSpan]:
     spans = []
     for at in range(len(text)):
         standing = [value for value in values if text.startswith(value, at)]
         if standing:
             longest = max(standing, key=len)
-            spans.append(Span(at, at + len(longest), values[longest]))
+            spans.append(SecretSpan(at, at + len(longest), values[longest]))
     return spans
 
 
@@ -35,7 +35,7 @@ def test_a_value_is_found_at_each_distance_from_the_ends_of_a_step() -> None:
     value = b"0123456789abcdef"
     for before, after in product((*range(5), (1 << 17) - 20, (1 << 17) - 1), range(5)):
         text = b"." * before + value + b"." * after
-        assert list(Values({value: "k"}).occurrences(text)) == [Span(before, before + len(value), "k")]
+        assert list(Values({value: "k"}).occurrences(text)) == [SecretSpan(before, before + len(value), "k")]
 
 
 def test_no_value_is_found_in_a_text_without_values() -> None:

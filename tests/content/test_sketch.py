@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.describe import source_of
-from content.sketch import MAX_BYTES, Told, sketch
+from content.sketch import MAX_BYTES, Origin, sketch
 from content.source_text import SourceText
 from content.text import line_count
 
@@ -20,9 +20,9 @@ ORDERS = [
 ]
 
 
-def sketched(text: str, most: int = MAX_BYTES, *, tool: str = "", told: Told = Told()) -> str:  # noqa: B008
+def sketched(text: str, most: int = MAX_BYTES, *, tool: str = "", origin: Origin = Origin()) -> str:  # noqa: B008
     data = text.encode("utf-8", "replace")
-    return sketch(source_of(data, data[-4096:], len(data), line_count(data), tool), most, told)
+    return sketch(source_of(data, data[-4096:], len(data), line_count(data), tool), most, origin)
 
 
 def test_json_is_shown_by_its_keys_with_values_and_by_the_lengths_of_its_lists() -> None:
@@ -125,30 +125,30 @@ def test_levels_of_a_part_are_not_counted() -> None:
     ],
 )
 def test_a_failure_is_told_first_with_the_last_lines(text: str, said: str) -> None:
-    shown = sketched(text, told=Told(is_command=True))
+    shown = sketched(text, origin=Origin(is_command=True))
     assert shown.startswith(f"The tool failed: exit status {said}.\n")
     assert text.rstrip().split("\n")[-1] in shown
 
 
 def test_a_failure_that_the_client_tells_is_told() -> None:
-    assert sketched("checking\n" * 300, told=Told(is_error=True)).startswith("The tool failed.\n")
+    assert sketched("checking\n" * 300, origin=Origin(is_error=True)).startswith("The tool failed.\n")
 
 
 def test_the_status_of_a_success_is_no_failure() -> None:
-    shown = sketched("ok\n" * 300 + "exit code: 0\n", told=Told(is_command=True))
+    shown = sketched("ok\n" * 300 + "exit code: 0\n", origin=Origin(is_command=True))
     assert shown.startswith("Exit status 0.\n")
 
 
 def test_lines_of_a_command_that_differ_only_in_numbers_and_paths_are_shown_once() -> None:
     text = "".join(f"cannot access '/proc/{n}/fd': no such file\n" for n in range(400)) + "done\n"
-    shown = sketched(text, told=Told(is_command=True))
+    shown = sketched(text, origin=Origin(is_command=True))
     assert shown.count("cannot access") == 2
     assert "\n401: done\n" in shown
 
 
 def test_of_a_command_that_prints_one_long_line_no_last_lines_are_announced() -> None:
     data = " ".join(f"{number}aaaa" for number in range(5_000)).encode()
-    shown = sketch(source_of(data[:16_384], data[-4096:], len(data), 1), MAX_BYTES, Told(is_command=True))
+    shown = sketch(source_of(data[:16_384], data[-4096:], len(data), 1), MAX_BYTES, Origin(is_command=True))
     assert shown.startswith("plain text\n1: 0aaaa 1aaaa")
     assert "last lines" not in shown
 
@@ -195,7 +195,7 @@ def test_a_last_record_that_is_cut_off_is_told() -> None:
 
 @given(st.text(max_size=400), st.integers(1, 40), st.integers(80, 900), st.booleans())
 def test_any_text_is_sketched_within_its_bytes(text: str, times: int, most: int, is_command: bool) -> None:
-    shown = sketched(text * times, most, told=Told(is_command=is_command))
+    shown = sketched(text * times, most, origin=Origin(is_command=is_command))
     assert len(shown.encode()) <= min(most, MAX_BYTES)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content import tokens
-from content.tokens import Encoding, Sample, TokenMeter, encoding_for_model, load_encoding
+from content.tokens import Encoding, TokenMeter, TokenSample, encoding_for_model, load_encoding
 from domain.errors import ConfigError
 from tests.recorded import recorded_results
 
@@ -202,7 +202,7 @@ class Spent:
 @pytest.mark.parametrize("length", [30_000, 100_000, 5_000_000])
 def test_an_estimate_tokenises_at_most_24_ki_characters(length: int) -> None:
     spent = Spent()
-    sample = Sample(spent)
+    sample = TokenSample(spent)
     for _ in range(0, length, 10_000):
         sample.feed("some text " * 1000)
     tokens, exact = sample.finish()
@@ -213,7 +213,7 @@ def test_an_estimate_tokenises_at_most_24_ki_characters(length: int) -> None:
 
 def test_an_estimate_looks_at_evenly_spread_windows_of_the_whole() -> None:
     spent = Spent()
-    sample = Sample(spent)
+    sample = TokenSample(spent)
     for number in range(0, 200_000, 100):
         sample.feed("".join(f"{n:07} " for n in range(number, number + 100)))
     sample.finish()
@@ -231,7 +231,7 @@ def test_an_estimate_does_not_depend_on_how_a_text_is_split(cuts: list[int]) -> 
     text = mixed(5, 60_000)
     results = []
     for edges in ([0, len(text)], [0, *sorted(cuts), len(text)]):
-        sample = Sample(load_encoding("o200k_base"))
+        sample = TokenSample(load_encoding("o200k_base"))
         for a, b in pairwise(edges):
             sample.feed(text[a:b])
         results.append(sample.finish())

@@ -25,7 +25,7 @@ from domain.errors import (
 )
 from domain.extraction import LlmUsage
 from domain.llm import LlmCall, LlmTokens, Message, ModelTerms, Price, Prompt, Reply, Role
-from extraction.models.asker import Asker
+from extraction.models.asker import LaneAsker
 from extraction.models.lanes import ModelHealth, ModelLane, SharedModelState
 from extraction.models.pool import ModelConfig, ModelPool
 from extraction.models.usage import CallRules
@@ -91,10 +91,10 @@ class Bench:
         self.ledger_error: StoreUnavailable | None = None
         self.stop: str | None = None
 
-    def asker(self, seconds: float) -> Asker:
+    def asker(self, seconds: float) -> LaneAsker:
         ends, fields = anyio.current_time() + seconds, {"handle": "h", "extract_id": "e"}
         rules = CallRules(ends, self._book, StillClock(1000), lambda: self.stop, log_fields=fields)
-        return Asker(self.lanes, self.shared, rules)
+        return LaneAsker(self.lanes, self.shared, rules)
 
     def is_available(self, lane: int = 0) -> bool:
         return self.lanes[lane].health.is_available(anyio.current_time())
@@ -114,7 +114,7 @@ class Bench:
         return [call.model for call in self.calls]
 
 
-async def failure(asker: Asker, prompt: Prompt = PROMPT, seconds: float | None = None) -> ModelError:
+async def failure(asker: LaneAsker, prompt: Prompt = PROMPT, seconds: float | None = None) -> ModelError:
     with pytest.raises(ModelError) as caught:
         await asker.ask(prompt, seconds)
     return caught.value
@@ -551,7 +551,7 @@ def models_of(backend: Backend, *names: str, concurrency: int = 4) -> ModelPool:
     return pool(backend.base_url, *names, concurrency=concurrency)
 
 
-def asker_of(models: ModelPool, seconds: float, calls: list[LlmCall], names: Sequence[str] = ()) -> Asker:
+def asker_of(models: ModelPool, seconds: float, calls: list[LlmCall], names: Sequence[str] = ()) -> LaneAsker:
     async def book(call: LlmCall) -> None:
         calls.append(call)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from content.kind import Kind
 from content.tokens import load_encoding
-from domain.extraction import Gap
+from domain.extraction import UnreadRange
 from domain.llm import Message, Role, ToolSpec
 from extraction import prompts
 from extraction.prompts import (
@@ -34,7 +34,7 @@ NONCE = "4be1c07a99d2f365"
 DOCUMENT = Document("read_log", '{"path": "/var/log/ü.log"}', 123_456, 2_345, 33_000, "log")
 PART = Part(2, 7, 1000, 2000, 40, 80)
 ASKED = 'Which errors mention "db timeout"?'
-GAP = Gap(70, 90, "the model timed out")
+GAP = UnreadRange(70, 90, "the model timed out")
 
 Build = Callable[[Document, str], tuple[Message, ...]]
 ALL: dict[str, Build] = {
@@ -165,7 +165,9 @@ def test_nothing_foreign_closes_a_fence_or_passes_for_a_report(prompt: Build, ho
 @given(hostile=HOSTILE)
 def test_foreign_text_stays_inside_its_fence(hostile: str) -> None:
     data = prompts.chunk_prompt(DOCUMENT, ASKED, hostile, PART, NONCE, 500)
-    found = prompts.reduce_prompt(DOCUMENT, ASKED, [Finding(PART, hostile)], [Gap(1, 2, hostile)], NONCE, 500)
+    found = prompts.reduce_prompt(
+        DOCUMENT, ASKED, [Finding(PART, hostile)], [UnreadRange(1, 2, hostile)], NONCE, 500
+    )
     assert inside("data", said(data)) == [neutralised(hostile)]
     assert inside("finding", said(found)) == [neutralised(hostile)]
     assert inside("data", fenced("data", hostile, NONCE)) == [neutralised(hostile)]

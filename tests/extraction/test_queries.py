@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from domain.errors import BadQuery, Overloaded, StoreUnavailable
-from extraction.queries import Queries, Read
+from extraction.queries import OpenBody, Queries
 from extraction.query_child import MEMORY_BYTES
-from extraction.query_terms import Query
+from extraction.query_terms import DataQuery
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ ORDERS = json.dumps(
 ).encode()
 
 
-def reading(data: bytes) -> Read:
+def reading(data: bytes) -> OpenBody:
     async def chunks() -> AsyncIterator[bytes]:
         for start in range(0, len(data), 100):
             yield data[start : start + 100]
@@ -58,7 +58,7 @@ async def test_the_process_is_confined_and_knows_no_secret(monkeypatch: pytest.M
     monkeypatch.setenv("SPILLGATE_LLM_API_KEY", "S3cret")
     queries = Queries()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(queries.run, "t", Query(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
+        tasks.start_soon(queries.run, "t", DataQuery(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
         process = await running()
         assert process.rlimit(resource.RLIMIT_AS)[0] == MEMORY_BYTES
         assert process.rlimit(resource.RLIMIT_CPU)[0] <= 12
@@ -73,7 +73,7 @@ async def test_the_process_is_confined_and_knows_no_secret(monkeypatch: pytest.M
 async def test_a_process_is_kept_for_the_next_query_over_the_same_data() -> None:
     queries, reads = Queries(), list[str]()
 
-    def read(name: str) -> Read:
+    def read(name: str) -> OpenBody:
         async def chunks() -> AsyncIterator[bytes]:
             reads.append(name)
             yield ORDERS
@@ -81,7 +81,7 @@ async def test_a_process_is_kept_for_the_next_query_over_the_same_data() -> None
         return chunks
 
     async def count(tenant: str, name: str, sql: str = "SELECT count(*) FROM data") -> bytes:
-        answer = await queries.run(tenant, Query(sql, 1000), len(ORDERS), read(name), name)
+        answer = await queries.run(tenant, DataQuery(sql, 1000), len(ORDERS), read(name), name)
         return bytes(answer.slice.result)
 
     for _ in range(3):
@@ -105,7 +105,7 @@ async def test_a_process_is_kept_for_the_next_query_over_the_same_data() -> None
 async def test_a_process_that_is_not_asked_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extraction.queries.KEPT_SECONDS", 0.01)
     queries = Queries()
-    await queries.run("t", Query("SELECT 1", 1000), len(ORDERS), reading(ORDERS), "one")
+    await queries.run("t", DataQuery("SELECT 1", 1000), len(ORDERS), reading(ORDERS), "one")
     with anyio.fail_after(30):
         while of_queries():
             await anyio.sleep(0.01)
@@ -114,7 +114,7 @@ async def test_a_process_that_is_not_asked_again_ends(monkeypatch: pytest.Monkey
 
 async def test_no_process_outlives_a_query_that_is_cancelled() -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Queries().run, "t", Query(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
+        tasks.start_soon(Queries().run, "t", DataQuery(ENDLESS, 1000), len(ORDERS), reading(ORDERS))
         await running()
         tasks.cancel_scope.cancel()
     assert of_queries() == []
@@ -126,7 +126,7 @@ async def test_no_process_outlives_a_store_that_fails() -> None:
         raise StoreUnavailable("The store is gone.")
 
     with pytest.raises(StoreUnavailable):
-        await Queries().run("t", Query("@", 1000), 10, chunks)
+        await Queries().run("t", DataQuery("@", 1000), 10, chunks)
     assert of_queries() == []
 
 
@@ -142,13 +142,13 @@ async def test_a_tenant_has_one_child_and_all_tenants_together_a_few(monkeypatch
         yield b"[1]"
 
     async def one(tenant: str) -> None:
-        await queries.run(tenant, Query("@", 1000), 3, reading(b"[1]"))
+        await queries.run(tenant, DataQuery("@", 1000), 3, reading(b"[1]"))
 
     async with anyio.create_task_group() as tasks:
         for number in range(2):
             if number:
                 await one("not yet running")
-            tasks.start_soon(queries.run, f"tenant {number}", Query("@", 1000), 3, chunks)
+            tasks.start_soon(queries.run, f"tenant {number}", DataQuery("@", 1000), 3, chunks)
             while len(running) <= number:
                 await anyio.sleep(0.01)
             with pytest.raises(Overloaded):

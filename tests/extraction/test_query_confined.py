@@ -11,13 +11,13 @@ import pytest
 
 from domain.errors import BadQuery, QueryTooCostly
 from extraction.queries import Queries
-from extraction.query_terms import Query
+from extraction.query_terms import DataQuery
 from tests.counts import FULL
 
 pytestmark = pytest.mark.anyio
 
 DATA = json.dumps({"orders": [{"id": n, "status": "ok"} for n in range(2000)]}).encode()
-COUNT = Query("SELECT count(*) AS n FROM data", 1000)
+COUNT = DataQuery("SELECT count(*) AS n FROM data", 1000)
 
 WRITING = """
 INSERT INTO data VALUES (1)
@@ -204,7 +204,7 @@ async def data() -> AsyncIterator[bytes]:
 async def told(queries: Queries, sql: str) -> str:
     """What the query answers, or the refusal."""
     try:
-        answer = await queries.run("t", Query(sql, 100_000, limit=1000), len(DATA), data, "orders")
+        answer = await queries.run("t", DataQuery(sql, 100_000, limit=1000), len(DATA), data, "orders")
     except (BadQuery, QueryTooCostly) as error:
         return f"refused: {error.detail}"
     return f"answered: {bytes(answer.slice.result).decode()} {answer.hint}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from content.formats.binary import is_binary, opaque
 from content.passages import split
 from content.source_text import SourceText
-from domain.extraction import Answer, ByteRange, ExtractStatus, Gap, Mode
+from domain.extraction import Answer, ByteRange, ExtractStatus, Mode, UnreadRange
 from extraction import ladder, passage_index
 from extraction.asked_bytes import AskedBytes
 from extraction.index_cache import IndexCache
@@ -215,7 +215,7 @@ async def test_garbage_is_named_and_not_shown(data: str, name: str) -> None:
     assert answer.body.startswith(f"NO RELEVANT DATA FOUND\nThe data ({len(data.encode())} bytes) is {name}")
     assert len(answer.body) < 300
     assert (answer.status, answer.coverage.ratio) == (ExtractStatus.PARTIAL, 0.0)
-    assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
+    assert answer.coverage.missing == (UnreadRange(0, len(data.encode()), "not text"),)
 
 
 NOISE = "\ufffd\x01\x02\ufffda\x7f\ufffd\ufffdQx\x00" * 90
@@ -240,7 +240,7 @@ async def test_of_a_file_the_readable_parts_are_searched_and_shown(data: str, na
     assert answer.status is (ExtractStatus.PARTIAL if name else ExtractStatus.COMPLETE)
     if name:
         assert 0 < answer.coverage.ratio < 0.1
-        assert answer.coverage.missing == (Gap(0, len(data.encode()), "not text"),)
+        assert answer.coverage.missing == (UnreadRange(0, len(data.encode()), "not text"),)
     noise = (await asked(data, "Who is the author of Qx?")).body
     assert noise.startswith("Nowhere in the data: Qx.\n")
     none = (await asked(data, "unicorns")).body

@@ -19,7 +19,7 @@ import pytest
 
 from beside.main import main
 from replay import sources
-from replay.readers import FORMATS, Format, recognised
+from replay.readers import FORMATS, TranscriptFormat, recognised
 from replay.runs import MOST_DEPTH, Notes, Run
 from replay.uses import uses_of
 from tests.counts import FULL, count
@@ -550,7 +550,7 @@ def _records(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> list[obj
         return iter(())
 
     with monkeypatch.context() as patched:
-        patched.setitem(FORMATS, name, Format(FORMATS[name].recognises, keep))
+        patched.setitem(FORMATS, name, TranscriptFormat(FORMATS[name].recognises, keep))
         assert list(sources.runs_of(path, Notes(), name)) == []
     assert records
     return records

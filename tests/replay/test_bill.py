@@ -9,11 +9,11 @@ import pytest
 
 from content.source_text import SourceText
 from extraction.index_cache import IndexCache
-from replay.bill import Money, Offer, Shown, bill, counted
+from replay.bill import Money, OfferTime, Shown, bill, counted
 from replay.figures import Figures, Outcomes, PolicyFigures
 from replay.prices import prices_of
-from replay.reports.summary import Summary
-from replay.runs import Input, Notes, Result, Run, Turn, Usage
+from replay.reports.summary import ReplaySummary
+from replay.runs import BilledTokens, Input, Notes, Result, Run, Turn
 from tests.replay import made_runs
 from tests.replay.replaying import report
 from tests.replay.transcripts import claude_code, openai_lines
@@ -41,7 +41,7 @@ TWO_TURNS = run(Input(words(100)), Turn(words(10)), Result("c", "read", words(10
 
 
 def relative(one: Run, tokens: Sequence[int], **more: Any) -> float:
-    offer, definitions = more.pop("offer", Offer.HOOK), more.pop("definitions", 0)
+    offer, definitions = more.pop("offer", OfferTime.HOOK), more.pop("definitions", 0)
     money, _ = bill(counted(one, Words(), None), Shown(tokens, **more), definitions, offer)
     return round(money.relative, 6)
 
@@ -55,14 +55,14 @@ def test_a_smaller_text_enters_instead_of_the_result() -> None:
 
 
 def test_definitions_in_every_request_are_written_once_and_read() -> None:
-    always = relative(TWO_TURNS, [1000], definitions=200, offer=Offer.ALWAYS)
+    always = relative(TWO_TURNS, [1000], definitions=200, offer=OfferTime.ALWAYS)
     assert always - relative(TWO_TURNS, [1000]) == 200 * 1.25 + 200 * 0.1
 
 
 def test_definitions_that_come_late_make_the_prefix_written_again() -> None:
-    late = relative(TWO_TURNS, [100], definitions=200, offer=Offer.LATE, first_stored=0)
+    late = relative(TWO_TURNS, [100], definitions=200, offer=OfferTime.LATE, first_stored=0)
     assert round(late - relative(TWO_TURNS, [100]), 6) == 200 * 1.25 + 100 * (1.25 - 0.1)
-    assert relative(TWO_TURNS, [1000], definitions=200, offer=Offer.LATE) == relative(TWO_TURNS, [1000])
+    assert relative(TWO_TURNS, [1000], definitions=200, offer=OfferTime.LATE) == relative(TWO_TURNS, [1000])
 
 
 def test_a_question_is_one_more_turn_with_its_answer() -> None:
@@ -82,9 +82,12 @@ def test_results_that_are_cleared_make_what_follows_written_again() -> None:
 
 
 def test_billed_input_tells_the_prefix_and_billed_output_stands() -> None:
-    first = Turn(words(10), usage=Usage(0, 1100, 0, 300), model="claude-sonnet-4-6")
+    first = Turn(words(10), usage=BilledTokens(0, 1100, 0, 300), model="claude-sonnet-4-6")
     one = run(
-        Input(words(100)), first, Result("c", "read", words(10)), Turn("", usage=Usage(0, 20, 1100, 50))
+        Input(words(100)),
+        first,
+        Result("c", "read", words(10)),
+        Turn("", usage=BilledTokens(0, 20, 1100, 50)),
     )
     found = counted(one, Words(), None)
     assert found.prefix == 1000
@@ -93,7 +96,7 @@ def test_billed_input_tells_the_prefix_and_billed_output_stands() -> None:
 
 
 def test_a_provider_that_reads_nothing_from_a_cache_is_billed_so() -> None:
-    turns = [Turn("", usage=Usage(100, 0, 0, 0)), Turn("", usage=Usage(150, 0, 0, 0))]
+    turns = [Turn("", usage=BilledTokens(100, 0, 0, 0)), Turn("", usage=BilledTokens(150, 0, 0, 0))]
     one = run(Input(words(100)), turns[0], Input(words(50)), turns[1])
     assert relative(one, []) == 100 + 150
 
@@ -150,7 +153,7 @@ def test_policies_share_the_index_of_a_result_that_they_all_store(
 
 
 def test_a_run_that_costs_more_is_one_in_the_unit_that_is_printed() -> None:
-    figures = PolicyFigures(dearer={Offer.HOOK: Money(1, 0)})
+    figures = PolicyFigures(dearer={OfferTime.HOOK: Money(1, 0)})
     for priced, count in ((1, "0"), (0, "1")):
         total = Outcomes(runs=1, priced_runs=priced, policies={"cap": figures})
-        assert Summary(Figures(), total, Notes(), [], [], []).dearer("cap", Offer.HOOK) == count
+        assert ReplaySummary(Figures(), total, Notes(), [], [], []).dearer("cap", OfferTime.HOOK) == count

@@ -19,7 +19,7 @@ from replay.advice import advice
 from replay.bill import Money
 from replay.figures import Outcomes, PolicyFigures, ToolFigures
 from replay.plans import IN_FORCE, OURS, capped
-from replay.progress import Progress
+from replay.progress import ProgressLine
 from replay.replaying import Replaying
 from replay.reports.summary import dollars, tokens
 from replay.reports.tables import NOTES, USE_COLUMNS
@@ -234,7 +234,7 @@ class Terminal(io.StringIO):
 def test_progress_goes_to_a_terminal_alone() -> None:
     now = iter([0.0, 10.0, 10.1, 20.0])
     terminal = Terminal()
-    progress = Progress(1000, terminal, lambda: next(now))
+    progress = ProgressLine(1000, terminal, lambda: next(now))
     progress(50, 250)
     progress(51, 255)
     progress(200, 1000)
@@ -243,7 +243,7 @@ def test_progress_goes_to_a_terminal_alone() -> None:
     assert first == "[######..................]  25%  50 runs, 5 runs/s, 30 s left"
     assert second == "[########################] 100%  200 runs, 10 runs/s, 0 s left"
     plain = io.StringIO()
-    quiet = Progress(1000, plain)
+    quiet = ProgressLine(1000, plain)
     quiet(1, 1000)
     quiet.close()
     assert plain.getvalue() == ""

@@ -29,11 +29,11 @@ _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=")
 
 Params = dict[str, Any]
-Headers = Callable[[str], list[str]]
+HeaderValues = Callable[[str], list[str]]
 """All values of the header with this name."""
 
 
-class Code(IntEnum):
+class RpcCode(IntEnum):
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
     METHOD_NOT_FOUND = -32601
@@ -45,14 +45,14 @@ class Code(IntEnum):
 
 
 _ALWAYS_400 = frozenset(
-    {Code.PARSE_ERROR, Code.INVALID_REQUEST, Code.HEADER_MISMATCH, Code.UNSUPPORTED_VERSION}
+    {RpcCode.PARSE_ERROR, RpcCode.INVALID_REQUEST, RpcCode.HEADER_MISMATCH, RpcCode.UNSUPPORTED_VERSION}
 )
 
 
 class RpcError(Exception):
     """Becomes the `error` of a response. `message` repeats nothing that was sent."""
 
-    def __init__(self, code: Code, message: str, data: dict[str, Any] | None = None) -> None:
+    def __init__(self, code: RpcCode, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -60,9 +60,9 @@ class RpcError(Exception):
 
     def status(self, *, is_stateless: bool) -> int:
         """The HTTP status. A client of the other era would take a 404 for the end of its session."""
-        if self.code in _ALWAYS_400 or (is_stateless and self.code is Code.INVALID_PARAMS):
+        if self.code in _ALWAYS_400 or (is_stateless and self.code is RpcCode.INVALID_PARAMS):
             return 400
-        return 404 if is_stateless and self.code is Code.METHOD_NOT_FOUND else 200
+        return 404 if is_stateless and self.code is RpcCode.METHOD_NOT_FOUND else 200
 
     def body(self) -> dict[str, Any]:
         return {"code": self.code, "message": self.message, **({"data": self.data} if self.data else {})}
@@ -83,7 +83,7 @@ def parse(body: bytes) -> Any:
     try:
         return decoded(msgspec.json.decode, body)[0]
     except BadRequest:
-        raise RpcError(Code.PARSE_ERROR, "The body must be well-formed JSON in UTF-8.") from None
+        raise RpcError(RpcCode.PARSE_ERROR, "The body must be well-formed JSON in UTF-8.") from None
 
 
 def id_of(message: Any) -> str | int | None:
@@ -100,23 +100,23 @@ def call_of(message: Any) -> RpcCall | None:
     """The request; None for a message that needs no response: a notification, or a response. Raises
     RpcError."""
     if isinstance(message, list):
-        raise RpcError(Code.INVALID_REQUEST, "Send one message in a body: there are no batches.")
+        raise RpcError(RpcCode.INVALID_REQUEST, "Send one message in a body: there are no batches.")
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise RpcError(Code.INVALID_REQUEST, "The message must be a JSON-RPC 2.0 object.")
+        raise RpcError(RpcCode.INVALID_REQUEST, "The message must be a JSON-RPC 2.0 object.")
     method = message.get("method")
     if method is None and ("result" in message or "error" in message):
         return None
     if not isinstance(method, str):
-        raise RpcError(Code.INVALID_REQUEST, "`method` must be a string.")
+        raise RpcError(RpcCode.INVALID_REQUEST, "`method` must be a string.")
     if "id" not in message:
         return None
     call_id = id_of(message)
     if call_id is None:
-        raise RpcError(Code.INVALID_REQUEST, "`id` must be a string or an integer of at most 53 bits.")
+        raise RpcError(RpcCode.INVALID_REQUEST, "`id` must be a string or an integer of at most 53 bits.")
     params = message.get("params")
     params = {} if params is None else params  # Some clients send null for none.
     if not isinstance(params, dict):
-        raise RpcError(Code.INVALID_PARAMS, "`params` must be an object.")
+        raise RpcError(RpcCode.INVALID_PARAMS, "`params` must be an object.")
     return RpcCall(call_id, method, params, is_stateless(message))
 
 
@@ -127,7 +127,7 @@ def is_stateless(message: Any) -> bool:
     return isinstance(meta, dict) and f"{MCP_META}protocolVersion" in meta
 
 
-def check_version(call: RpcCall, headers: Headers) -> None:
+def check_version(call: RpcCall, headers: HeaderValues) -> None:
     """Raises RpcError for a version that is not served, and for headers that contradict the body."""
     versions = headers("mcp-protocol-version")
     if not call.is_stateless:
@@ -149,7 +149,7 @@ def check_version(call: RpcCall, headers: Headers) -> None:
 
 
 def _mismatch(header: str, field: str) -> RpcError:
-    return RpcError(Code.HEADER_MISMATCH, f"The header {header} must be given once and equal {field}.")
+    return RpcError(RpcCode.HEADER_MISMATCH, f"The header {header} must be given once and equal {field}.")
 
 
 def _unsupported(requested: str) -> RpcError:
@@ -158,7 +158,7 @@ def _unsupported(requested: str) -> RpcError:
         "supported": [STATELESS, *HANDSHAKE],
         "requested": requested if _VERSION.fullmatch(requested) else "",
     }
-    return RpcError(Code.UNSUPPORTED_VERSION, "This protocol version is not supported.", data)
+    return RpcError(RpcCode.UNSUPPORTED_VERSION, "This protocol version is not supported.", data)
 
 
 def _plain(header: str) -> str | None:

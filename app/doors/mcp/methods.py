@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from app import __version__
 from app.answering.tool_call import call_tool, read_lines
 from app.answering.tool_definitions import Tool, ToolFormat, definitions, instructions, offered_tools
-from app.doors.mcp.messages import HANDSHAKE, STATELESS, Code, Params, RpcCall, RpcError
+from app.doors.mcp.messages import HANDSHAKE, STATELESS, Params, RpcCall, RpcCode, RpcError
 from app.operations.tracing import READ, Carrier
 from app.runtime import Runtime
 from domain.doors import MCP_META
@@ -33,14 +33,14 @@ _URI = re.compile(r"spillgate://([^/?#]{1,400})/([^/?#]{1,100})(?:\?offset=([1-9
 
 _TRACED = frozenset({"tools/call", "resources/read"})
 
-Refused = Callable[[SpillgateError], None]
+OnError = Callable[[SpillgateError], None]
 
 
 class Methods:
     """Answers the requests of one tenant. `refused` is called with each error of the service itself.
     `carrier` names the caller's trace, where the message does not."""
 
-    def __init__(self, rt: Runtime, tenant: str, refused: Refused, carrier: Carrier) -> None:
+    def __init__(self, rt: Runtime, tenant: str, refused: OnError, carrier: Carrier) -> None:
         self._rt = rt
         self._carrier = carrier
         self._tenant = tenant
@@ -50,7 +50,7 @@ class Methods:
         """The `result` of the response. Raises RpcError."""
         table = _STATELESS if call.is_stateless else _HANDSHAKE
         if call.method not in table:
-            raise RpcError(Code.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
+            raise RpcError(RpcCode.METHOD_NOT_FOUND, f"There is no such method. There is {', '.join(table)}.")
         result = await self._traced(table[call.method], call)
         if call.is_stateless:
             result |= {"resultType": "complete", "_meta": {f"{MCP_META}serverInfo": _SERVER}}
@@ -123,7 +123,7 @@ class Methods:
 
     async def read_resource(self, call: RpcCall) -> dict[str, Any]:
         uri = _text(call.params, "uri")
-        unknown = Code.INVALID_PARAMS if call.is_stateless else Code.RESOURCE_NOT_FOUND
+        unknown = RpcCode.INVALID_PARAMS if call.is_stateless else RpcCode.RESOURCE_NOT_FOUND
         match = _URI.fullmatch(uri)
         if match is None:
             raise RpcError(unknown, f"There is no such resource. There is {URI_TEMPLATE}?offset=1.")
@@ -135,7 +135,7 @@ class Methods:
             raise RpcError(unknown, error.detail) from None
         except SpillgateError as error:
             self._refused(error)
-            raise RpcError(Code.INTERNAL_ERROR, error.detail) from None
+            raise RpcError(RpcCode.INTERNAL_ERROR, error.detail) from None
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": answer.text}]}
 
 
@@ -149,7 +149,7 @@ def _carrier_in(call: RpcCall) -> Carrier:
 def _text(params: Params, name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str):
-        raise RpcError(Code.INVALID_PARAMS, f"`{name}` must be a string.")
+        raise RpcError(RpcCode.INVALID_PARAMS, f"`{name}` must be a string.")
     return value
 
 

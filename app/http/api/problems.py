@@ -22,7 +22,7 @@ from domain.library_errors import PYDANTIC_RULES, pydantic_rule
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
 
-Refused = Callable[[errors.SpillgateError, str, str], None]
+OnRefusal = Callable[[errors.SpillgateError, str, str], None]
 """Called with the error, the method and the path of each refused request; "" if they are not known."""
 
 _OF_STATUS: dict[int, type[errors.SpillgateError]] = {
@@ -105,7 +105,7 @@ def problem(
     return Response(body, error.status, {**headers_of(error), **(headers or {})}, MEDIA_TYPE)
 
 
-def install(app: FastAPI, routes: RouteTable, refused: Refused) -> None:
+def install(app: FastAPI, routes: RouteTable, refused: OnRefusal) -> None:
     """Registers the handlers; `refused` is called with each error."""
     handlers = Handlers(routes, refused)
     app.add_exception_handler(errors.SpillgateError, handlers.on_error)
@@ -118,7 +118,7 @@ def install(app: FastAPI, routes: RouteTable, refused: Refused) -> None:
 class Handlers:
     """A method for each class of exception. Each answers a problem."""
 
-    def __init__(self, routes: RouteTable, refused: Refused) -> None:
+    def __init__(self, routes: RouteTable, refused: OnRefusal) -> None:
         self._routes = routes
         self._refused = refused
 

@@ -49,23 +49,23 @@ COALESCED_BYTES = 1 << 18
 _BRACKET = ord("[")
 SURROGATE_WARNING = "The content held lone surrogates; each was replaced by U+FFFD."
 
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
-Model = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+ToolName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
+ModelName = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 ToolPrefix = Annotated[str, Meta(max_length=100, pattern=r"^[A-Za-z0-9_.-]*(?![\s\S])")]
 Label = Annotated[str, Meta(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*(?![\s\S])")]
 DoorName = Annotated[
     str, Meta(pattern=rf"^({'|'.join(DOORS)})(?![\s\S])", extra_json_schema={"enum": list(DOORS)})
 ]
 """The client through which the result comes: the texts name our tools as that client shows them."""
-Whole = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+Quantity = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 """A whole number of tokens or turns. Decoded as float, since 7.0 is one in JSON, as on the other routes."""
 
 
 class UsageIn(Struct, forbid_unknown_fields=True, frozen=True):
     """The usage report: what is committed in the model's context."""
 
-    used_tokens: Whole
-    turn: Whole | None = None
+    used_tokens: Quantity
+    turn: Quantity | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -93,7 +93,7 @@ USAGE_SHAPE = {
 class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One tool result. `content` is a string, or a list of MCP content blocks."""
 
-    tool_name: Name
+    tool_name: ToolName
     session_id: str = DEFAULT_SESSION
     tool_call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID)] | None = None
     tool_arguments: Raw | UnsetType = UNSET
@@ -103,7 +103,7 @@ class ResultIn(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     tool_namespace: Label | None = None
     latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     truncated_total: Annotated[int, Meta(ge=0, le=1 << 50)] | None = None
-    model: Model | None = None
+    model: ModelName | None = None
     context: UsageIn | None = None
     policy: Raw | UnsetType = UNSET
     door: DoorName | None = None

@@ -4,23 +4,23 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 
 REF = "#/components/schemas/"
 _FORMATS = {"integer": "int64", "number": "double"}
 """Times and sizes exceed 32 bits, which generators give a number without a format."""
 
-NAMED: dict[str, Schema] = {}
+NAMED: dict[str, JsonSchema] = {}
 """The schemas that no class describes, by name."""
 
 
-def named(name: str, schema: Mapping[str, Any]) -> Schema:
+def named(name: str, schema: Mapping[str, Any]) -> JsonSchema:
     """A reference to the schema, which the document holds once under this name."""
     NAMED[name] = dict(schema)
     return {"$ref": REF + name}
 
 
-def settle(document: Schema) -> None:
+def settle(document: JsonSchema) -> None:
     """Rewrites the schemas of the document in place. They accept what they accepted."""
     for node in _nodes(document):
         _settle(node)
@@ -37,7 +37,7 @@ def settle(document: Schema) -> None:
                 rule["description"] = f"{rule.get('description', '')} Default: `{default}`.".strip()
 
 
-def in_query(schema: Schema) -> Schema:
+def in_query(schema: JsonSchema) -> JsonSchema:
     """The schema of a body's field where it is a parameter: text that is JSON, if it is no single value."""
     schema = _not_null(schema)
     if schema.get("type") not in ("string", "integer", "number", "boolean"):
@@ -45,17 +45,17 @@ def in_query(schema: Schema) -> Schema:
     return {name: value for name, value in schema.items() if name != "description"}
 
 
-def parameters_of(document: Schema) -> Iterator[Schema]:
+def parameters_of(document: JsonSchema) -> Iterator[JsonSchema]:
     for operation in _operations_of(document):
         yield from operation.get("parameters", ())
 
 
-def _operations_of(document: Schema) -> Iterator[Schema]:
+def _operations_of(document: JsonSchema) -> Iterator[JsonSchema]:
     for operations in document["paths"].values():
         yield from operations.values()
 
 
-def _nodes(node: Any) -> Iterator[Schema]:
+def _nodes(node: Any) -> Iterator[JsonSchema]:
     """All objects of a document but its examples, the inner ones first."""
     if isinstance(node, list):
         for below in node:
@@ -67,7 +67,7 @@ def _nodes(node: Any) -> Iterator[Schema]:
         yield node
 
 
-def _settle(node: Schema) -> None:
+def _settle(node: JsonSchema) -> None:
     if isinstance(node.get("title"), str) and "version" not in node:
         # Pydantic's, from the name of the field: generators would name a type by it.
         del node["title"]
@@ -90,13 +90,13 @@ def _settle(node: Schema) -> None:
                 node |= {bound: int(node[bound]) for bound in ("minimum", "maximum") if bound in node}
 
 
-def _chosen(schema: Schema) -> Schema | None:
+def _chosen(schema: JsonSchema) -> JsonSchema | None:
     """The other choice of two, of which one is null."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     return choices[0] if len(choices) == 1 else None
 
 
-def _not_null(schema: Schema) -> Schema:
+def _not_null(schema: JsonSchema) -> JsonSchema:
     """The schema of a parameter, which is absent instead of null."""
     if (chosen := _chosen(schema)) is not None:
         return {name: value for name, value in schema.items() if name != "anyOf"} | chosen
@@ -108,7 +108,7 @@ def _not_null(schema: Schema) -> Schema:
     return schema
 
 
-def _sent(document: Schema) -> set[str]:
+def _sent(document: JsonSchema) -> set[str]:
     """The names of the schemas of which requests consist."""
     schemas, found = document["components"]["schemas"], set[str]()
     left = set(_references([operation.get("requestBody") for operation in _operations_of(document)]))

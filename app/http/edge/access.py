@@ -10,7 +10,7 @@ import sys
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.api.body_caps import PLAIN_CAP, BodyCap
-from app.http.api.problems import Refused, problem, stored_of
+from app.http.api.problems import OnRefusal, problem, stored_of
 from app.http.api.request_body import ClientDisconnected, RequestBody
 from app.http.api.roles import OF_ONE_TENANT, KeyRole
 from app.http.api.routing import RouteTable, Traits
@@ -64,7 +64,7 @@ class Access:
         settings: Settings,
         routes: RouteTable,
         state: ServiceState,
-        refused: Refused,
+        refused: OnRefusal,
     ) -> None:
         self._app = app
         self._wrong_keys = WrongKeys()

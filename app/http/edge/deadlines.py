@@ -14,7 +14,7 @@ import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.http.api.problems import MEDIA_TYPE, Refused, headers_of, problem_of, stored_of
+from app.http.api.problems import MEDIA_TYPE, OnRefusal, headers_of, problem_of, stored_of
 from app.http.api.request_body import RequestBody
 from app.operations.logs import within_request
 from domain import errors
@@ -67,7 +67,7 @@ class Protocol(HttpToolsProtocol):
     def __init__(
         self,
         *args: Any,
-        refused: Refused = lambda error, method, path: None,
+        refused: OnRefusal = lambda error, method, path: None,
         max_connections: int = MAX_CONNECTIONS,
         **kwargs: Any,
     ) -> None:

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from app import __version__
 from app.config_report import mask_url
-from app.http.api.problems import Refused
+from app.http.api.problems import OnRefusal
 from app.http.edge.address_file import announced
 from app.http.edge.deadlines import MAX_CONNECTIONS, Protocol, sweep
 from app.http.edge.sockets import BACKLOG, Sockets, open_sockets
@@ -180,7 +180,7 @@ class Server(uvicorn.Server):
             sweep(self.server_state.connections, loop.time())
 
 
-def serve(app: FastAPI, settings: Settings, refused: Refused, idle: IdleWatch | None = None) -> int:
+def serve(app: FastAPI, settings: Settings, refused: OnRefusal, idle: IdleWatch | None = None) -> int:
     """Serves until SIGTERM, SIGINT or a fault that the process cannot recover from, or until `idle` is over.
     Returns the exit code. Raises ConfigError for what cannot be bound."""
     configure_logging(settings.log_level, settings.log_format)
@@ -239,7 +239,7 @@ def settle_memory() -> None:
         libc.malloc_trim(0)
 
 
-def _config(app: FastAPI, files: int, refused: Refused) -> uvicorn.Config:
+def _config(app: FastAPI, files: int, refused: OnRefusal) -> uvicorn.Config:
     most = max(16, min(MAX_CONNECTIONS, files - SPARE_FILES))
     return uvicorn.Config(
         app,

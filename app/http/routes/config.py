@@ -28,7 +28,9 @@ router = Router(tags=["policy"])
 MOST_ENTRIES = 1000
 MOST_CHANGED = 100
 
-ToolName = Annotated[str, Query(min_length=1, max_length=256, description="`*`: a tool that no glob names.")]
+ToolInQuery = Annotated[
+    str, Query(min_length=1, max_length=256, description="`*`: a tool that no glob names.")
+]
 
 
 class SetBy(BodyOut):
@@ -61,7 +63,7 @@ class ConfigOut(BodyOut):
 async def get_config(
     rt: InRuntime,
     tenant: Tenant,
-    tool_name: ToolName = ANY,
+    tool_name: ToolInQuery = ANY,
     model: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
 ) -> ConfigOut:
     """The same as `spillgate check-config --json`, for the caller's tenant and without secrets."""

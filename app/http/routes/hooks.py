@@ -29,7 +29,7 @@ from domain.references import UNRESOLVED
 
 router = Router(tags=["hooks"])
 
-Client = Annotated[
+ClientInPath = Annotated[
     str, Path(description="The coding agent.", json_schema_extra={"enum": list(CLIENTS)}, examples=["codex"])
 ]
 InShell = Annotated[
@@ -60,7 +60,7 @@ _STATUS_IN_FILE = "the exit status stands only in a file of the agent: `spillgat
 )
 @Traits(carries_results=True, fails_open=True, span=GOVERN)
 async def post_hook(
-    client: Client, request: Request, rt: InRuntime, tenant: Tenant, shell: InShell = ""
+    client: ClientInPath, request: Request, rt: InRuntime, tenant: Tenant, shell: InShell = ""
 ) -> Response:
     """Takes the JSON of the agent's hook. Answers with the JSON by which that agent replaces the result, or
     `{}`: it passes. Whatever goes wrong with the result, the agent keeps it: the answer is then `{}` and the

@@ -17,9 +17,9 @@ from domain.hooks import DOORS
 
 router = Router(tags=["results"])
 
-ToolName = Annotated[str, Query(min_length=1, max_length=256, description="The tool whose result it is.")]
-Session = Annotated[str, Query(json_schema_extra=SESSION_ID)]
-DoorName = Annotated[
+ToolInQuery = Annotated[str, Query(min_length=1, max_length=256, description="The tool whose result it is.")]
+SessionInQuery = Annotated[str, Query(json_schema_extra=SESSION_ID)]
+DoorInQuery = Annotated[
     str | None,
     Query(
         description="The coding agent that shows it, as in POST /results. Numbers then stay: agents refuse "
@@ -44,9 +44,9 @@ async def post_mask(
     request: Request,
     rt: InRuntime,
     tenant: Tenant,
-    tool_name: ToolName,
-    session_id: Session = DEFAULT_SESSION,
-    door: DoorName = None,
+    tool_name: ToolInQuery,
+    session_id: SessionInQuery = DEFAULT_SESSION,
+    door: DoorInQuery = None,
 ) -> Response:
     """What the policy of the tool redacts, in all strings, names of members and numbers; 204 if nothing is
     masked. For a client that shows its model more than the text that it sends to POST /results, if that

@@ -96,7 +96,7 @@ _HEADERS = {
 _BYTES_PER_TOKEN = 4
 """Estimates tokens if only bytes are known. Measured: code 3.7, JSON 2.6 to 4.3, logs 2.5."""
 
-Size = Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
+PlannedSize = Annotated[int, Field(ge=0, le=MOST, strict=True), INTEGRAL]
 
 
 _OPERATION = {
@@ -188,9 +188,11 @@ class CheckIn(BodyIn):
 
     session_id: Annotated[str, Field(json_schema_extra=SESSION_ID)] = DEFAULT_SESSION
     tool_name: Annotated[str, Field(min_length=1, max_length=256)]
-    bytes: Size | None = Field(None, description="Without `tokens`, a token is taken to be 4 bytes.")
-    tokens: Size | None = Field(None, description="Without `bytes`, no cap in bytes or characters is judged.")
-    rows: Size | None = Field(None, description="For `max_rows` and `reject_rows` of the policy.")
+    bytes: PlannedSize | None = Field(None, description="Without `tokens`, a token is taken to be 4 bytes.")
+    tokens: PlannedSize | None = Field(
+        None, description="Without `bytes`, no cap in bytes or characters is judged."
+    )
+    rows: PlannedSize | None = Field(None, description="For `max_rows` and `reject_rows` of the policy.")
     model: Annotated[str, Field(max_length=256)] | None = Field(None, description="As in POST /results.")
     paginated: Annotated[
         bool,

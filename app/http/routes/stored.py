@@ -57,8 +57,7 @@ from domain.errors import (
 )
 from domain.handles import parse_handle
 from domain.results import Measure, StoredResult
-from extraction.query_terms import Query as DataQuery
-from extraction.query_terms import QueryAnswer
+from extraction.query_terms import DataQuery, QueryAnswer
 
 router = Router(tags=["results"])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from domain.errors import BadQuery, QueryTooCostly
 from extraction import query_child
-from extraction.query_terms import Query
+from extraction.query_terms import DataQuery
 from tests.app.answering.test_query import CSV, NDJSON, ROWS, keep
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("queries_here")]
@@ -328,7 +328,7 @@ def test_any_sql_is_answered_or_refused_by_the_child(words: list[str], start: st
     value = [{**row, "n": {"a": row["id"], "b": [1]}} for row in ROWS[:5]]
     read = io.BytesIO(json.dumps(value).encode()).read
     with suppress(BadQuery, QueryTooCostly, MemoryError):
-        answer = query_child.Answerer(read).answer(Query(start + " ".join(words), 2000))
+        answer = query_child.Answerer(read).answer(DataQuery(start + " ".join(words), 2000))
         msgspec.json.decode(answer.slice.result)
 
 

@@ -21,7 +21,7 @@ import pytest
 from content.redaction import allowance, search
 from content.redaction.detector import Detector
 from content.redaction.masks import Masks
-from content.redaction.spans import Span
+from content.redaction.spans import SecretSpan
 from domain.errors import ConfigError
 from tests.app.doors.payloads import payload
 from tests.conftest import Serve
@@ -553,7 +553,7 @@ async def test_a_text_whose_search_takes_long_is_not_searched_on_the_event_loop(
     monkeypatch.setattr(search, "AT_ONCE_SECONDS", seconds)
     found_in = []
 
-    def seen(detector: Detector, data: bytes, seconds: float = math.inf) -> list[Span]:
+    def seen(detector: Detector, data: bytes, seconds: float = math.inf) -> list[SecretSpan]:
         spans = find(detector, data, seconds)
         found_in.append((len(data), threading.get_ident() == loop))
         return spans
@@ -604,7 +604,7 @@ async def test_a_search_of_one_tenant_holds_no_other_tenant(
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
-    def slow(detector: Detector, data: bytes, seconds: float = math.inf) -> list[Span]:
+    def slow(detector: Detector, data: bytes, seconds: float = math.inf) -> list[SecretSpan]:
         if b"slow" in data:
             begun.set()
             assert may_end.wait(60)

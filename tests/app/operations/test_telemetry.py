@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.operations import telemetry
 from app.operations.logs import (
     JsonFormatter,
-    LogFormat,
+    LineStyle,
     LogHandler,
     RequestLog,
     TextFormatter,
@@ -86,7 +86,7 @@ def test_a_line_is_json_with_its_fields(stream: TextIO) -> None:
     ],
 )
 def test_lines_are_text_on_a_terminal_and_json_elsewhere(
-    stream: TextIO, monkeypatch: pytest.MonkeyPatch, style: LogFormat, is_terminal: bool, is_text: bool
+    stream: TextIO, monkeypatch: pytest.MonkeyPatch, style: LineStyle, is_terminal: bool, is_text: bool
 ) -> None:
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
     configure_logging("info", style, stream)

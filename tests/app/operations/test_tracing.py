@@ -22,7 +22,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from app.cli.main import main
 from app.main import create_app
 from app.operations import spans
-from app.operations.spans import Spans
+from app.operations.spans import SpanExport
 from app.operations.telemetry import Metrics
 from app.operations.tracing import trace_target
 from app.runtime import open_runtime
@@ -67,7 +67,7 @@ async def traced(**settings: Any) -> AsyncIterator[Traced]:
     given = Settings(**{"storage_url": "memory:", **settings})
     exporter = InMemorySpanExporter()
     async with open_runtime(given) as opened:
-        observer = Spans(SimpleSpanProcessor(exporter), opened.metrics)
+        observer = SpanExport(SimpleSpanProcessor(exporter), opened.metrics)
         app = create_app(given, replace(opened, observer=observer))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         client = httpx.AsyncClient(transport=transport, base_url="http://localhost:8377")
