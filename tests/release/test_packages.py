@@ -38,7 +38,7 @@ def test_the_wheel_has_real_files_of_the_product_alone(dist: Path) -> None:
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         for name in ("http1.py", "addresses.py"):
-            linked = wheel.getinfo(f"command/{name}")
+            linked = wheel.getinfo(f"machine/{name}")
             assert (linked.external_attr >> 16) & 0o170000 == 0o100000
             assert wheel.read(linked) == (ROOT / "clients/python/spillgate" / name).read_bytes()
         assert "integrations/opencode/spillgate.js" in names
