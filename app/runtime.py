@@ -52,7 +52,7 @@ from storage import (
     sealed_store,
     shared_clock_of,
 )
-from storage.unrecorded import UnrecordedLedger
+from storage.ledger_when_full import UnrecordedLedger
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,6 @@ class SourceText(Source):
     def beginning(self, size: int, start: int = 0) -> Self:
         part = super().beginning(size, start)
         if part is not self:
-            # The beginning of a whole text may look otherwise.
+            # The beginning of a whole text may look different.
             part.head, part.format = self.head, self.format
         return part

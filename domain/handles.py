@@ -91,12 +91,12 @@ def split_handles(text: str) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part)) or [text]
 
 
-def session_named_in(handle: object, otherwise: str) -> str:
-    """The session that a handle names; `otherwise` if it names none, or the same one in other letter case."""
+def session_named_in(handle: object, default: str) -> str:
+    """The session that a handle names; `default` if it names none, or the same one in other letter case."""
     spelling = _SPELLING.fullmatch(handle.strip(_QUOTES)) if isinstance(handle, str) else None
     session = spelling["session"] if spelling else None
-    if session is None or not is_name(session) or session.casefold() == otherwise.casefold():
-        return otherwise
+    if session is None or not is_name(session) or session.casefold() == default.casefold():
+        return default
     return session
 
 

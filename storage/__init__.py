@@ -100,14 +100,14 @@ def check_sealing() -> None:
 
 
 @contextmanager
-def _needing(package: str, otherwise: str) -> Iterator[None]:
-    """Raises ConfigError, with the text `otherwise`, if the package is not installed."""
+def _needing(package: str, message: str) -> Iterator[None]:
+    """Raises ConfigError, with the text `message`, if the package is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise ConfigError(otherwise) from None
+        raise ConfigError(message) from None
 
 
 def sealed_store(store: ResultStore, ring: KeyRing) -> ResultStore:

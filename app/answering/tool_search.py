@@ -14,22 +14,22 @@ from content import model_text
 from content.grep import Grep, GrepPage, Match
 from content.greppable import Greppable
 from content.kind import Kind
+from content.match_context import AROUND, grown, trimmed
 from content.match_view import MOST_BYTES, block_ends, headings, page_text, surroundings
 from content.natural_language import language_of_text, may_be_in
-from content.otherwise import (
+from content.near_misses import (
+    NearMisses,
     Occurrence,
-    Otherwise,
     lines_with_all,
     literals,
+    near_miss_text,
     nowhere_text,
     occurrences,
-    otherwise_text,
     words_of,
 )
 from content.patterns import Pattern
 from content.source_text import SourceText
 from content.text import BOM, clip
-from content.widened import AROUND, grown, trimmed
 from extraction.asked_bytes import AskedBytes
 from policies.policy import Offer
 
@@ -285,14 +285,14 @@ async def _nothing(reading: Reading, searched: _Searched, pattern: str) -> str:
     rt, shown, stored = reading.rt, reading.shown, reading.shown.result
     asked = AskedBytes(shown.store, stored, path=path_of(stored))
     sentences, words = ["No line matches."], words_of(pattern)[:_MOST_WORDS]
-    elsewhere = Otherwise(0)
+    elsewhere = NearMisses(0)
     if searched.view is None:
         sentences += [(await _occurrence(reading, word)).told() for word in words[:_MOST_SCANS]]
     else:
         if texts := literals(pattern):
             elsewhere = await run_sync(lines_with_all, searched.view, texts, limiter=rt.scanning)
             if elsewhere.lines:
-                return otherwise_text(texts, elsewhere)
+                return near_miss_text(texts, elsewhere)
         found = await run_sync(occurrences, searched.view, words, limiter=rt.scanning)
         if texts and elsewhere.is_all and "|" not in pattern and all(one.lines for one in found):
             sentences = [nowhere_text(texts)]

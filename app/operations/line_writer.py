@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from app.operations.once_a_minute import OnceAMinute
+from app.operations.repeat_filter import RepeatFilter
 from domain.errors import ConfigError
 from machine.descriptors import write_all
 
@@ -121,7 +121,7 @@ class JsonLines(LineWriter[T]):
         """`count` is called with the number of lines that are lost. `max_bytes`: see `_File`. Raises
         ConfigError if the file cannot be opened."""
         self._setting, self._target, self._count = setting, target, count
-        self._logged = OnceAMinute()
+        self._logged = RepeatFilter()
         super().__init__(_opened(target, setting, max_bytes), _json_line, MOST_WAITING, self._note_loss)
 
     def close(self) -> None:

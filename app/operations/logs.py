@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import Counter
 
 from app.operations.line_writer import Descriptor, LineWriter
-from app.operations.once_a_minute import OnceAMinute
+from app.operations.repeat_filter import RepeatFilter
 from content.redaction.masks import NOT_SEARCHED
 from domain.accounting import AccountingEntry
 from domain.decisions import Outcome, OutcomeKind
@@ -211,7 +211,7 @@ class RequestLog(Observer):
     """The lines that requests leave in the log."""
 
     def __init__(self) -> None:
-        self._refusals = OnceAMinute()
+        self._refusals = RepeatFilter()
 
     def answered(self, request: ServedRequest, error: BaseException | None) -> None:
         """The access log."""

@@ -633,8 +633,8 @@ class Relay:
             self._last_line = line
             to_stderr(f"spillgate mcp: {line}\n".encode("utf-8", "replace"))
 
-    def _read(self, read: Callable[[LazyJson], T], message: Buffer, otherwise: T) -> T:
-        """What `read` returns; `otherwise` for a message that is no JSON, and if `read` fails.
+    def _read(self, read: Callable[[LazyJson], T], message: Buffer, default: T) -> T:
+        """What `read` returns; `default` for a message that is no JSON, and if `read` fails.
 
         Catches any exception: one that ended the thread would stop the conversation. The client is promised
         the message of the server even if this code fails."""
@@ -643,4 +643,4 @@ class Relay:
                 return read(parse(message))
         except Exception as error:  # noqa: BLE001
             self._say(f"A fault of the relay, {type(error).__name__}. The message passes unchanged.")
-        return otherwise
+        return default

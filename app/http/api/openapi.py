@@ -279,7 +279,7 @@ def _structs() -> dict[str, Any]:
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=REF + "{name}")
     for component in components.values():
         if "description" in component:
-            # A docstring, which Python 3.13 indents otherwise than 3.11.
+            # A docstring, which Python 3.13 indents differently from 3.11.
             component["description"] = " ".join(component["description"].split())
     for name, shape in _SHAPES.items():
         components[name]["properties"].update(deepcopy(shape))

@@ -134,8 +134,8 @@ class Handlers:
         if isinstance(cause, ClientDisconnect):
             return await self.on_disconnect(request, cause)
         assert isinstance(error, HTTPException)
-        otherwise = errors.InternalError if error.status_code >= 500 else errors.BadRequest
-        kind = _OF_STATUS.get(error.status_code, otherwise)
+        fallback = errors.InternalError if error.status_code >= 500 else errors.BadRequest
+        kind = _OF_STATUS.get(error.status_code, fallback)
         if kind is errors.BadRequest:
             return self._answer(request, kind(UNREADABLE))
         allowed = self._routes.methods(request.scope["path"]) if kind is errors.MethodNotAllowed else ()

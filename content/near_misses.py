@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 """A literal character of RE2, or something else: also a character that may be missing."""
 
 
-class Otherwise(NamedTuple):
+class NearMisses(NamedTuple):
     """How many lines hold the texts; the number and the text of the last. `is_all`: all lines were looked
     at."""
 
@@ -39,7 +39,7 @@ def literals(pattern: str) -> list[str]:
     return texts if 1 < len(texts) <= _MOST_TEXTS else []
 
 
-def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
+def lines_with_all(data: bytes, texts: list[str]) -> NearMisses:
     """The lines that hold all texts in any order and letter case, of those of at most 2,000 bytes."""
     lowered, count, last, is_all = data.lower(), 0, (0, 0), True
     needles = sorted((text.lower().encode("utf-8", "replace") for text in texts), key=len, reverse=True)
@@ -57,16 +57,16 @@ def lines_with_all(data: bytes, texts: list[str]) -> Otherwise:
     else:
         is_all = False
     if not count:
-        return Otherwise(0, is_all=is_all)
+        return NearMisses(0, is_all=is_all)
     text = clip(data[slice(*last)].decode("utf-8", "replace"), _LINE_CHARS)
-    return Otherwise(count, data.count(b"\n", 0, last[0]) + 1, text)
+    return NearMisses(count, data.count(b"\n", 0, last[0]) + 1, text)
 
 
-def otherwise_text(texts: list[str], otherwise: Otherwise) -> str:
-    hold, which = ("holds", "") if otherwise.lines == 1 else ("hold", " The last:")
+def near_miss_text(texts: list[str], found: NearMisses) -> str:
+    hold, which = ("holds", "") if found.lines == 1 else ("hold", " The last:")
     return (
-        f"No line matches. {count_of(otherwise.lines, 'line')} {hold} {_quoted(texts)} in another order or "
-        f"form.{which}\n{otherwise.line}: {otherwise.text}"
+        f"No line matches. {count_of(found.lines, 'line')} {hold} {_quoted(texts)} in another order or "
+        f"form.{which}\n{found.line}: {found.text}"
     )
 
 

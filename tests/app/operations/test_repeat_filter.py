@@ -3,13 +3,13 @@
 import pytest
 
 from app.operations.logs import RequestLog, within_request
-from app.operations.once_a_minute import MOST_REASONS, REPEAT_SECONDS, OnceAMinute
+from app.operations.repeat_filter import MOST_REASONS, REPEAT_SECONDS, RepeatFilter
 from domain.errors import StoreFull, StoreUnavailable
 
 
 def test_a_reason_is_logged_once_a_minute_with_how_often_it_came_in_between() -> None:
     now = 0.0
-    logged = OnceAMinute(lambda: now)
+    logged = RepeatFilter(lambda: now)
     assert logged.note("full") == 0
     assert [logged.note("full") for _ in range(260)] == [None] * 260
     assert logged.note("full", 40) is None
@@ -21,7 +21,7 @@ def test_a_reason_is_logged_once_a_minute_with_how_often_it_came_in_between() ->
 
 
 def test_it_remembers_a_bounded_number() -> None:
-    logged = OnceAMinute()
+    logged = RepeatFilter()
     for number in range(3 * MOST_REASONS):
         assert logged.note(number) == 0
     assert len(logged._logged) <= MOST_REASONS

@@ -9,7 +9,7 @@ MOST_REASONS = 1000
 """Reasons that are remembered; past them, all are forgotten and may be logged again."""
 
 
-class OnceAMinute:
+class RepeatFilter:
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
         self._logged: dict[Hashable, tuple[float, int]] = {}
