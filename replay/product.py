@@ -17,13 +17,13 @@ from app.answering.tool_definitions import ToolFormat, definitions, instructions
 from app.governing.governor import govern
 from app.runtime import Runtime, open_runtime
 from app.settings import Settings
+from beside.hooks.agents import DOORS
 from content import MAX_PATTERN_CHARS
 from content.grep import Grep
 from domain.budget import SessionChange
 from domain.decisions import Outcome
 from domain.doors import Door
 from domain.handles import Handle, SessionKey
-from domain.hooks import DOORS
 from domain.hooks.call import OWN_TOOL, cut_may_pay, cut_pays
 from domain.ports import Tokenizer
 from domain.results import ToolResult

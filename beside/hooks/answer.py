@@ -34,8 +34,8 @@ from beside.client import (
     shown_unstored,
 )
 from beside.commands import SETTING_UP
+from beside.hooks.agents import CLIENTS
 from domain.errors import ConfigError
-from domain.hooks import CLIENTS
 from domain.hooks.call import Client, HookAnswer, HookCall, PendingCall, ended_session, in_shell, project_in
 from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from beside import own_service
 from beside.client import in_any_shell, own_path, reaching, service_address
 from beside.commands import SETTING_UP
+from beside.hooks.agents import PLANS
 from beside.hooks.entries import at, is_own_hook, is_own_plugin, items, read, value_in
-from beside.hooks.files import PLANS, PROJECT_NOTE, SettingsFile, Setup
+from beside.hooks.files import PROJECT_NOTE, SettingsFile, Setup
 from beside.hooks.jsonc import KeyPath, Malformed, Misfit, added, removed
 from beside.hooks.status import status
 from beside.uv_tool import install_tool, tool_path
@@ -153,14 +154,13 @@ def _without_server(file: SettingsFile, action: str) -> SettingsFile:
 
 
 def _after_install(client: str, setup: Setup) -> str:
-    asking = "The model asks about a stored result with the MCP server `spillgate mcp --tools`."
-    if client == "pi":
-        asking = "The model asks about a stored result with tools that the extension adds."
-    elif setup.url is not None:
-        asking = f"The model asks about a stored result with the MCP server `spillgate` at {setup.url}/mcp."
+    plan = PLANS[client]
+    with_server = "the MCP server `spillgate mcp --tools`"
+    if setup.url is not None:
+        with_server = f"the MCP server `spillgate` at {setup.url}/mcp"
     lines = [
-        asking,
-        PLANS[client].note,
+        f"The model asks about a stored result with {plan.asks_with or with_server}.",
+        plan.note,
         PROJECT_NOTE if setup.project is not None else None,
         "SPILLGATE_KEY must be set where the agent runs." if setup.has_key else None,
         f"Start {client} again. {_starting(client)}",
@@ -171,8 +171,8 @@ def _after_install(client: str, setup: Setup) -> str:
 def _starting(client: str) -> str:
     if not _starts_by_itself():
         return "Have the service running."
-    if client == "pi":
-        return "pi starts no service: run `spillgate service start`, or `spillgate serve`."
+    if not PLANS[client].starts_service:
+        return f"{client} starts no service: run `spillgate service start`, or `spillgate serve`."
     return "The service starts by itself."
 
 

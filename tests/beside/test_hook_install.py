@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from beside.hooks.files import PLANS
+from beside.hooks.agents import PLANS
 from beside.hooks.install import main as main_of_install
 from beside.main import main
 from domain.errors import ConfigError

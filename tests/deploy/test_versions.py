@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from beside.hooks.files import PLANS, Setup
+from beside.hooks.agents import PLANS
+from beside.hooks.files import Setup
 from domain import __version__
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope
 
 from app.http.api.answers import MAX_BLOCKS, prefers
 from app.http.api.request_body import read_body
+from beside.hooks.agents import DOORS
 from content.json_text import (
     WHOLE_BYTES,
     check_utf8,
@@ -28,7 +29,6 @@ from content.threads import LONG_BYTES, in_thread_if_long
 from domain.doors import Door
 from domain.errors import BadRequest, InvalidField, UnsupportedMedia, unknown_key
 from domain.handles import DEFAULT_SESSION, SessionKey, checked_session_id
-from domain.hooks import DOORS
 from domain.library_errors import msgspec_rule, types_in_words
 from domain.results import MAX_ARGUMENT_BYTES, ToolResult, UsageReport
 from domain.structs import frozen_struct

@@ -17,12 +17,12 @@ from app.masking.redactions import new_session
 from app.operations.logs import log_hook_passed
 from app.operations.tracing import GOVERN
 from app.runtime import Runtime
+from beside.hooks.agents import CLIENTS
 from content.json_text import as_json, read_document
 from content.redaction.masks import masks_beside
 from domain.doors import Door
 from domain.errors import NotFound, SpillgateError
 from domain.handles import SessionKey
-from domain.hooks import CLIENTS
 from domain.hooks.call import HookCall, PendingCall, ended_session, in_shell, project_in
 from domain.hooks.texts import text_in
 from domain.references import UNRESOLVED

@@ -9,11 +9,11 @@ from app.http.api.openapi import body_of, json_of
 from app.http.api.request_body import read_body
 from app.http.api.routing import SESSION_ID, InRuntime, Router, Tenant, Traits, session_key
 from app.masking.redactions import new_session
+from beside.hooks.agents import DOORS
 from content.json_text import checked_json
 from content.redaction.masks import masks_in
 from domain.errors import InvalidField
 from domain.handles import DEFAULT_SESSION
-from domain.hooks import DOORS
 
 router = Router(tags=["results"])
 

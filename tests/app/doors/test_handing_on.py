@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from beside.client import ServiceAnswer, ServiceRequest, resolved
+from beside.hooks.agents import CLIENTS
 from beside.hooks.files import Setup
-from domain.hooks import CLIENTS
 from domain.references import TOO_DEEP, UNRESOLVED, references_in
 from tests.app.doors.payloads import LARGE
 from tests.faults.forking import ROOT, run

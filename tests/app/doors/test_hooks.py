@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.hooks import CLIENTS, DOORS
+from beside.hooks.agents import CLIENTS, DOORS
 from tests.app.doors.payloads import LARGE, Path_, changed, names, payload
 from tests.conftest import Serve
 from tests.counts import count

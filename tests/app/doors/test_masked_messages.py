@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from domain.hooks import CLIENTS
+from beside.hooks.agents import CLIENTS
 from tests.app.doors.payloads import at, changed, names, payload
 from tests.beside.relay_client import SCRIPTED, RelayClient
 from tests.conftest import Serve

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
+from beside.hooks.agents import DOORS
 from content.tokens import load_encoding
-from domain.hooks import DOORS
 
 pytestmark = pytest.mark.anyio
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from beside.hooks.files import TIMEOUT_SECONDS, InstallPlan, SettingsFile, Setup
 from domain.doors import Door
 from domain.hooks.call import Client, HookCall
 
@@ -44,3 +45,19 @@ CLIENT = Client(
     ),
     outputs=re.compile(r"/.*/[0-9]+-copilot-tool-output-[^/]+\.txt"),
 )
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "bash": setup.run("copilot"), "timeoutSec": TIMEOUT_SECONDS}
+    folder = setup.folder(".github", ".copilot", "COPILOT_HOME")
+    servers = "mcp.json" if setup.project is not None else "mcp-config.json"
+    started = {"type": "local", **setup.started("${SPILLGATE_KEY}"), "tools": ["*"]}
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http", tools=["*"])
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    return [
+        SettingsFile(folder / "hooks" / "spillgate.json", "json", hooks, {"version": 1}),
+        SettingsFile(folder / servers, "json", mcp),
+    ]
+
+
+PLAN = InstallPlan(_files, "copilot")

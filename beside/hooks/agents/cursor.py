@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from beside.hooks.files import TIMEOUT_SECONDS, InstallPlan, SettingsFile, Setup
 from domain.doors import Door
 from domain.hooks.call import Client, HookCall
 from domain.hooks.texts import in_blocks, text_in, texts_of
@@ -32,3 +33,19 @@ def read(payload: Any) -> HookCall | None:
 
 
 CLIENT = Client(read, Door(has_shell=True, reads=frozenset({"Read", "read_file"})), inner_json="tool_output")
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    # Cursor takes `//` for the beginning of a comment, also within a string. A shell reads `/''/` as `//`.
+    command = setup.run("cursor").replace("//", "/''/")
+    run = {"command": command, "matcher": "^MCP:", "timeout": TIMEOUT_SECONDS}
+    folder = setup.folder(".cursor", ".cursor")
+    hooks = ((("hooks", "postToolUse"), [run]),)
+    mcp = setup.mcp(("mcpServers",), "url", "${env:SPILLGATE_KEY}", setup.started("${env:SPILLGATE_KEY}"))
+    return [
+        SettingsFile(folder / "hooks.json", "jsonc", hooks, {"version": 1}),
+        SettingsFile(folder / "mcp.json", "jsonc", mcp),
+    ]
+
+
+PLAN = InstallPlan(_files, "cursor-agent", "Cursor lets a hook replace results of MCP tools only.")

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from beside.hooks.files import InstallPlan, SettingsFile, Setup, plugin
 from domain.doors import PI_BYTES, Door
 from domain.hooks.call import Client, HookCall
 from domain.hooks.texts import in_blocks, text_in, texts_of
@@ -34,3 +35,11 @@ CLIENT = Client(
     Door(has_shell=True, passes_on="any", reads=frozenset({"read"}), own_limit_bytes=PI_BYTES),
     outputs=re.compile(r"/.*/pi-bash-[^/]+\.log"),
 )
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    """The extension has the model's tools itself: pi needs no MCP server."""
+    return [plugin(setup, "pi", setup.folder(".pi", ".pi/agent") / "extensions")]
+
+
+PLAN = InstallPlan(_files, "pi", asks_with="tools that the extension adds", starts_service=False)

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
+from beside.hooks.files import TIMEOUT_SECONDS, InstallPlan, SettingsFile, Setup
 from domain.doors import CLAUDE_CODE_CHARS, Door
 from domain.hooks.call import Client, HookAnswer, HookCall, PendingCall, session_of
 from domain.hooks.texts import in_blocks, text_in, texts_of
@@ -150,7 +152,7 @@ def pre_tool_use(payload: Any, decision: HookAnswer) -> PendingCall | None:
     return None
 
 
-def client(tool_prefix: str) -> Client:
+def _client(tool_prefix: str) -> Client:
     """`tool_prefix` depends on how the MCP server of Spillgate was added."""
     door = Door(
         tool_prefix,
@@ -165,3 +167,57 @@ def client(tool_prefix: str) -> Client:
         own_limit_bytes=CLAUDE_CODE_CHARS,
     )
     return Client(read, door, before=before)
+
+
+CLIENT = _client("mcp__spillgate__")
+PLUGIN = _client("mcp__plugin_spillgate_spillgate__")
+
+_READING = "Read|Grep|Glob|WebFetch|WebSearch|Agent|ReadMcpResourceTool"
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    """A command; with SPILLGATE_URL it is HTTP for the tools whose output Claude Code leaves in no file."""
+    run = {"type": "command", "command": setup.run("claude-code"), "timeout": TIMEOUT_SECONDS}
+    groups = [{"matcher": f"^(Bash|{_READING}|mcp__(?!spillgate__).*)$", "hooks": [run]}]
+    if setup.url is not None:
+        groups = [
+            {"matcher": "^(Bash|mcp__(?!spillgate__).*)$", "hooks": [run]},
+            {"matcher": f"^({_READING})$", "hooks": [_http_hook(setup, setup.url)]},
+        ]
+    started = {"type": "stdio", **setup.started("${SPILLGATE_KEY}")}
+    mcp = setup.mcp(("mcpServers",), "url", "${SPILLGATE_KEY}", started, type="http")
+    before = {**run, "command": setup.run_before("claude-code")}
+    pre = [{"matcher": "^(Bash|Write|Edit|NotebookEdit|Agent|mcp__(?!spillgate__).*)$", "hooks": [before]}]
+    folder = setup.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
+    if setup.project is not None:
+        servers = setup.project / ".mcp.json"
+    elif setup.environment.get("CLAUDE_CONFIG_DIR"):
+        servers = folder / ".claude.json"
+    else:
+        servers = setup.home / ".claude.json"
+    return [
+        SettingsFile(
+            folder / "settings.json",
+            "json",
+            (
+                (("hooks", "PostToolUse"), groups),
+                (("hooks", "PreToolUse"), pre),
+                (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+            ),
+        ),
+        SettingsFile(servers, "json", mcp),
+    ]
+
+
+def _http_hook(setup: Setup, url: str) -> dict[str, Any]:
+    shell = f"?{urlencode({'shell': setup.shell})}" if setup.shell else ""
+    post = {"type": "http", "url": f"{url}/hooks/claude-code{shell}", "timeout": TIMEOUT_SECONDS}
+    if not setup.has_key:
+        return post
+    return post | {
+        "headers": {"Authorization": "Bearer $SPILLGATE_KEY"},
+        "allowedEnvVars": ["SPILLGATE_KEY"],
+    }
+
+
+PLAN = InstallPlan(_files, "claude")

@@ -4,9 +4,10 @@ import json
 import re
 from typing import Any
 
+from beside.hooks.agents.claude_code import pre_tool_use
+from beside.hooks.files import SERVER, TIMEOUT_SECONDS, InstallPlan, SettingsFile, Setup
 from domain.doors import CODEX_BYTES, Door
 from domain.hooks.call import Client, HookCall, PendingCall, session_of
-from domain.hooks.claude_code import pre_tool_use
 from domain.hooks.texts import only_texts, text_in
 
 _TRANSCRIPTS = re.compile(r"/.*/sessions/.*/?rollout-[^/]+\.jsonl")
@@ -92,3 +93,29 @@ CLIENT = Client(
     transcripts=_TRANSCRIPTS,
     with_status=with_status,
 )
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    run = {"type": "command", "command": setup.run("codex"), "timeout": TIMEOUT_SECONDS}
+    groups = [{"matcher": "^(Bash|mcp__.*)$", "hooks": [run]}]
+    before = [{"matcher": "^mcp__.*$", "hooks": [{**run, "command": setup.run_before("codex")}]}]
+    server: dict[str, Any] = setup.started("") if setup.url is None else {"url": f"{setup.url}/mcp"}
+    if setup.has_key:
+        by_key = (
+            {"env_vars": ["SPILLGATE_KEY"]}
+            if setup.url is None
+            else {"bearer_token_env_var": "SPILLGATE_KEY"}
+        )
+        server |= by_key
+    folder = setup.folder(".codex", ".codex", "CODEX_HOME")
+    return [
+        SettingsFile(
+            folder / "hooks.json",
+            "json",
+            ((("hooks", "PostToolUse"), groups), (("hooks", "PreToolUse"), before)),
+        ),
+        SettingsFile(folder / "config.toml", "toml", ((("mcp_servers", SERVER), server),)),
+    ]
+
+
+PLAN = InstallPlan(_files, "codex", "Codex runs a new hook only after you trust it: type /hooks there.")

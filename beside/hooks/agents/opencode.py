@@ -1,8 +1,10 @@
 """OpenCode: a plugin calls after each tool."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+from beside.hooks.files import TOOLS, InstallPlan, SettingsFile, Setup, plugin
 from domain.doors import OPENCODE_BYTES, Door
 from domain.hooks.call import Client, HookCall
 from domain.hooks.texts import in_blocks, text_in, texts_of
@@ -45,3 +47,23 @@ CLIENT = Client(
     ),
     outputs=re.compile(r"/.*/tool-output/[^/]+"),
 )
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    config = setup.environment.get("XDG_CONFIG_HOME")
+    folder = Path(config) / "opencode" if config and setup.project is None else None
+    folder = folder or setup.folder("", ".config/opencode")
+    given = setup.variables("{env:SPILLGATE_KEY}")
+    started = {
+        "type": "local",
+        "command": [setup.program, *TOOLS],
+        **({"environment": given} if given else {}),
+    }
+    mcp = setup.mcp(("mcp",), "url", "{env:SPILLGATE_KEY}", started, type="remote")
+    # OpenCode reads both names: the one that is there.
+    name = "opencode.jsonc" if (folder / "opencode.jsonc").exists() else "opencode.json"
+    plugins = folder / ".opencode" if setup.project is not None else folder
+    return [plugin(setup, "opencode", plugins / "plugin"), SettingsFile(folder / name, "jsonc", mcp)]
+
+
+PLAN = InstallPlan(_files, "opencode")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from beside.hooks.files import SERVER, TIMEOUT_SECONDS, InstallPlan, SettingsFile, Setup
 from domain.doors import Door
 from domain.hooks.call import Client, HookCall, PendingCall
 from domain.hooks.texts import only_texts
@@ -77,3 +78,25 @@ CLIENT = Client(
     ),
     before=before,
 )
+
+
+def _files(setup: Setup) -> list[SettingsFile]:
+    run = {
+        "name": SERVER,
+        "type": "command",
+        "command": setup.run("gemini"),
+        "timeout": TIMEOUT_SECONDS * 1000,
+    }
+    groups = [{"matcher": ".*", "hooks": [run]}]
+    before = [{"matcher": ".*", "hooks": [{**run, "command": setup.run_before("gemini")}]}]
+    mcp = setup.mcp(("mcpServers",), "httpUrl", "$SPILLGATE_KEY", setup.started("$SPILLGATE_KEY"))
+    folder = setup.folder(".gemini", ".gemini")
+    hooks = (
+        (("hooks", "AfterTool"), groups),
+        (("hooks", "BeforeTool"), before),
+        (("hooks", "SessionEnd"), [{"hooks": [run]}]),
+    )
+    return [SettingsFile(folder / "settings.json", "jsonc", (*hooks, *mcp))]
+
+
+PLAN = InstallPlan(_files, "gemini", "Gemini CLI shows the model a replacement as the tool's error text.")
