@@ -78,8 +78,9 @@ class Requirements:
 
 
 async def extract(tenant: str, question: Question, required: Requirements, rt: Runtime) -> Extracted:
-    """Answers within the deadline + 0.5 s, with what was found by then. Raises ResultNotFound, ResultExpired,
-    SessionEnded, StorageError; Incomplete if the caller required all of it, SpendReached if a model."""
+    """Answers until the deadline + 0.5 s. The answer holds what was found until then. Raises ResultNotFound,
+    ResultExpired, SessionEnded, StorageError; Incomplete if the caller required a complete answer,
+    SpendReached if the caller required a model."""
     rt.observer.asked(question.handle)
     return await _Extraction(tenant, question, required, rt).run()
 
@@ -127,7 +128,7 @@ class _Extraction:
         shown, tokenizer = subject.shown, subject.model.tokenizer
         asked = AskedBytes(shown.store, shown.result, self._question.ranges, path_of(subject.stored))
         if subject.is_exhausted:
-            # No answer of a model would fit.
+            # No answer of a model would fit in the budget.
             return await self._exhausted(subject, _nothing(self._question.mode, _EXHAUSTED))
         cap = min(subject.most_bytes, self._requires.most_bytes or subject.most_bytes)
         room = max(0, cap - len(_framed(subject.stored, Mode.FULL_CHUNKED, "").encode()))
@@ -148,7 +149,7 @@ class _Extraction:
         return await self._exhausted(subject, answer)
 
     async def _answer_from_ladder(self, subject: Subject, task: Task) -> tuple[Answer, Task]:
-        """The answer, and the task with the models that it may ask."""
+        """Returns the answer, and the task with the models that it may call."""
         from extraction import ladder
 
         rt, mode = self._rt, self._question.mode
@@ -156,7 +157,7 @@ class _Extraction:
         if not rt.model_pool and rt.model_pool.embedding_model is None:
             return await ladder.answer(task, mode, fallback), task
         names, warnings = self._model_names(subject)
-        # A person asks within what the session of the result has left: all persons together are no session.
+        # A person may use what the session of the result has left. The persons of a tenant are not a session.
         async with rt.spend_caps.open(subject.session.key, subject.policy) as cap:
             if self._requires.needs_model and rt.model_pool and mode not in _WITHOUT_MODEL:
                 rt.spend_caps.daily.check(self._tenant)
@@ -177,7 +178,8 @@ class _Extraction:
             return replace(answer, warnings=(*answer.warnings, *warnings)), task
 
     def _model_names(self, subject: Subject) -> tuple[list[str], tuple[str, ...]]:
-        """The models that the policy names; `session` stands for the session's own. Also warnings."""
+        """Returns the models that the policy names, with `session` replaced by the session's own model, and
+        warnings."""
         session_model, models = subject.session.model, self._rt.model_pool
         policy_models = subject.policy.extract_models
         names = [session_model if name == SESSION_MODEL else name for name in policy_models]
@@ -207,7 +209,7 @@ class _Extraction:
         """Reserves the answer's tokens. None if the budget does not hold them."""
         entry = self._entry(subject, answer, text, tokens)
         self._reserving = self._extracted(subject, answer, text, entry)
-        # In a task of its own: a ledger that is late must not stop the answer, nor lose the charge.
+        # In its own task: a slow ledger must not delay the answer, and the charge must not be lost.
         receipt = await self._rt.background.finish(self._reserve(subject, entry, text))
         extracted, self._reserving = self._reserving, None
         return None if receipt is None else extracted
@@ -228,7 +230,7 @@ class _Extraction:
     def _failed(
         self, subject: Subject, answer: Answer, reason: str, code: str
     ) -> tuple[Extracted, Coroutine[Any, Any, Receipt]]:
-        """The text that says why there is no answer, and what charges it."""
+        """Returns the text that says why there is no answer, and the coroutine that charges it."""
         stored = subject.stored
         answer = replace(_nothing(answer.strategy, reason), usage=answer.usage)
         text = frame_failure(stored.tool_name, str(stored.handle), answer.strategy, reason)
@@ -295,7 +297,7 @@ class _Extraction:
     def _entry(self, subject: Subject, answer: Answer, text: str, tokens: int) -> AccountingEntry:
         spent = answer.usage.input_tokens + answer.usage.output_tokens
         entry = subject.entry(self._rt, EntryType.EXTRACT, text, tokens, self._started, spent=spent)
-        # Of a person's question it would be counted among the answers of models.
+        # The entry of a person's question would be counted among the answers to models.
         found_nothing = not subject.by_person and NOTHING_FOUND in answer.body.partition("\n")[0]
         return replace(
             entry,
@@ -310,7 +312,7 @@ class _Extraction:
 
 
 def _nothing(strategy: Mode, reason: str) -> Answer:
-    """An answer that holds nothing of the result, only the reason."""
+    """Returns an answer that holds only the reason, and nothing of the result."""
     warnings = (reason,) if reason else ()
     return Answer(reason, strategy, ExtractStatus.FAILED, Coverage(1, 0, 0.0), warnings=warnings)
 

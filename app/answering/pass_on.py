@@ -1,4 +1,4 @@
-"""Hands stored results on: the references in a tool's arguments are replaced by what they refer to."""
+"""Passes stored results to other tools: replaces the references in a tool's arguments by the stored text."""
 
 import codecs
 import logging
@@ -30,7 +30,7 @@ from policies.tool_calls import split_tool_name
 log = logging.getLogger(__name__)
 
 CALL_SHARE = 8
-"""All arguments of a call hold at most so many times SPILLGATE_MAX_ARGUMENT_BYTES."""
+"""The most bytes of all arguments of a call, as a multiple of SPILLGATE_MAX_ARGUMENT_BYTES."""
 
 _MOST_REFERENCES = 64
 _MOST_ROWS = 1 << 30
@@ -61,8 +61,8 @@ class Used:
 
 
 class PassedOn(NamedTuple):
-    """`arguments` are the chunks of a JSON text. `refusal` is what the model reads instead if the tool is not
-    to run: there are then no arguments."""
+    """`arguments` are the chunks of a JSON text. If the tool must not run, `refusal` is what the model reads
+    instead, and there are no arguments."""
 
     arguments: AsyncIterator[bytes] | None
     used: list[Used]
@@ -71,7 +71,7 @@ class PassedOn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text that is handed on. `chunks` is None if `data` is all of it."""
+    """A text that another tool gets. `chunks` is None if `data` is the whole text."""
 
     stored: StoredResult
     size: int
@@ -80,7 +80,7 @@ class _Text:
 
 
 async def pass_on(key: SessionKey, tool_name: str, arguments: Any, rt: Runtime) -> PassedOn:
-    """Raises StorageError, and Overloaded where queries wait too long."""
+    """Raises StorageError; Overloaded if queries wait too long for a slot."""
     references: list[tuple[str, str]] = []
     sign = secrets.token_hex(16)
 
@@ -121,7 +121,7 @@ async def _texts(key: SessionKey, tool_name: str, references: list[str], rt: Run
     for reference in references:
         texts.append(text := await _text(key, tool_name, reference, min(most, left), rt))
         left -= text.size
-    # Only now, so that nothing is open if one of them is refused.
+    # After all checks, so that no body is open if a reference is refused.
     return [text if text.chunks is None else replace(text, chunks=await begun(text.chunks)) for text in texts]
 
 
@@ -144,7 +144,7 @@ async def _text(key: SessionKey, tool_name: str, reference: str, most: int, rt: 
 
 
 def _handle_in(reference: str) -> tuple[str, str]:
-    """The handle as it is written, and what is behind it."""
+    """The handle as the model wrote it, and the rest of the reference."""
     parts = REFERENCE.fullmatch(reference)
     assert parts is not None
     return f"{unquote(parts['session'])}/{unquote(parts['file'])}", parts["rest"] or ""
@@ -159,8 +159,8 @@ def _too_large(size: int | None, most: int) -> InvalidField:
 
 
 class _Part(NamedTuple):
-    """A part of a result. `form` is that of a query's rows: `csv`, `json`, or "" for texts as they are and
-    JSON for all else."""
+    """A part of a result. `form` is the format of a query's rows: `csv`, `json`, or "". With "", texts stay
+    as they are and other values become JSON."""
 
     kind: str
     value: str
@@ -168,8 +168,8 @@ class _Part(NamedTuple):
 
 
 def _part(fragment: str) -> _Part | None:
-    """None for the whole result. A fragment with spaces was not encoded: it is taken as it is. Raises
-    InvalidField."""
+    """Parses the fragment of a reference. Returns None for the whole result. A fragment with spaces was not
+    URL-encoded and is not decoded. Raises InvalidField."""
     if fragment in ("", "#"):
         return None
     match = _PART.fullmatch(fragment)
@@ -186,8 +186,8 @@ def _part(fragment: str) -> _Part | None:
 
 
 async def _lines(rt: Runtime, shown: ShownResult, part: _Part, most: int) -> bytes:
-    """The numbers are those of the view that the tools number: refused where its lines are not the stored
-    ones."""
+    """Resolves line numbers, which count lines of the view that the tools show. Raises InvalidField if the
+    stored lines differ from those of the view."""
     asked = line_range(part.value, most=_MOST_ROWS)
     scanner = _scanner(asked, most)
     page = await scan(rt, shown, scanner, greppable=False)
@@ -245,7 +245,8 @@ _CUTS = {"lines": _lines, "pattern": _matching, "query": _rows}
 
 
 async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, size: int) -> None:
-    """Raises StorageError while the ledger is away: what is not accounted is not handed on."""
+    """Charges the text. Raises StorageError while the ledger is unavailable: a text that cannot be accounted
+    is not passed on."""
     entry = entry_about(rt, stored, EntryType.PASS_ON, rt.clock())
     server, tool = split_tool_name(tool_name)
     details = replace(entry.details, bytes=size)
@@ -256,7 +257,7 @@ async def account_passed_on(rt: Runtime, stored: StoredResult, tool_name: str, s
 
 
 async def _written(marked: bytes, sign: str, texts: list[_Text]) -> AsyncIterator[bytes]:
-    """The JSON in which each mark gives way to its text."""
+    """Yields the JSON with each mark replaced by its text."""
     pieces = re.split(rb"%b(\d\d)" % sign.encode(), marked)
     for at, piece in enumerate(pieces):
         if not at % 2:
@@ -267,7 +268,7 @@ async def _written(marked: bytes, sign: str, texts: list[_Text]) -> AsyncIterato
 
 
 async def _escaped(text: _Text) -> AsyncIterator[bytes]:
-    """The text within a JSON string, without the quotes."""
+    """Yields the text as the inside of a JSON string, without the quotes."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     if text.chunks is None:
         yield msgspec.json.encode(decoder.decode(text.data, final=True))[1:-1]

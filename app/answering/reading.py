@@ -45,12 +45,12 @@ _KIND_BYTES = 64 << 10
 _MOST_SESSIONS = 1000
 _NEAR_CHARS = 60
 DASHBOARD = "dashboard"
-"""The session, and the client, of the entries of what a person asks. No such session is opened."""
+"""The session and the client of accounting entries for questions of persons. This session is never opened."""
 MOST_WORDS = 1000
-"""Characters that are kept of a question, and shown of the arguments of a call."""
+"""The most characters kept of a question, and the most characters shown of the arguments of a call."""
 
 NO_VALUE = ("null", "[]")
-"""What a query answers that selects nothing."""
+"""The answer to a query that selects nothing."""
 
 _NAMES_A_CALL = ("command", "cmd", "file_path", "filePath", "url", "query", "pattern", "path", "prompt")
 
@@ -83,7 +83,7 @@ async def session_in_any_case(key: SessionKey, rt: Runtime) -> Session | None:
 
 
 async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
-    """Why nothing is stored under the handle."""
+    """Returns the error that says why no result is stored under the handle."""
     stored_at = await rt.ledger.stored_at(tenant, handle)
     if stored_at is not None:
         session = await rt.ledger.session(SessionKey(tenant, handle.session_id))
@@ -97,7 +97,7 @@ async def _absence(rt: Runtime, tenant: str, handle: Handle) -> Exception:
 
 
 def path_of(stored: StoredResult) -> str | None:
-    """The file or page that the result is of, by the tool's arguments."""
+    """Returns the file or the page that the result comes from, by the tool's arguments."""
     call = ToolResult(
         stored.key, stored.tool_name, tool_arguments=stored.tool_arguments, tool_kind=stored.tool_kind
     )
@@ -140,8 +140,8 @@ def entry_about(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A stored result that a model asks about, as `shown` to it, and the session that pays for the answer.
-    `by_person`: a person asks, and no session pays."""
+    """A stored result that a model asks about, in the form `shown` to the model, and the session that pays
+    for the answer. `by_person`: a person asks, and no session pays."""
 
     stored: StoredResult
     shown: ShownResult
@@ -152,7 +152,7 @@ class Subject:
 
     @property
     def reader(self) -> SessionKey:
-        """The session of the entries: the one that pays, if any does."""
+        """The session of the entries: the session that pays, if there is one."""
         return SessionKey(self.stored.tenant, DASHBOARD) if self.by_person else self.session.key
 
     @property
@@ -162,7 +162,7 @@ class Subject:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if no answer fits the session's budget."""
+        """True if the session's budget has no room for any answer."""
         return not self.by_person and self.session.budget(self.model.window, self.model.enforce).exhausted
 
     async def room(self, rt: Runtime, size: int, tokens: int, frame: int = 0) -> int:
@@ -213,7 +213,7 @@ class Subject:
         return Receipt(entry, self.session.budget(self.model.window, self.model.enforce))
 
     def charge(self, entry: AccountingEntry, text: str | None = None) -> Charge:
-        """Charges the tokens of the text that the entry is about. `text` is that text, to be kept."""
+        """Returns the charge of the text that `entry` describes. The ledger keeps `text`."""
         return Charge(
             key=self.reader,
             epoch=self.session.epoch,
@@ -226,8 +226,8 @@ class Subject:
 
 
 async def paying_session(rt: Runtime, key: SessionKey) -> Session:
-    """A session that reads need not have room in the ledger: `Ledger.enter` would ask for it. Raises
-    SessionEnded."""
+    """Returns the session, also if the ledger does not have it yet. Does not call `Ledger.enter`, which needs
+    room for a new session. Raises SessionEnded."""
     session = await rt.ledger.session(key)
     if session is None:
         now = rt.clock()
@@ -258,14 +258,14 @@ async def given_text(rt: Runtime, stored: StoredResult, entry: AccountingEntry) 
         try:
             receipt = (await rt.ledger.enter(call)).receipt
         except (StoreFull, TooManySessions):
-            # It has no receipt, and there is no room for a call.
+            # Such a session has no receipt and no room for a call.
             return None
         return receipt.text if receipt is not None and receipt.entry.id == entry.id else None
     return await rt.ledger.finding(stored.key, stored.epoch, given_name(entry.id))
 
 
 async def kind_of(rt: Runtime, shown: ShownResult) -> Kind:
-    """What the data is read as, by its beginning."""
+    """Returns the format of the data, by its beginning."""
     result, total = shown.result, shown.result.measure.bytes
     head = b"".join([chunk async for chunk in shown.store.read(result, 0, min(_KIND_BYTES, total))])
     return SourceText(head, result.tool_name, path_of(result), total_bytes=total).format.kind
@@ -284,7 +284,7 @@ async def begun(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | None:
-    """The words of the question that the entry of this epoch answers; None if they were not kept."""
+    """The words of the question behind this entry of this epoch; None if the words were not kept."""
     if entry.type not in (EntryType.EXTRACT, EntryType.READ):
         return None
     key = SessionKey(entry.tenant, entry.session_id)
@@ -292,8 +292,8 @@ async def asked_words(rt: Runtime, epoch: int, entry: AccountingEntry) -> str | 
 
 
 def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None:
-    """Keeps the words of a question with the session that asked, in the background: no answer waits for
-    it, and none fails for it."""
+    """Keeps the words of a question with the session that asked, in the background. An answer does not wait
+    for it and does not fail because of it."""
     key, epoch = subject.reader, subject.session.epoch
 
     async def keep() -> None:
@@ -304,7 +304,7 @@ def keep_words(rt: Runtime, subject: Subject, entry_id: str, words: str) -> None
 
 
 async def scan(rt: Runtime, shown: ShownResult, scanner: Scanner[Found], *, greppable: bool) -> Found:
-    """What the scanner finds in the whole body, or in its greppable view."""
+    """Returns what the scanner finds in the whole body, or in its greppable view."""
     scanning, size = Scan(scanner, greppable=greppable), shown.result.measure.bytes
     async for chunk in shown.store.read(shown.result):
         await in_thread_if_long(size, scanning.feed, chunk, limiter=rt.scanning)
@@ -370,7 +370,8 @@ async def run_query(rt: Runtime, shown: Sequence[ShownResult], query: DataQuery)
 
 
 async def selected(rt: Runtime, shown: Sequence[ShownResult], query: DataQuery) -> QueryAnswer:
-    """What a query selects, with masks: a query may put a secret together. Raises as `Queries.run`."""
+    """Runs a query and masks its result, because a query can join the parts of a secret. Raises as
+    `Queries.run`."""
     size = sum(one.result.measure.bytes for one in shown)
     key = tuple((str(one.result.handle), one.result.sha256) for one in shown)
     answer = await rt.queries.run(shown[0].result.tenant, query, size, partial(_chunks, shown), key)
@@ -382,7 +383,7 @@ async def selected(rt: Runtime, shown: Sequence[ShownResult], query: DataQuery) 
 
 
 def _with_masks(part: Slice, data: bytes) -> Slice:
-    """`data` are the masked bytes of the part. If a mask broke their JSON, the answer is a string."""
+    """`data` are the masked bytes of the part. If a mask made the JSON invalid, the answer is a string."""
     try:
         msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -398,7 +399,7 @@ async def _chunks(shown: Iterable[ShownResult]) -> AsyncIterator[bytes]:
 
 
 def query_text(query: DataQuery, answer: QueryAnswer, max_bytes: int) -> str:
-    """What a query selected, as a model reads it. `max_bytes` are for the rows of a table."""
+    """Formats the result of a query for a model. `max_bytes` caps the rows of a table."""
     part, encoded = answer.slice, bytes(answer.slice.result)
     if part.columns is not None and part.total:
         selection = model_text.Selection(

@@ -14,7 +14,8 @@ _NAME = "reads"
 
 
 class ReadSession(msgspec.Struct, array_like=True):
-    """A session, in one life of it: what it stores after it was ended and opened again is not included."""
+    """One life of a session. Results that the session stores after it was ended and opened again are not
+    included."""
 
     session_id: str
     epoch: int
@@ -32,19 +33,19 @@ async def check_reads(rt: Runtime, key: SessionKey, session_ids: Sequence[str]) 
 
 
 async def keep_reads(rt: Runtime, session: Session, reads: list[ReadSession]) -> None:
-    """Kept with the session, in its present life."""
+    """Keeps the list with the session, for its present epoch."""
     text = msgspec.json.encode(reads).decode()
     await rt.ledger.keep_finding(session.key, session.epoch, _NAME, text)
 
 
 async def reads_of(rt: Runtime, session: Session) -> list[str]:
-    """Those of the named sessions that are in the same life as then."""
+    """Returns the listed sessions whose epoch is still the one that was named."""
     return [one.session_id for one in await _reads(rt, session) if await _is_alive(rt, session.key, one)]
 
 
 async def reachable_handle(rt: Runtime, key: SessionKey, text: str) -> Handle:
-    """The handle that a model of the session wrote: of its own session, or of one that it may read. Raises
-    ResultNotFound."""
+    """Parses a handle that a model of the session wrote: a handle of its own session, or of a session that it
+    may read. Raises ResultNotFound."""
     named = session_named_in(text, key.session_id)
     if named != key.session_id and (session := await rt.ledger.session(key)) is not None:
         for one in await _reads(rt, session):

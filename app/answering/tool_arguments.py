@@ -1,4 +1,4 @@
-"""Which question a model asks with one call, whatever the tool is called and whatever is offered."""
+"""Finds out which question a model asks with one call, for any tool name and any offered tools."""
 
 import re
 from typing import Annotated
@@ -42,7 +42,7 @@ ToolQuestion = AskArguments | GrepArguments | LinesAsked | QueryArguments
 
 
 class _AnyArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """All arguments that any of the tools takes."""
+    """The arguments of all tools."""
 
     handle: (
         Annotated[str, Meta(min_length=1, max_length=_LIST_CHARS)]
@@ -64,9 +64,9 @@ _QUESTIONS = ("extract", "pattern", "lines", "query", "expression")
 
 
 def question(tool: Tool, arguments: object) -> ToolQuestion:
-    """What is asked by a call of `tool`, which may have the arguments of any of the tools. None is no
-    arguments, and one that is None or blank is left out: some models send all that there are. Lone surrogates
-    become U+FFFD. Raises InvalidField, which names arguments and repeats no text of them."""
+    """Returns the question of a call of `tool`, which may have the arguments of any tool. `None` means no
+    arguments. An argument that is None or blank is ignored, because some models send every argument. Lone
+    surrogates become U+FFFD. Raises InvalidField, which names arguments and repeats none of their text."""
     fields = _parsed(tool, arguments)
     handle = fields.handle if isinstance(fields.handle, str) else ", ".join(fields.handle)
     query = fields.query or fields.expression
@@ -106,7 +106,7 @@ def _is_blank(value: object) -> bool:
 
 
 def _empty(arguments: object) -> str:
-    """What is wrong if one question alone is given, and is blank."""
+    """Returns the error for a call with one question, which is blank."""
     fields = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
     blank = [name for name in _QUESTIONS if isinstance(fields, dict) and fields.get(name) is not None]
     return f"`{blank[0]}` is empty: say what you look for." if len(blank) == 1 else ""
@@ -132,7 +132,7 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "The arguments are nested too deeply"
     path, rule = msgspec_rule(str(error))
-    # `mode` is the only argument that is one of a list.
+    # `mode` is the only argument with a list of allowed values.
     rule = (
         f"must be one of {', '.join(Mode)}" if rule.startswith("Invalid enum value") else types_in_words(rule)
     )
@@ -140,7 +140,7 @@ def _broken_rule(error: msgspec.DecodeError | RecursionError) -> str:
 
 
 def line_ranges(lines: str | int, limit: int = 0) -> tuple[LineRange, ...]:
-    """Ranges with commas between them. Raises InvalidField."""
+    """Parses ranges that are separated by commas. Raises InvalidField."""
     parts = list(filter(None, _BETWEEN.split(_bare(lines))))
     if not 0 < len(parts) <= _MOST_RANGES:
         raise InvalidField(f"{_HOW} At most {_MOST_RANGES} ranges.")

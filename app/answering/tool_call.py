@@ -50,8 +50,8 @@ _BETWEEN = "\n\n"
 
 
 async def call_tool(key: SessionKey, name: str, arguments: object, rt: Runtime) -> ToolText:
-    """A mistake that the model can correct is a text with `is_error`. Raises StorageError, Overloaded,
-    TooManySessions and Conflict."""
+    """Executes a call. A mistake that the model can correct becomes a text with `is_error`. Raises
+    StorageError, Overloaded, TooManySessions and Conflict."""
     session = await session_in_any_case(key, rt)
     key = session.key if session else key
     policy = rt.policies.policy("", session.policy if session else None)
@@ -123,8 +123,8 @@ async def _headed(reading: Reading, make: Callable[[int], Awaitable[str]], max_b
 
 
 async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText:
-    """One answer about several results, as large as one about one result: `most_bytes`. Each part names its
-    result, is charged, and is accounted as a question about it."""
+    """Returns one answer about several results, as large as an answer about one result: `most_bytes`. Each
+    part names its result, is charged, and is accounted as a question about that result."""
     asked = call.asked
     if len(handles) > MOST_HANDLES:
         raise InvalidField(f"One call asks about at most {MOST_HANDLES} results. Give fewer handles.")
@@ -136,7 +136,7 @@ async def _several(call: _Call, handles: list[str], most_bytes: int) -> ToolText
         try:
             Grep(asked.pattern)
         except BadPattern as error:
-            # Told once, not for each result.
+            # The advice stands once in the answer, not once for each result.
             raise InvalidField(error.detail) from None
     share = most_bytes // len(handles) - len(_BETWEEN)
 
@@ -191,7 +191,7 @@ async def tools_of_session(key: SessionKey, rt: Runtime, *, is_storing: bool = F
 
 
 async def _has_results(key: SessionKey, session: Session | None, rt: Runtime) -> bool:
-    """Whether the session, or one that it may read, has something stored."""
+    """Returns whether the session, or a session that it may read, has a stored result."""
     if await rt.store.count_results([key]) != [0]:
         return True
     others = await reads_of(rt, session) if session is not None else []
@@ -200,8 +200,8 @@ async def _has_results(key: SessionKey, session: Session | None, rt: Runtime) ->
 
 
 async def read_lines(key: SessionKey, handle: str, offset: int, rt: Runtime) -> ToolText:
-    """Lines from line `offset` on, as many as fit an answer. Raises NotFound, Gone, StorageError, Overloaded,
-    TooManySessions and Conflict."""
+    """Returns lines from line `offset` on, as many as fit in an answer. Raises NotFound, Gone, StorageError,
+    Overloaded, TooManySessions and Conflict."""
     tool = TOOLS[Offer.LINES]
     asked = LinesAsked(handle, (LineRange(offset, MOST_LINES),))
     reading = await _Call(rt, key, tool, asked, "").reading(handle)
@@ -230,7 +230,7 @@ async def _ask(rt: Runtime, key: SessionKey, arguments: AskArguments, most_bytes
 async def _lines(
     reading: Reading, asked: LinesAsked, max_bytes: int, *, onward: Callable[[int], str] | None = None
 ) -> str:
-    """The ranges one after the other, each with its share of the room that is left."""
+    """Returns the ranges one after the other. Each range gets an equal share of the room that is left."""
     texts: list[str] = []
     left = max_bytes
     for place, wanted in enumerate(asked.ranges):

@@ -40,17 +40,17 @@ _USUAL_BYTES, _ALL_BYTES = 1500, 3500
 """The most bytes of matches, and of matches if that shows all of them."""
 
 _FEW = 10
-"""Each of so many matches has lines around it."""
+"""The most matches that are shown with the lines around them."""
 
 _FEW_OTHERS, _OTHERS_BYTES = 24, 1000
-"""Where nothing matches, so many lines with the rarest word of the pattern are shown, if they fit."""
+"""If nothing matches, at most this many lines with the rarest word of the pattern are shown, if they fit."""
 
 _MOST_ADDRESSED = 2000
-"""Characters of a line of a page that is shown with the addresses of its links."""
+"""The most characters of a line of a page that is shown with the addresses of its links."""
 
 _CONTEXTS = (2, 1)
 _WINDOW_BYTES = 120
-"""What is shown on each side of a match in a long line as it is stored."""
+"""The most characters on each side of a match in a long line."""
 
 _JOINED_BYTES = 400
 _LANGUAGE_BYTES = 8 << 10
@@ -69,8 +69,8 @@ _BETWEEN_SLASHES = "The pattern is what stands between the slashes."
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What is searched: `view` if there is one, else the stored bytes. `text` is all of a small result.
-    `page` is the markup of a page, on the lines of the view."""
+    """The text to search: `view` if there is one, else the stored bytes. `text` is the whole text of a small
+    result. `page` is the markup of a page, aligned with the lines of the view."""
 
     text: SourceText | None = None
     view: bytes | None = None
@@ -96,8 +96,8 @@ async def search(reading: Reading, arguments: GrepArguments, max_bytes: int) -> 
 async def _matches(
     reading: Reading, searched: _Searched, arguments: GrepArguments, page: GrepPage
 ) -> model_text.Matches:
-    """A few matches with the lines around them that fit and the addresses of their links; of many, lines that
-    read alike once."""
+    """Shows few matches with the lines around them that fit and the addresses of their links. Of many
+    matches, shows lines with the same wording once."""
     matches = await _shown_as(reading, searched, arguments, page)
     if arguments.context or arguments.offset or len(page.matches) < page.total_matches:
         return matches
@@ -152,7 +152,8 @@ def _rows(matches: model_text.Matches) -> set[int]:
 
 
 async def _searched(reading: Reading) -> _Searched:
-    """All of a small result: the text of a page on the same lines, one long line indented."""
+    """The whole text of a small result. The text of a page keeps its line numbers; one long line is indented
+    as JSON."""
     shown, stored = reading.shown, reading.shown.result
     if stored.measure.bytes > MOST_BYTES:
         return _Searched()
@@ -198,7 +199,7 @@ async def _first_page(
 
 
 async def _in_stored(reading: Reading, searched: _Searched, arguments: GrepArguments, max_bytes: int) -> str:
-    """The matches in the text as it is stored, where a view of it has none; "" without one."""
+    """Returns the matches in the stored text, if its view has none; "" if the text has no view."""
     if not reading.shown.needs_view:
         return ""
     if searched.text is None:
@@ -211,7 +212,8 @@ async def _in_stored(reading: Reading, searched: _Searched, arguments: GrepArgum
 
 
 def _windows(stored: bytes, arguments: GrepArguments) -> tuple[list[str], str]:
-    """What is around the matches, those that are near each other together, and how many matches there are."""
+    """Returns the bytes around the matches, together for matches that are near each other, and the number of
+    matches."""
     pattern = Pattern(arguments.pattern, arguments.ignore_case)
     spans = list(pattern.windows(stored, _MOST_WINDOWS, _WINDOW_BYTES))
     joined: list[tuple[int, int]] = []
@@ -263,7 +265,7 @@ async def _shown_as(
         if text.format.kind is not Kind.LOG:
             ends = await run_sync(block_ends, view, lines, limiter=reading.rt.scanning)
             matches = matches._replace(ends=ends)
-    # Around a line of source stands the line of its function.
+    # For a line of source, the line of its function is also shown.
     is_source = text.format.kind is Kind.CODE and around
     if text.is_verbatim and not reading.shown.needs_view and not is_source:
         above = await run_sync(headings, text, limiter=reading.rt.scanning)
@@ -272,7 +274,8 @@ async def _shown_as(
 
 
 def _onward(arguments: GrepArguments, searched: _Searched, needs_view: bool, line: int) -> str:
-    """How to ask for the matches behind a line: by SQL where its lines are those that were searched."""
+    """Says how to ask for the matches after a line. Suggests SQL if the table `lines` has the lines that were
+    searched."""
     if searched.page is not None or needs_view:
         return "a narrower pattern"
     pattern = f"{'(?i)' if arguments.ignore_case else ''}{arguments.pattern}".replace("'", "''")
@@ -310,7 +313,7 @@ async def _nothing(reading: Reading, searched: _Searched, pattern: str) -> str:
 
 
 async def _lines_with(reading: Reading, searched: _Searched, found: Occurrence) -> str:
-    """All lines that hold a word; "" if they do not fit."""
+    """Returns all lines that hold a word; "" if they do not fit."""
     asked = GrepArguments(str(reading.stored.handle), pattern=f"(?i){re.escape(found.word)}")
     page = await _page(reading, searched, asked)
     matches = model_text.distinct(await _shown_as(reading, searched, asked, page))
@@ -319,7 +322,7 @@ async def _lines_with(reading: Reading, searched: _Searched, found: Occurrence) 
 
 
 async def _occurrence(reading: Reading, word: str) -> Occurrence:
-    """Where a word stands in a result that is searched as it is read."""
+    """Returns where a word occurs in a result that is streamed."""
     grep = Grep(word, ignore_case=True, literal=True, limit=1)
     page = await scan(reading.rt, reading.shown, grep, greppable=reading.shown.needs_view)
     if not page.matches:

@@ -29,7 +29,7 @@ class ToolText:
 
 
 class Reading:
-    """One stored result that is read back for a model. It called `tool`, `call` is what it asked."""
+    """One stored result that is read back for a model. The model called `tool`; `call` is its question."""
 
     def __init__(
         self, rt: Runtime, subject: Subject, tool: Tool, call: str, most_bytes: int | None = None
@@ -46,8 +46,8 @@ class Reading:
         self.found_nothing = False
 
     async def answered(self, make: Callable[[int], Awaitable[str]]) -> ToolText:
-        """The text that `make` returns for a number of bytes, charged. It is made shorter once if the budget
-        does not hold it."""
+        """Returns the text that `make` writes for a number of bytes, and charges it. If the budget has no
+        room for the text, asks `make` once for a shorter one."""
         if self.subject.is_exhausted:
             return await self._failed(_EXHAUSTED, "budget exhausted")
         try:
@@ -66,7 +66,7 @@ class Reading:
         return ToolText(text, entry_id=entry_id)
 
     async def _failed(self, reason: str, error: str) -> ToolText:
-        """The model reads this text too: it is charged in any case."""
+        """Charges a text in any case, because the model reads it in any case."""
         text = cut_head(reason.encode(), self._cap).decode()
         entry = replace(await self._entry(text), status=EntryStatus.FAILED, error=error)
         await self.subject.settle(self.rt, entry)
@@ -77,7 +77,8 @@ class Reading:
         return cut_head((await make(max_bytes)).encode(), max_bytes).decode()
 
     async def _reserved(self, text: str) -> tuple[str | None, int]:
-        """The id of the entry, None if the budget does not hold the text; and the text's tokens."""
+        """Returns the id of the entry and the tokens of the text; None as the id if the budget has no room
+        for the text."""
         entry = await self._entry(text)
         tokens = entry.tokens_out
         if await self.subject.reserve(self.rt, entry, text) is None:

@@ -37,12 +37,12 @@ DoorOf = Callable[[str | None], Door | None]
 
 _AT_A_TIME = 16
 _STEP_SECONDS = 0.0005
-"""The event loop serves others after so long a step through the messages."""
+"""The most seconds of one step through the messages. Then the event loop serves other requests."""
 
 _NAMES = frozenset(
     {"role", "type", "id", "name", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "status"}
 )
-"""Members of a result that tell which call it answers."""
+"""Members of a result that name the call it answers."""
 
 _HOUR_MS = 3_600_000
 _UNNAMED = "tool"
@@ -50,8 +50,8 @@ _UNNAMED = "tool"
 
 @dataclass(frozen=True, slots=True)
 class GovernedMessages:
-    """`seen`: what became of each tool result that was governed, in their order. `edits` are those of the
-    messages that change, by their position. `error`: why some results were left as they are."""
+    """`seen`: the outcome of each tool result that was governed, in order. `edits`: the edits of the messages
+    that change, by the position of the message. `error`: why some results were not replaced."""
 
     seen: list[SeenResult]
     edits: dict[int, list[JsonEdit]]
@@ -88,8 +88,8 @@ class Conversation:
         self._own = own
 
     async def governed(self, rt: Runtime) -> GovernedMessages:
-        """All but the results of Spillgate's own tools. After an error, the results that were not governed
-        yet stay as they are."""
+        """Governs all results except those of Spillgate's own tools. After an error, results that are not
+        governed yet stay as they are."""
         try:
             results = await self._results()
             session = await rt.ledger.session(self._key) if results else None
@@ -137,8 +137,8 @@ class Conversation:
     async def _changes(
         self, placed: PlacedResult, text: str | None, session: Session | None, rt: Runtime
     ) -> list[JsonEdit]:
-        """Puts `text` in place of the result, if it is replaced, and masks in what the message holds of it
-        beside its texts."""
+        """Puts `text` in place of a replaced result. Masks the other members of the message that hold parts
+        of the result."""
         result = placed.result
         changes = [] if text is None else list(result.edits(text))
         if placed.tool == self._own or OWN_TOOL.fullmatch(placed.tool):
@@ -172,7 +172,7 @@ class Conversation:
         return SeenResult(outcome.text, outcome.handle is not None, before, after, call.call_id)
 
     async def _results(self) -> list[PlacedResult]:
-        """The results, each with the nearest call before it that it answers."""
+        """The results, each with the nearest earlier call that it answers."""
         results: list[PlacedResult] = []
         calls = _Calls()
         until = perf_counter() + _STEP_SECONDS
@@ -240,7 +240,8 @@ class _Calls:
         self._in_order: dict[str, deque[MessageCall]] = {}
 
     def add(self, calls: Iterable[MessageCall]) -> None:
-        """Those of one message. Calls without an id are answered before the next such message."""
+        """Adds the calls of one message. The results of calls without an id come before the next message with
+        such calls."""
         nameless = []
         for call in calls:
             if call.id:
@@ -271,7 +272,7 @@ def _at(edits: Iterable[JsonEdit], path: JsonPath) -> list[JsonEdit]:
 
 
 async def _yielded(until: float) -> float:
-    """If `until` has passed, lets other requests run. Returns the end of the next step."""
+    """Lets other requests run if `until` has passed. Returns the end of the next step."""
     if perf_counter() < until:
         return until
     await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""One call of a tool that a door found in a JSON body: its result is governed as POST /results does it."""
+"""Governs the result of one call that a door found in a JSON body, as POST /results does."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +31,7 @@ async def govern_call(
     texts = _result(call)
     outcome = None
     if call.call_id is not None:
-        # Some agents, or their models, count calls from 0 again and again.
+        # Some agents, or their models, restart the ids of calls at 0.
         with suppress(IdempotencyKeyReused):
             outcome = (await govern(named, governed_text(texts), rt)).outcome
     if outcome is None:
@@ -50,7 +50,8 @@ def _result(call: HookCall) -> list[str]:
 
 
 def arguments_of(call: HookCall) -> str | None:
-    """The arguments as JSON, a string as it is. None if they are of another type, or too large."""
+    """Returns the arguments as JSON, and a string unchanged. Returns None if they have another type or are
+    too large."""
     arguments = call.arguments
     if isinstance(arguments, dict):
         data = as_json(arguments)

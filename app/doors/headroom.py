@@ -33,8 +33,8 @@ _ENDS = "its beginning and its end"
 async def compress(
     body: bytes | bytearray, tenant: str, user_agent: str, rt: Runtime
 ) -> tuple[dict[str, Any], SpillgateError | None]:
-    """The answer to POST /v1/compress, and why some results were left as they are. `tokens_…` are
-    those of the tool results. Raises SpillgateError."""
+    """Returns the answer to POST /v1/compress, and why some results were not replaced. The members `tokens_…`
+    count tokens of tool results. Raises SpillgateError."""
     document, items = await read_listed(body, "messages", rt.parsing)
     match document:
         case {"messages": list(messages)}:

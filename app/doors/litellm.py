@@ -18,11 +18,11 @@ from domain.hooks.call import session_id_of
 from domain.hooks.texts import text_in, texts_of
 
 NONE: dict[str, Any] = {"action": "NONE"}
-"""The request stays as it is."""
+"""The answer that leaves the request unchanged."""
 
 _SESSION_HEADER = "x-session-id"
 _LITELLM_SESSION_HEADER = "x-litellm-session-id"
-# LiteLLM shows the names of all headers, and of some the values.
+# LiteLLM sends the names of all headers, but the values of only some.
 _WITHOUT_VALUE = "[present]"
 # LiteLLM generates such a session id for each request whose caller names no session.
 _GENERATED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -41,7 +41,7 @@ async def guardrail_answer(
         case {"input_type": "request", "structured_messages": [_, *_] as messages}:
             pass
         case {"input_type": "response"}:
-            # What the model said: no result of a tool.
+            # This is text of the model, and not a tool result.
             return NONE, None
         case _:
             log_hook_passed(_CLIENT, "the request holds no messages")
@@ -89,7 +89,7 @@ async def _session_of(payload: Mapping[str, Any], messages: list[Any]) -> str:
 
 
 async def _begun_as(messages: list[Any], user: str) -> str:
-    """A session's id, by the texts of the first message that is no instruction of the system."""
+    """Derives a session id from the texts of the first message that is not a system instruction."""
     dialogue = (
         message
         for message in messages

@@ -39,8 +39,9 @@ class TextPlace(NamedTuple):
 
 
 class MessageResult(NamedTuple):
-    """`call_id` and `name` are "" if the message does not say them. The result is its texts, with a newline
-    between two. `path` leads to all that the message holds of it."""
+    """A tool result in a message. `call_id` and `name` are "" if the message does not have them. The content
+    is the texts of `places`, joined by newlines. `path` leads to the part of the message that holds the whole
+    result."""
 
     call_id: str
     name: str
@@ -109,7 +110,7 @@ def door_of(own: Sequence[str]) -> Door:
 
 
 def shape_of(message: Any) -> MessageShape | None:
-    """None for a message without calls and results."""
+    """Returns None for a message without calls and results."""
     if not isinstance(message, dict):
         return None
     if "tool_calls" in message or "function_call" in message:
@@ -220,7 +221,7 @@ _GEMINI = MessageShape(_gemini_calls, _gemini_results)
 
 
 def _content(path: JsonPath, content: Any) -> tuple[TextPlace, ...]:
-    """The texts of a string, or of a list of blocks. Bedrock has blocks of JSON, too."""
+    """Returns the texts of a string, or of a list of blocks. Bedrock also has JSON blocks."""
     if isinstance(content, str):
         return (TextPlace(path, content),) if content else ()
     places = []

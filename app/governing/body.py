@@ -32,10 +32,10 @@ T = TypeVar("T")
 Piece = TypeVar("Piece", str, bytes, str | bytes)
 
 HELD_BYTES = 1 << 20
-"""What is held in memory before a body is spilled to a draft."""
+"""The most bytes of a body in memory. A larger body goes to a draft."""
 
 TAIL_BYTES = 1 << 12
-"""The end of a body that stays in memory, so that a short tail needs no second reading."""
+"""The bytes at the end of a body that stay in memory, so that a short tail needs no second reading."""
 
 SLICE_BYTES = 1 << 18
 
@@ -87,7 +87,7 @@ class Body(Struct, eq=False):
             self._view = View(policy, self._result)
 
     async def close(self) -> None:
-        """Drops a draft that was not published."""
+        """Deletes a draft that was not published."""
         assert self.opened is not None
         await self.opened.__aexit__(*sys.exc_info())
 
@@ -184,7 +184,7 @@ class Body(Struct, eq=False):
 
     @property
     def has_secrets(self) -> bool:
-        """Whether something is masked in its texts, or in what it shows if it passes."""
+        """Returns whether its texts, or the members that are shown if it passes, hold a secret."""
         return self._masked is not None or self.masked_blocks is not None
 
     @property
@@ -234,7 +234,7 @@ class Body(Struct, eq=False):
         tail = self._last[-wanted.tail :] if is_kept and wanted.tail else b""
         if is_kept:
             wanted = wanted._replace(tail=0)
-        # Joined at the end: a content of one chunk is not copied.
+        # Joined at the end, so that a content of one chunk is not copied.
         head, missing = list[bytes](), wanted.head
         async with aclosing(self._shown() if viewed else self._read()) as chunks:
             while wanted.tail or missing:
@@ -294,7 +294,7 @@ class Body(Struct, eq=False):
         return self._kept is not None
 
     def _is_over(self, size: int, chars: int = 0) -> bool:
-        """Past a cap the outcome is certain, and an estimate of the tokens is enough."""
+        """True past a cap: the outcome is then certain, and an estimate of the tokens is enough."""
         policy = self._policy
         return self._is_judged and (0 < policy.max_bytes < size or 0 < policy.max_chars < chars)
 
@@ -312,7 +312,7 @@ class Body(Struct, eq=False):
         return meter
 
     async def _finished(self, meter: Meter) -> Measure:
-        # What it has not counted yet is at most a slice.
+        # The scanner has at most one slice that it has not counted yet.
         return meter.finish()
 
     async def _weigh(self, meter: Meter, chunk: bytes, text: str | None = None) -> None:
@@ -344,8 +344,8 @@ def _feed(meter: Meter, chunk: bytes, text: str | None) -> None:
 
 @frozen_struct
 class MeasuredResult:
-    """One result with what it is judged by. `viewed` is None if the view caps leave everything, and nothing
-    is masked."""
+    """One result with the facts for a decision. `viewed` is None if the view caps leave the whole content and
+    no secret is masked."""
 
     result: ToolResult
     session: Session

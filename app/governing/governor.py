@@ -132,7 +132,7 @@ def _charged(
 
 @frozen_struct
 class _Governing:
-    """A request to govern one result, which is measured."""
+    """A request to govern one result, with its measure."""
 
     measured: MeasuredResult
     rt: Runtime
@@ -159,7 +159,7 @@ class _Governing:
             return receipt, whole
         entry = receipt.entry
         if not receipt.is_retry and entry.details.tool_output_handle is None:
-            # A candidate was stored and did not fit, and the next one would not have been smaller.
+            # A candidate was stored and did not fit. The next candidate would not be smaller.
             await rt.store.delete(stored.tenant, stored.handle)
         elif not receipt.is_retry:
             warns = self.measured.policy.stored_log is StoredLog.WARNING
@@ -228,7 +228,7 @@ class _Governing:
         return None if receipt is None else (receipt, whole)
 
     async def _exactly(self) -> MeasuredResult:
-        """With the exact tokens of a result that has no view."""
+        """Returns the result with the exact token count, if the result has no view."""
         measured = self.measured
         if measured.body.is_viewed or measured.shown.tokens_exact:
             return measured
@@ -243,7 +243,7 @@ class _Governing:
         return is_worth(decision.kind, decision.tokens, self.measured.shown.tokens)
 
     async def observed(self, trigger: Trigger | None) -> Receipt:
-        """Passes the result, charged past the limit. Its entry says what `enforce` would have done."""
+        """Passes the result and charges it past the limit. The entry says what `enforce` would have done."""
         measured = self.measured
         replacing, handle = Replacing(measured, self.rt), self._stored_result().handle
         would_be = None
@@ -265,8 +265,8 @@ class _Governing:
         return receipt
 
     async def answer_retry(self, receipt: Receipt) -> GovernedResult:
-        """A retry that `Ledger.enter` found: answers it as the first call was answered. A retry that comes
-        while the first call is governed is found by `Ledger.reserve` or `settle` instead. Raises
+        """Answers a retry that `Ledger.enter` found with the answer to the first call. A retry that arrives
+        while the first call is being governed is found by `Ledger.reserve` or `settle`. Raises
         IdempotencyKeyReused if the contents differ, and Conflict."""
         if receipt.fingerprint != self.measured.body.sha256:
             raise IdempotencyKeyReused
@@ -278,7 +278,7 @@ class _Governing:
         return await self.outcome(replace(receipt, budget=self.measured.budget, text=text))
 
     async def _ensure_stored(self, handle: Handle, tokens_saved: int) -> None:
-        """Stores the body again if it was deleted, was lost or has expired since the first answer."""
+        """Stores the body again if the body was deleted, lost or has expired since the first answer."""
         if not await self._is_readable(handle):
             stored = replace(self._stored_result(), handle=handle, tokens_saved=tokens_saved)
             await self.measured.body.publish(stored)
@@ -306,7 +306,7 @@ class _Governing:
             raise Conflict("The session ended or was emptied during the request. Send the call again.")
 
     async def content(self, hold: Callable[[int], None]) -> bytes:
-        """The whole result, for a caller that did not keep it. Raises Overloaded, StorageError."""
+        """Returns the whole result, for a caller that did not keep it. Raises Overloaded, StorageError."""
         hold(self.measured.measure.bytes)
         return await self.measured.body.content()
 

@@ -1,4 +1,4 @@
-"""What of a result its client would have shown to its model, had it not been replaced."""
+"""The tokens of a result that its client would have shown to its model, if Spillgate had not replaced it."""
 
 import re
 from itertools import repeat

@@ -41,8 +41,8 @@ class Repeats(NamedTuple):
         return f"repeat {self.measured.body.sha256}"
 
     async def find(self) -> Repetition | None:
-        """None if no earlier call of the session returned the same bytes, or if what the model was given of
-        them is gone."""
+        """Returns None if no earlier call of the session returned the same bytes, or if the text that the
+        model got for them was deleted."""
         if not self._may_repeat:
             return None
         key, epoch = self.measured.result.key, self.measured.session.epoch
@@ -68,14 +68,14 @@ class Repeats(NamedTuple):
             earlier = Earlier(first.tool_name, first.call_id, handle, first.was_shown)
         if earlier.was_shown or (handle is not None and handle in (text or "")):
             key, epoch = self.measured.result.key, self.measured.session.epoch
-            # The call is settled: its answer must not fail for the sake of the next one.
+            # The call is settled, so its answer must not fail because of a later call.
             with suppress(StorageError):
                 kept = msgspec.json.encode(earlier).decode()
                 await self.rt.ledger.keep_finding(key, epoch, self._name, kept)
 
 
 def _decoded(text: str | None) -> Earlier | None:
-    """None for a finding that is damaged, too."""
+    """Also None for a damaged finding."""
     try:
         return None if text is None else msgspec.json.decode(text, type=Earlier)
     except msgspec.DecodeError:

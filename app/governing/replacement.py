@@ -60,11 +60,11 @@ class Replacing(NamedTuple):
             tokens = await self.rt.count(text, self.measured.model.tokenizer)
             is_sketched = stores and self.measured.policy.preview is Preview.SKETCH
             if is_sketched and not is_worth(kind, tokens, self.measured.shown.tokens):
-                # A sketch never makes a result pass.
+                # A sketch cannot make a result pass.
                 return await self.plain.decision(kind, trigger, handle, can_ask=can_ask)
             budget = self.measured.budget
             if can_ask and where and budget.enforced and tokens >= budget.remaining_tokens:
-                # The budget will be exhausted, and GET /tools then offers nothing.
+                # This text will exhaust the budget, and then GET /tools offers no tool.
                 has_preview = stores and self.measured.policy.preview is not Preview.NONE
                 return await self.plain.decision(kind, trigger, handle, can_ask=has_preview)
             if outcome.CUTS and self._breaks(text, tokens):
@@ -82,7 +82,7 @@ class Replacing(NamedTuple):
         return None
 
     async def repeat(self, earlier: Earlier, handle: Handle) -> Decision:
-        """Names the earlier call, and the handle of what it returned."""
+        """Names the earlier call, and the handle of its result."""
         result, policy = self.measured.result, self.measured.policy
         text = repeat.text(earlier, self.measured.measure, handle, policy, result.door)
         tokens = await self.rt.count(text, self.measured.model.tokenizer)
@@ -108,7 +108,7 @@ class Replacing(NamedTuple):
         ends = outcome.ends(shown, policy)
         head, tail = await body.ends(ends, viewed=shown is not measure and not is_message)
 
-        # What is stored has no masks.
+        # Stored bodies have no masks.
         names_file = not body.has_secrets and not (is_message and names_tool(policy, result.door))
 
         def write() -> str | None:
@@ -155,7 +155,7 @@ class Replacing(NamedTuple):
         return [], outline(head, room, shown.bytes, name_of(result), first, tool_name=result.tool_name)
 
     async def _budget_now(self) -> Budget:
-        """For an error that names what other results reserved since the call found its budget."""
+        """Reads the budget again, for an error that names what other results reserved since the call began."""
         model = self.measured.model
         entered = await self.rt.ledger.enter(Call(self.measured.result.key, model.window, model.enforce))
         return entered.session.budget(model.window, model.enforce)

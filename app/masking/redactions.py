@@ -27,7 +27,7 @@ _KEY_BYTES = 16
 _MOST_KEYS = 10_000
 _MOST_RESULTS = 1_000
 _MOST_MASKS = 200_000
-"""The most masks that a process remembers: 10 MB. More are kept of the result that was read last alone."""
+"""The most masks that a process keeps in memory: 10 MB. The result that was read last may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class SessionKeys:
         key = await self._ledger.finding(*about)
         if key is None:
             if await self._ledger.session(session.key) is None:
-                # The first result of a session opens it when it is charged, which is later.
+                # A session is opened when its first result is charged, which happens later.
                 await self._ledger.put_session(session.key, SessionChange(frozenset()))
             await self._ledger.keep_finding(*about, made, once=True)
-            # Another replica may have been the first. A ledger that is full keeps none.
+            # Another replica may have been first. A full ledger keeps no key.
             key = await self._ledger.finding(*about) or made
         return key.encode()[: 2 * _KEY_BYTES]
 
@@ -93,7 +93,7 @@ class Redaction:
         return b"".join([piece async for piece in masked.pieces(data, 0)])
 
     async def masked_text(self, text: str | None) -> str | None:
-        """A text that was shown before, perhaps under a policy that redacted less."""
+        """Masks a text that was shown before, perhaps under a policy with fewer redactions."""
         return None if text is None else (await self.masked(text.encode())).decode()
 
     async def masked_json(self, data: bytes, *, keeps_numbers: bool = False) -> bytes:
@@ -107,7 +107,7 @@ class Redaction:
 
 
 class ReadMasks:
-    """The masks of the results that were read last."""
+    """The masks of the results that were read most recently."""
 
     def __init__(self, store: BodyReader, searches: SearchThreads) -> None:
         self._store, self._searches = store, searches
@@ -115,7 +115,7 @@ class ReadMasks:
         self._count = 0
 
     async def of(self, stored: StoredResult, detector: Detector) -> Masks:
-        """Searches all of the body, the first time."""
+        """Searches the whole body at the first read."""
         about = stored.tenant, str(stored.handle), detector
         if (known := self._masks.get(about)) is not None:
             self._masks.move_to_end(about)
@@ -129,7 +129,7 @@ class ReadMasks:
 
 
 class Redactions:
-    """What the policies in force redact, and for whom."""
+    """Knows which secrets the policies in force redact, and for which reader."""
 
     def __init__(self, policies: PolicyBook, store: ResultStore, ledger: Ledger) -> None:
         self._policies, self._store, self._ledger = policies, store, ledger
@@ -138,25 +138,27 @@ class Redactions:
         self._masks = ReadMasks(store, self.searches)
 
     def revised(self, policies: PolicyBook) -> "Redactions":
-        """The same threads, keys and masks under other policies."""
+        """Returns a copy with the same threads, keys and masks under other policies."""
         fresh = copy(self)
         fresh._policies = policies
         return fresh
 
     def detector(self, policy: Policy, stored: StoredResult | None = None) -> Detector | None:
-        """What finds the secrets of a result; None if nothing is redacted."""
+        """Returns the detector of secrets for a result; None if the policy redacts nothing."""
         names = policy.redact if stored is None else (*policy.redact, *stored.redact)
         return self._policies.detector(frozenset(names)) if names else None
 
     def of_result(
         self, session: Session, policy: Policy, stored: StoredResult | None = None
     ) -> Redaction | None:
-        """What masks the texts of a result that the session reads; None if nothing is redacted."""
+        """Returns what masks the texts of a result for the session that reads it; None if the policy redacts
+        nothing."""
         detector = self.detector(policy, stored)
         return None if detector is None else Redaction(detector, session, self.searches, self.keys)
 
     def of_tool(self, session: Session, tool_name: str, door: Door | None) -> Redaction | None:
-        """What masks that of a tool's results which is not governed; None if nothing is redacted."""
+        """Returns what masks the parts of a tool's results that are not governed; None if the policy redacts
+        nothing."""
         return self.of_result(session, self._policies.policy(tool_name, session.policy, None, door))
 
     async def shown(self, stored: StoredResult, policy: Policy, session: Session) -> ShownResult:
@@ -187,7 +189,8 @@ class Redactions:
         return await self.shown(stored, policy, session)
 
     async def given_to_people(self, stored: StoredResult) -> Redaction | None:
-        """What masks the texts that models were given of a result; None if nothing is redacted."""
+        """Returns what masks the texts that models were given of a result; None if the policy redacts
+        nothing."""
         session, policy = await self._of_people(stored)
         return self.of_result(session, policy, stored)
 

@@ -1,4 +1,4 @@
-"""Searches for secrets, those that take long in threads."""
+"""Searches for secrets. Long searches run in threads."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -18,8 +18,8 @@ _THREADS = 2
 
 
 class SearchThreads:
-    """Each tenant has one thread, and for one block at a time: the results of others wait a second at
-    most."""
+    """Each tenant has one thread, which it holds for one block at a time, so that others wait at most a
+    second."""
 
     def __init__(self) -> None:
         self._gate = TenantGate(_THREADS)

@@ -75,7 +75,8 @@ class KnownModels:
         self._warned: dict[tuple[SessionKey, int], None] = {}
 
     async def of_session(self, name: str | None) -> SessionModel:
-        """`name` is None for a session that names no model. Logs one warning for each unknown model."""
+        """Returns what is known of the model. `name` is None for a session that names no model. Logs one
+        warning for each unknown model."""
         model = self._of_session.get(name)
         if model is None:
             # Looking up a name takes 1 ms, the first one 0.25 s.
@@ -144,7 +145,7 @@ class KnownModels:
         sources = {one.key: f"{one.set_by}, {one.key}" for one in self._policies.reasons_of("models", name)}
         key = _key(key_file, sources["api_key_file"]) if key_file else None
         if own_url:
-            # Never the key of the settings: it belongs to another backend.
+            # The key of the settings belongs to another backend, and must not be sent to this one.
             return ModelConfig(terms, own_url, key, sources["base_url"])
         if settings.llm_base_url is None:
             raise ConfigError(
@@ -155,10 +156,10 @@ class KnownModels:
 
 
 def _known(name: str) -> ModelTerms:
-    # 30 MB and 0.2 s: only for those who ask a model.
+    # Loading takes 30 MB and 0.2 s: only a service that asks a model pays for it.
     from genai_prices import Usage, calc_price
 
-    # Gateways put the provider before the model.
+    # Gateways write the provider before the model.
     for listed in (name, name.rpartition("/")[2]):
         try:
             price_of = calc_price(Usage(), listed)

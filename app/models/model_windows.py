@@ -36,7 +36,7 @@ _OPENROUTER = "openrouter"
 _LONG = re.compile(r"\[1m\]$")
 """Claude Code's mark for a window of a million tokens."""
 
-# What does not change the model: each is cut off in turn.
+# Suffixes that do not change the model. Each one is cut off.
 _ENDINGS = (
     re.compile(r":(?:free|nitro|floor|thinking|extended|beta|online|exacto|batch)$"),
     re.compile(r"-v\d+(?::\d+){1,2}k?$"),
@@ -137,7 +137,7 @@ class _Table(NamedTuple):
 
 @cache
 def _table() -> _Table:
-    # 30 MB and 0.2 s: only for those who name a model.
+    # Loading takes 30 MB and 0.2 s: only sessions that name a model pay for it.
     from genai_prices.data import providers
 
     by_name: dict[str, Counter[int]] = {}

@@ -22,7 +22,7 @@ HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26")
 """The versions that `initialize` agrees on, newest first."""
 
 MOST_ID = 1 << 53
-"""The largest id that is a number: the JSON of many programs holds no larger one."""
+"""The largest numeric id: the JSON of many programs cannot hold a larger number exactly."""
 
 _VERSION_FIELD = f"params._meta['{MCP_META}protocolVersion']"
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d")
@@ -50,7 +50,7 @@ _ALWAYS_400 = frozenset(
 
 
 class RpcError(Exception):
-    """Becomes the `error` of a response. `message` repeats nothing that was sent."""
+    """Becomes the `error` of a response. `message` repeats nothing of the request."""
 
     def __init__(self, code: RpcCode, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """A request that is to be answered. `is_stateless`: it is of the era without `initialize`."""
+    """A request that needs a response. `is_stateless`: the request is of the era without `initialize`."""
 
     id: str | int
     method: str
@@ -114,7 +114,7 @@ def call_of(message: Any) -> RpcCall | None:
     if call_id is None:
         raise RpcError(RpcCode.INVALID_REQUEST, "`id` must be a string or an integer of at most 53 bits.")
     params = message.get("params")
-    params = {} if params is None else params  # Some clients send null for none.
+    params = {} if params is None else params  # Some clients send null instead of omitting the member.
     if not isinstance(params, dict):
         raise RpcError(RpcCode.INVALID_PARAMS, "`params` must be an object.")
     return RpcCall(call_id, method, params, is_stateless(message))
@@ -153,7 +153,7 @@ def _mismatch(header: str, field: str) -> RpcError:
 
 
 def _unsupported(requested: str) -> RpcError:
-    """The version that was asked for is repeated, as the protocol wants it, if it is a date."""
+    """Repeats the requested version, as the protocol demands, if the version is a date."""
     data = {
         "supported": [STATELESS, *HANDSHAKE],
         "requested": requested if _VERSION.fullmatch(requested) else "",

@@ -96,11 +96,12 @@ class Methods:
         return {}
 
     async def list_tools(self, call: RpcCall) -> dict[str, Any]:
-        """All that the policy offers, whether something is stored or not: many clients ask only once."""
+        """Returns all tools that the policy offers, even if nothing is stored: many clients ask only once."""
         return {"tools": definitions(self._offered(), self._rt.modes, ToolFormat.MCP)}
 
     async def call_tool(self, call: RpcCall) -> dict[str, Any]:
-        """The handle names the session: none is on the wire. The model can correct wrong arguments."""
+        """Calls a tool. The handle names the session, as a request has no session. The model can correct
+        wrong arguments."""
         name, arguments = _text(call.params, "name"), call.params.get("arguments")
         handle = arguments.get("handle") if isinstance(arguments, dict) else None
         if isinstance(handle, str | list) and handle:
@@ -115,7 +116,8 @@ class Methods:
         return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
     async def list_resources(self, call: RpcCall) -> dict[str, Any]:
-        """None: there is no session on the wire, and a tenant's results are too many for a list."""
+        """Returns an empty list: a request has no session, and the results of a tenant are too many for a
+        list."""
         return {"resources": []}
 
     async def list_templates(self, call: RpcCall) -> dict[str, Any]:
