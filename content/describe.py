@@ -15,7 +15,7 @@ from content.source_text import SourceText
 from content.text import SAMPLE_BYTES, SAMPLE_TAIL_BYTES, clip, count_of, cut_head, decode_escapes, line_count
 
 OUTLINED_BYTES = 1 << 20
-"""The most that an outline is made of."""
+"""The most bytes that an outline is made from."""
 
 _NAME_BYTES = 100
 _MOST_NAMES = 400
@@ -28,7 +28,7 @@ _WORD = re.compile(rb"\S++")
 _PROSE = 2 * 1024
 _FEW_WORDS = 40
 _ESCAPES = 4
-"""How many times as long a text may be in the escapes of JSON."""
+"""The ratio by which a text may grow in the escapes of JSON."""
 
 _ESCAPED = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 # Fails at once where no tag ends.
@@ -44,8 +44,8 @@ _CODES = {
 def source_of(
     head: bytes, tail: bytes, total_bytes: int, lines: int, tool_name: str = "", path: str | None = None
 ) -> SourceText:
-    """A result of which the ends are known: `head` holds its first bytes, of which 128 KiB are of use, `tail`
-    the last 4 KiB. `lines` are its newlines, plus one where text follows the last of them."""
+    """A result of which both ends are known: `head` holds its first bytes, of which 128 KiB are used, `tail`
+    the last 4 KiB. `lines` counts its newlines, plus one if text follows the last newline."""
     if len(head) < total_bytes:
         head = head[:SAMPLE_BYTES]
     return SourceText(
@@ -59,7 +59,7 @@ _PART, _WITH_PART = "part(text, 'regex') p", " WHERE p > ''"
 
 
 def query_of(source: SourceText) -> str:
-    """A query that counts the rows of the source in groups, and the columns that there are; "" without
+    """Returns a query that counts the rows of the source in groups, and the columns of its table; "" without
     rows."""
     query, columns = _query(source, source.format.shape(source))
     return f"{query}; columns {_names(columns, _COLUMNS_BYTES, _MOST_NAMES)}" if query else ""
@@ -135,7 +135,7 @@ def _outlined(source: SourceText, first_line: int | None) -> Iterator[str]:
 def _numbered(
     source: SourceText, found: Iterable[str | tuple[int, str]], first_line: int | None
 ) -> Iterator[str]:
-    """Adds to each text the number of its line."""
+    """Adds the line number to each text."""
     for count, one in enumerate(found):
         if count == _MOST_LINES:
             yield "…"
@@ -154,7 +154,7 @@ def _numbered(
 
 
 def _sentence(shape: Description, room: int, most_names: int = _MOST_NAMES) -> str:
-    """The shape in at most `room` bytes, with all names that fit, none of them cut."""
+    """Returns the description in at most `room` bytes, with all names that fit. No name is cut."""
     said = ", ".join((shape.noun, *shape.counts))
     more = "".join(f", {fact}" for fact in shape.facts)
     said = _clipped(said, room)
@@ -167,7 +167,7 @@ def _sentence(shape: Description, room: int, most_names: int = _MOST_NAMES) -> s
 
 
 def _names(names: Sequence[str], room: int, most: int) -> str:
-    """The names that fit, separated by commas; `…` for the rest."""
+    """Returns the names that fit, separated by commas; `…` stands for the rest."""
     shown: list[str] = []
     for place, name in enumerate(names[:most], 1):
         name = _clipped(clip(name, _NAME_BYTES), _NAME_BYTES)

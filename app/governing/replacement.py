@@ -155,7 +155,7 @@ class Replacing(NamedTuple):
         return [], outline(head, room, shown.bytes, name_of(result), first, tool_name=result.tool_name)
 
     async def _budget_now(self) -> Budget:
-        """Reads the budget again, for an error that names what other results reserved since the call began."""
+        """Reads the budget again, for an error that names what other results reserved meanwhile."""
         model = self.measured.model
         entered = await self.rt.ledger.enter(Call(self.measured.result.key, model.window, model.enforce))
         return entered.session.budget(model.window, model.enforce)

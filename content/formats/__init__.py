@@ -32,12 +32,12 @@ FORMATS: tuple[Format, ...] = (
     ListingFormat(),
     _TEXT,
 )
-"""Tried in this order: the first that matches is the format."""
+"""Tried in this order: the first format that matches is used."""
 
 OF_KIND = {one.kind: one for one in FORMATS}
 
 _MARKDOWN_ENDINGS = frozenset(["md", "markdown", "mdx", "qmd", "rmd"])
-# Names of settings files: their comments look like headings.
+# Names of settings files, whose comments look like headings.
 _SETTINGS_WORDS = """
 yaml yml toml ini cfg cnf conf config properties env service desktop tf hcl nix cmake mk dockerfile makefile
 gnumakefile containerfile justfile procfile gitignore dockerignore gitattributes editorconfig npmrc
@@ -53,8 +53,8 @@ def identify(source: Source) -> Format:
 
 
 def _named(sample: Sample, found: Format) -> Format:
-    """The format by the name of the file. A text that names the file in its first line is what a tool says of
-    it, and not the file itself."""
+    """Corrects the format by the name of the file. If the first line of a text names the file, a tool wrote
+    the text about the file, so it is not the file itself."""
     name = file_name(sample.path).lower()
     ending = name.rpartition(".")[2]
     if not name or name.encode("utf-8", "replace") in sample.first_line.lower():

@@ -27,7 +27,7 @@ _TITLE_BYTES = 16 << 10
 
 
 class BinaryFormat(Format):
-    """Data that is mostly no text; also files and base64 that are shown as text."""
+    """Data that is mostly not text; also files and base64 that are shown as text."""
 
     kind = Kind.BINARY
     noun = "binary data"
@@ -62,7 +62,7 @@ def is_binary(head: bytes) -> bool:
 
 
 class File(NamedTuple):
-    """`name` completes "The data is …". `opener` is what opens it, "" if unknown."""
+    """`name` completes "The data is …". `opener` is the program that opens it, "" if unknown."""
 
     name: str
     opener: str
@@ -142,5 +142,5 @@ def readable_runs(data: bytes) -> Iterator[bytes]:
 
 
 def readable(data: bytes) -> bytes:
-    """The readable runs, one a line."""
+    """Returns the readable runs, one on each line."""
     return b"\n".join(readable_runs(data))

@@ -25,9 +25,9 @@ Block = dict[str, str]
 
 
 class Blocks(NamedTuple):
-    """`names` are the fields of all blocks, in the order in which they first stand. `others`: how many blocks
-    have another first field, and are left out. `of`: the key of YAML whose list they are; all else is left
-    out."""
+    """`names` are the fields of all blocks, in the order of their first occurrence. `others` counts the
+    blocks with another first field, which are left out. `of` is the YAML key of the list of blocks;
+    everything outside that list is left out."""
 
     names: Sequence[str]
     rows: Sequence[Block]
@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_in(text: str) -> Blocks | None:
-    """None where the text is not nearly all blocks of one kind."""
+    """Returns None if the text is not nearly all blocks of one kind."""
     text = text.replace("\r\n", "\n")
     lines = text.split("\n")
     first = next(filter(str.strip, lines), "")
@@ -58,7 +58,8 @@ def _of(rows: Sequence[Block]) -> Blocks | None:
 
 
 def _alike(found: Sequence[Block] | None) -> Blocks | None:
-    """The blocks that begin with the same field, if most do, and have more than one."""
+    """Returns the blocks that begin with the most frequent first field, if most blocks begin with it and have
+    more than one field."""
     firsts = Counter(next(iter(block)) for block in found or ())
     if found is None or not firsts:
         return None
@@ -72,7 +73,7 @@ def _alike(found: Sequence[Block] | None) -> Blocks | None:
 
 
 def _put(block: Block, name: str, value: str) -> None:
-    """A field that stands again in its block has a line more."""
+    """A field that occurs again in its block gets another line."""
     block[name] = f"{block[name]}\n{value}" if name in block else value
 
 
@@ -82,7 +83,7 @@ def _go_on(block: Block, text: str, mark: str = "\n") -> None:
 
 
 def _ruled(lines: Sequence[str]) -> list[Block]:
-    """A rule with a number stands above each."""
+    """Splits at the rule with a number above each block."""
     blocks: list[Block] = []
     for line in lines:
         if _RULED.fullmatch(line):
@@ -99,12 +100,12 @@ def _ruled(lines: Sequence[str]) -> list[Block]:
 
 
 def _without_plus(value: str) -> str:
-    """psql prints + where a value goes on in the next line."""
+    """psql prints + where a value continues on the next line."""
     return re.sub(r"\s*\+\s*\Z", "", value).rstrip()
 
 
 def _stanzas(lines: Sequence[str], field: re.Pattern[str]) -> list[Block] | None:
-    """Blank lines stand between; an indented line goes on, a line of # is a comment."""
+    """Splits at blank lines. An indented line continues the value above it; a line with # is a comment."""
     blocks: list[Block] = [{}]
     odd = fields = 0
     for line in lines:
@@ -125,7 +126,7 @@ def _stanzas(lines: Sequence[str], field: re.Pattern[str]) -> list[Block] | None
 
 
 def _between(lines: Sequence[str]) -> list[Block]:
-    """Between BEGIN and END: the innermost ones of the kind that most are."""
+    """Splits at BEGIN and END: takes the innermost blocks, of the most frequent kind."""
     found: list[tuple[str, Block]] = []
     opened: list[tuple[str, Block]] = []
     for line in lines:
@@ -143,7 +144,7 @@ def _between(lines: Sequence[str]) -> list[Block]:
 
 
 def _yaml(lines: Sequence[str]) -> Blocks | None:
-    """Documents between lines of ---, or one with a list that is most of it."""
+    """Splits at lines of ---, or takes a document with a list that is most of it."""
     rules = [number for number, line in enumerate(lines) if line.rstrip() == "---"]
     parts = [lines[start + 1 : end] for start, end in pairwise((-1, *rules, len(lines)))]
     filled = [part for part in parts if next(_without_comments(part), None) is not None]
@@ -155,7 +156,7 @@ def _yaml(lines: Sequence[str]) -> Blocks | None:
 
 
 def _document(lines: Sequence[str]) -> Block | None:
-    """The keys of a document; what stands deeper belongs to the key above it."""
+    """Returns the keys of a document. Deeper lines belong to the key above them."""
     block: Block = {}
     for line in _without_comments(lines):
         if found := _KEY.fullmatch(line):
@@ -168,7 +169,7 @@ def _document(lines: Sequence[str]) -> Block | None:
 
 
 def _list_of(lines: Sequence[str]) -> Blocks | None:
-    """The records of a list under a key of the document."""
+    """Returns the records of a list under a key of the document."""
     document, lists, name = _document(lines), dict[str, list[str]](), ""
     for line in _without_comments(lines) if document else ():
         if found := _KEY.fullmatch(line):
@@ -185,7 +186,7 @@ def _list_of(lines: Sequence[str]) -> Blocks | None:
 
 
 def _items(lines: Sequence[str]) -> list[Block] | None:
-    """A list of YAML whose items are fields; what is deeper belongs to the field above it."""
+    """Splits a YAML list whose items are fields. Deeper lines belong to the field above them."""
     blocks: list[Block] = []
     for line in _without_comments(lines):
         if found := _ITEM.fullmatch(line):

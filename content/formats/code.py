@@ -69,8 +69,8 @@ def source_noun(source: Source) -> str:
 
 
 def definitions_in_order(source: Source) -> Iterator[tuple[int, str]]:
-    """The definitions with their rows, the first ones first: none behind the last that is asked for is
-    looked for."""
+    """Yields the definitions with their rows, first ones first. Does not search behind the last definition
+    that the caller takes."""
     language = language_of(source.path, source.data)
     for one in scan(source.data, language) if language else ():
         yield one.line - 1, f"{one.keyword} {one.name}"
@@ -84,8 +84,8 @@ class CodeFormat(Format):
     passage_finds = finds[1:2]
 
     def matches(self, sample: Sample) -> bool:
-        """By its language, if that has a share of the lines that are no comments; else by its lines. Source
-        quoted in Markdown is not the file."""
+        """Recognises code by its language, if the signs of the language are a share of the lines that are not
+        comments; else by its lines. Source quoted in Markdown is not source."""
         if _is_below_comment(sample.head):
             return True
         likely = [*filter(_MAY_BE_CODE.match, sample.lines)]
@@ -96,7 +96,7 @@ class CodeFormat(Format):
             return False
         if len([*filter(_CODE.match, likely)]) >= _SHARE * len(sample.lines):
             return True
-        # One such line is the first, or words of a text.
+        # One such line may be the first line, or words of a text.
         may_be = len(likely) > 1 or likely[0] is sample.lines[0]
         return may_be and language_in(sample.head, sample.lines) is not None
 
@@ -108,7 +108,7 @@ class CodeFormat(Format):
         language, noun = language_of(source.path, source.data), source_noun(source)
         if language is None or len(source.data) > _DEFINED_BYTES or not source.is_whole:
             return Description(noun)
-        # Every definition has a byte of its own: all are counted.
+        # A text has at most as many definitions as bytes, so all are counted.
         entries = definitions(source.data, language, most=_DEFINED_BYTES)
         classes = sum(1 for one in entries if one.keyword in _TYPES)
         counts = [f"{classes:,} {'class' if classes == 1 else 'classes'}"] if classes else []

@@ -11,8 +11,8 @@ REACH = 1200
 """Bytes of a record, row or paragraph that is shown whole."""
 
 EdgeFinder = Callable[[bytes, int, int, int], int]
-"""The place from `low` to `high` (included) at which to cut `data`, the nearest to `wished`; 0 if there is
-none."""
+"""Returns the place from `low` to `high` (included) at which to cut `data`, the nearest to `wished`; 0 if
+there is no place."""
 
 _GAP = 16
 _SLICE = 1 << 16
@@ -76,18 +76,18 @@ def _inside_line(data: bytes, low: int, wished: int, high: int) -> int:
 
 
 def cut(data: bytes, low: int, wished: int, high: int, finds: tuple[EdgeFinder, ...] = ()) -> int:
-    """The place where the first of `finds` that has one cuts; else between lines, within a long line, between
-    characters."""
+    """Returns the place of the first of `finds` that has a place; else a place between lines, within a long
+    line, or between characters."""
     return _place(data, low, wished, high, finds) or between_characters(data, wished)
 
 
 def cut_passage(data: bytes, start: int, finds: tuple[EdgeFinder, ...] = ()) -> int:
-    """Where the passage that begins at `start` ends."""
+    """Returns the end of the passage that begins at `start`."""
     size = len(data)
     if size - start <= AIM + LEAST:
         return size
     high = min(start + MOST, size)
-    # A text without any such place is cut into fewer pieces.
+    # A text without any such place is cut into larger pieces.
     return _place(data, start + LEAST, start + AIM, high, finds) or between_characters(data, high)
 
 
@@ -99,7 +99,7 @@ def _place(data: bytes, low: int, wished: int, high: int, finds: tuple[EdgeFinde
 
 
 def between_characters(data: bytes, place: int) -> int:
-    """The last place up to `place` that splits no character and no CRLF."""
+    """Returns the last place up to `place` that splits neither a character nor a CRLF."""
     first = max(0, place - 3)
     while first < place < len(data) and data[place] & 0xC0 == 0x80:
         place -= 1

@@ -1,4 +1,5 @@
-"""What a format of text can do: be recognised, describe itself, be cut, complete a passage, be a value."""
+"""What a format of text does: recognises and describes data, cuts it, completes a passage, and reads
+values."""
 
 import re
 from collections import Counter
@@ -39,8 +40,8 @@ _AN_ID = re.compile(r"(?:^|[_. ])(?:id|index|key|uuid|no|nr|number|url)$|Id$", r
 
 
 def group_of(names: Sequence[str], rows: Sequence[Mapping[str, Hashable]] = ()) -> str:
-    """The column of these whose name says that many rows share its values, else one that does so in `rows`,
-    else the first; "" without one."""
+    """Returns the column whose name says that many rows share its values, else a column that does so in
+    `rows`, else the first; "" without columns."""
     usual = (name for name in names if _A_GROUP.search(name))
     others = [name for name in names if not _AN_ID.search(name)]
     values = {name: Counter(row[name] for row in rows if name in row) for name in others}
@@ -62,7 +63,7 @@ class Passage(NamedTuple):
 
 
 class PassageStart(NamedTuple):
-    """A passage begins at byte `at`. `path` is its place in the structure. `opened` is a place, at most
+    """The start of a passage at byte `at`. `path` is its place in the structure. `opened` is a byte, at most
     REACH + MOST bytes before, from which the brackets of JSON can be matched; -1 if unknown."""
 
     at: int
@@ -101,7 +102,7 @@ class Sample:
             del self.lines[-1]
 
     def share(self, pattern: re.Pattern[bytes]) -> float:
-        """The share of the lines that begin with a match."""
+        """Returns the share of the lines that begin with a match."""
         return len([*filter(pattern.match, self.lines)]) / max(1, len(self.lines))
 
     def reaches(self, pattern: re.Pattern[bytes], share: float) -> bool:
@@ -123,21 +124,22 @@ class Format:
 
     kind: Kind
     noun: str
-    """To complete "The data is …"."""
+    """Completes the sentence "The data is …"."""
     finds: tuple[EdgeFinder, ...] = ()
-    """Where it is cut, the best places first."""
+    """Finds places to cut, the best kind first."""
     passage_finds: tuple[EdgeFinder, ...] | None = None
-    """Where it is cut into passages, if not in all of these."""
+    """Finds places to cut into passages; None: the same as `finds`."""
     has_structure = True
-    """False: its outline says nothing that helps to find a place in it again."""
+    """False if its outline does not help to find a place in it again."""
     is_lines = True
-    """SQL reads its lines. False: it reads its `value`."""
+    """True if SQL reads its lines, False if SQL reads its `value`."""
     is_records = False
-    """Its lines are records: those beside one say nothing of it."""
+    """True if its lines are records, so that lines next to a record say nothing about it."""
     is_doubtful = False
-    """Little tells it: the name of the file may correct it, and other formats may stand in it."""
+    """True if the format is recognised by little: the file name may correct it, and text in it may have other
+    formats."""
     is_written = False
-    """People write it, and read it as it is."""
+    """True if people write this format, and read it as it is."""
 
     def matches(self, sample: Sample) -> bool:
         raise NotImplementedError
@@ -153,16 +155,16 @@ class Format:
         return ()
 
     def boundary(self, data: bytes, low: int, wished: int, high: int) -> int:
-        """A good place to cut from `low` to `high`, near `wished`."""
+        """Returns a good place to cut from `low` to `high`, near `wished`."""
         return cut(data, low, wished, high, self.finds)
 
     def next_place(self, data: bytes, start: int) -> int:
-        """Where the passage that begins at `start` ends."""
+        """Returns the end of the passage that begins at `start`."""
         finds = self.finds if self.passage_finds is None else self.passage_finds
         return cut_passage(data, start, finds)
 
     def places(self, data: bytes) -> Iterator[PassageStart]:
-        """Where passages begin."""
+        """Yields the starts of passages."""
         at = 0
         around: list[tuple[int, str]] = []
         for mark, level, title in chain(self.marks(data), ((len(data), 0, ""),)):
@@ -189,12 +191,12 @@ class Format:
         )
 
     def of_lines(self, source: Source) -> Mapping[str, Callable[[bytes], str | None]]:
-        """What SQL reads of each line besides its text, by the names of the columns."""
+        """What SQL reads of each line besides its text, by the column names."""
         return {}
 
 
 def _path(around: list[tuple[int, str]]) -> str:
-    """The titles around a place; the marks of a heading before them."""
+    """Returns the titles around a place. Each heading keeps its marks."""
     if not around:
         return ""
     level = around[-1][0]
@@ -202,7 +204,7 @@ def _path(around: list[tuple[int, str]]) -> str:
 
 
 def by_row(data: bytes, found: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The same texts with the rows of their offsets, which grow."""
+    """Yields the texts with the rows of their offsets. Offsets must increase."""
     row = done = 0
     for at, text in found:
         row += data.count(b"\n", done, at)
@@ -219,7 +221,7 @@ def lines_around(data: bytes, passage: Passage) -> tuple[int, int]:
 
 
 def line_start(data: bytes, at: int) -> int:
-    """Where the line begins; `at` if that is further than REACH bytes before."""
+    """Returns the start of the line; `at` if the start is more than REACH bytes before."""
     newline = data.rfind(b"\n", max(0, at - REACH), at)
     return newline + 1 if newline >= 0 or at <= REACH else at
 

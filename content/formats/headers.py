@@ -1,4 +1,4 @@
-"""The line with which the function or class around a piece of source code begins."""
+"""The line of source code that begins the function or class around a piece of code."""
 
 import re
 
@@ -21,8 +21,8 @@ _NO_HEADER = re.compile(
 
 
 def header_of(data: bytes, start: int, end: int) -> tuple[int, int] | None:
-    """The span of the line; None where the piece begins with it, or nothing is around it. Reads at most
-    64 KiB before the piece."""
+    """Returns the span of the line; None if the piece begins with that line, or if no function or class
+    encloses it. Reads at most 64 KiB before the piece."""
     first = data[start:end].lstrip().partition(b"\n")[0][:_LONGEST]
     if _is_header(first):
         return None

@@ -1,4 +1,4 @@
-"""What a reader of a page does not see: scripts, style sheets, bare tags, base64."""
+"""The parts of a page that a reader does not see: scripts, style sheets, bare tags, base64."""
 
 import re
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _SELECTOR_BYTES = 200
 _SHEET_BYTES = 4096
 _MOSTLY = 0.7
 _TAG_BYTES = 100
-"""The most that may stand in a closing tag behind its name."""
+"""The most bytes after the name in a closing tag."""
 
 
 def hidden_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
@@ -46,7 +46,7 @@ def hidden_spans(data: bytes, is_page: bool = True) -> list[tuple[int, int]]:
 
 
 def without(spans: list[tuple[int, int]], data: bytes, start: int, end: int) -> bytes:
-    """A piece of the data without what these spans cover."""
+    """Returns a piece of the data without the bytes in these spans."""
     text = data[start:end]
     covered = takewhile(
         lambda span: span[0] < end, islice(spans, bisect_right(spans, start, key=itemgetter(1)), None)
@@ -57,8 +57,8 @@ def without(spans: list[tuple[int, int]], data: bytes, start: int, end: int) -> 
 
 
 def is_seen(data: bytes, kind: Kind) -> Callable[[Passage], bool]:
-    """Returns a test that is false for a passage of `data` that holds nothing to read. In data that begins as
-    a style sheet, its rules are read."""
+    """Returns a test that is false for a passage of `data` without readable text. In data that begins as a
+    style sheet, the rules count as readable."""
     is_page = kind is Kind.HTML
     has_scripts = is_page or (kind in _TEXTS and any(tag in data[:_HEAD] for tag in _OPENING))
     spans = hidden_spans(data, is_page) if has_scripts else []
@@ -83,7 +83,7 @@ def _is_base64(text: bytes) -> bool:
 
 
 def _is_style_sheet(text: bytes) -> bool:
-    """True if most of the text are rules with their selectors."""
+    """True if most of the text is CSS rules with their selectors."""
     covered = last = 0
     for rule in _RULE.finditer(text):
         covered += len(rule[0]) + min(rule.start() - last, _SELECTOR_BYTES)

@@ -51,7 +51,7 @@ _LEAST_RECORDS, _RECORDS_SHARE = 5, 0.8
 _LONGEST_KEY = 200
 _LONGEST_PATH = 200
 
-# More brackets would take too long; such data is mostly noise or numbers, which need no paths.
+# More brackets would take too long. Such data is mostly noise or numbers, for which paths are of no use.
 _MOST_OPENINGS = 300_000
 
 
@@ -90,8 +90,8 @@ which may be negative where a walk begins within brackets; and what is open arou
 
 
 def _walk(data: bytes, run: re.Pattern[bytes], start: int = 0, stop: int | None = None) -> Iterator[_Run]:
-    """From bracket to bracket: all that counts, cuts or completes JSON walks here. `start` is in no
-    string."""
+    """Walks from bracket to bracket. All code that counts, cuts or completes JSON uses this walk. `start` is
+    outside every string."""
     stop = len(data) if stop is None else stop
     stack, depth, deeper = [_Open(None, start, 0, is_list=False)], 0, 0
     for match in run.finditer(data, start, stop):
@@ -143,7 +143,7 @@ _FEW_JSON, _FEW_LITERAL = (
 _LINE_END = re.compile(rb"[ \t]*\r?\n")
 _PLAIN_KEY = re.compile(r"[\w$][\w$-]*\Z")
 
-# The member that names an object, behind others that are short. An id is the last choice.
+# The member that names an object, after other short members. An id is the last choice.
 _NAME_BYTES = 512
 _VALUE = rb"""(?:%b|%b|[^"'{}\[\],]++|\[[^{}\[\]]*+\]|\{[^{}\[\]]*+\})""" % (DOUBLE_QUOTED, SINGLE_QUOTED)
 _NAMED = [
@@ -190,8 +190,8 @@ class _Passages:
                     yield _Member(at, depth, around, around.index)
 
     def _short(self, run: _Run) -> int:
-        """Where a member begins in the run, 0 if none does: the member that opens after the run, or the one
-        after the member that closed before it."""
+        """Returns where a member begins in the run, 0 if no member begins there: the member that opens after
+        the run, or the member after the one that closed before the run."""
         data, (start, end, bracket, _, around) = self._data, run
         if end - start <= 2 and data[start] == _COMMA_SIGN:
             around.index += 1
@@ -205,7 +205,7 @@ class _Passages:
                 return comma + 1
         if data[start] == _COMMA_SIGN:
             return start + 1
-        # One document after another.
+        # JSON documents that follow each other.
         return data.find(b"\n", start, end) + 1 if around.parent is None else 0
 
     def _long(self, run: _Run) -> Iterator[_Member]:
@@ -224,7 +224,7 @@ class _Passages:
                 yield _Member(at, depth, around, around.index)
 
     def next(self, last: PassageStart) -> PassageStart:
-        """The place after the `last` one."""
+        """Returns the place after the last place."""
         start = last.at
         inside = [one for one in self.pending if LEAST <= one.at - start <= MOST]
         if inside:
@@ -241,7 +241,8 @@ class _Passages:
         )
 
     def _opened(self, members: list[_Member], at: int) -> int:
-        """The first place that is known to be in no string, at most REACH + MOST bytes before `at`; or -1."""
+        """Returns the first place that is known to be outside every string, at most REACH + MOST bytes before
+        `at`; or -1."""
         recent = self._recent
         recent.extend(member.at for member in members)
         while recent and at - recent[0] > REACH + MOST:
@@ -283,8 +284,8 @@ _LIST = ord("[")
 
 
 class _Bracketed(NamedTuple):
-    """A list, tuple or object from its opening bracket to past its closing one. `is_element`: it stands in a
-    list."""
+    """A list, tuple or object from its opening bracket to past its closing one. `is_element`: it is an
+    element of a list."""
 
     start: int
     end: int
@@ -297,8 +298,8 @@ class _Bracketed(NamedTuple):
 
 
 def record_around(data: bytes, passage: Passage) -> Whole:
-    """The smallest record around all of the passage, an element of a list if there is one. Otherwise the
-    records that begin or end in it are completed."""
+    """Returns the smallest record around the whole passage, preferably an element of a list. Without such a
+    record, completes the records that begin or end in the passage."""
     spans = list(_containers(data, passage))
     start, end = _completed(passage, spans)
     around = [one for one in spans if one.start <= start and end <= one.end and one.end - one.start <= REACH]
@@ -314,8 +315,8 @@ def record_around(data: bytes, passage: Passage) -> Whole:
 
 
 def _containers(data: bytes, passage: Passage) -> Iterator[_Bracketed]:
-    """Those that begin where the passage is opened or later, and end at most REACH bytes after it, in the
-    order of their ends."""
+    """The records that begin at or after the opening of the passage, and end at most REACH bytes after it, in
+    the order of their ends."""
     pattern = _LITERAL_RUN if _is_literal(data) else _JSON_RUN
     for _, end, bracket, _, around in _walk(
         data, pattern, passage.opened, min(len(data), passage.end + REACH)
@@ -338,7 +339,7 @@ def _completed(passage: Passage, spans: list[_Bracketed]) -> tuple[int, int]:
 
 
 def _row_of_cells(data: bytes, start: int, end: int, spans: list[_Bracketed]) -> tuple[int, int]:
-    """Records of single cells are completed to the cells of their rows."""
+    """Extends records of single cells to their rows."""
     cells = {
         (one.start, one.end): address[1]
         for one in sorted(spans)
@@ -370,7 +371,7 @@ _GAP = 16
 
 
 def _member(window: bytes, low: int, wished: int, high: int) -> int:
-    """Between two members of the outermost JSON array or object that has any there."""
+    """Returns a place between two members of the outermost JSON array or object that has such a place."""
     start = _out_of_string(window)
     levels: dict[int, list[tuple[int, int]]] = {}
     for first, last, _, depth, _ in _walk(window, _JSON_RUN, start) if start >= 0 else ():
@@ -386,7 +387,7 @@ def _member(window: bytes, low: int, wished: int, high: int) -> int:
 
 
 def _members(window: bytes, first: int, last: int) -> Iterator[int]:
-    """The places in a run at which members begin, or at which a line ends between two values."""
+    """Yields the places in a run at which members begin, or at which a line ends between two values."""
     if window[first - 1 : first] in (b"}", b"]") and window[last : last + 1] in (b"{", b"["):
         between = window[first:last]
         if b"\n" in between and between.isspace():
@@ -397,8 +398,8 @@ def _members(window: bytes, first: int, last: int) -> Iterator[int]:
 
 
 def _out_of_string(window: bytes) -> int:
-    """The first place outside every JSON string, -1 if unknown. Quotes open and close in turn; the characters
-    beside them show which of them open."""
+    """Returns the first place outside every JSON string, -1 if unknown. Quotes open and close alternately;
+    the characters next to a quote show which it does."""
     matches = (match for match in _QUOTE.finditer(window) if match[0] == b'"')
     quotes = [quote.start() for quote in islice(matches, _VOTERS)]
     if not quotes:
@@ -451,7 +452,7 @@ _RECORD = re.compile(rb'\{\s*".*\}\s*\Z|\[.*\]\s*\Z')
 
 
 def ends_early(data: bytes | str) -> bool:
-    """True for JSON in which nothing is wrong but that its end is missing."""
+    """True for JSON whose only fault is that its end is missing."""
     try:
         from_json(data, cache_strings="none")
     except ValueError as error:
@@ -464,7 +465,7 @@ def _is_at_end(error: ValueError) -> bool:
 
 
 def parsed_head(data: bytes) -> tuple[object, bool]:
-    """The value of JSON that may be cut, or None, and True if it is complete."""
+    """Returns the value of JSON that may be cut, or None, and True if the JSON is complete."""
     try:
         return from_json(data, cache_strings="none"), True
     except ValueError as error:
@@ -526,7 +527,7 @@ class JsonFormat(Format):
 
 
 def _are_most_bytes(head: bytes) -> bool:
-    """True for several records of which nearly all of the bytes are, such as those below a request."""
+    """True for several records that make up nearly all of the bytes, such as records below a request."""
     records = [*filter(_RECORD.match, head.split(b"\n"))]
     return len(records) >= _LEAST_RECORDS and sum(map(len, records)) >= _RECORDS_SHARE * len(head)
 
@@ -537,8 +538,8 @@ class RecordsFormat(JsonFormat):
     noun = "JSON lines"
 
     def matches(self, sample: Sample) -> bool:
-        """Records one a line, with few other lines among them or before them, or documents one after
-        another."""
+        """Records, one on each line, with few other lines between or before them; or documents that follow
+        each other."""
         lines, is_json = sample.lines, _JSON.match(sample.head) is not None
         if STAMP.match(sample.head) or not (is_json or b"{" in sample.head):
             return False
@@ -550,8 +551,8 @@ class RecordsFormat(JsonFormat):
         return (records >= 2 and records >= 0.8 * len(lines)) or (is_json and _has_documents(sample.head))
 
     def shape(self, source: Source) -> Description:
-        """Records are counted by the brackets that they begin with: other lines may be among them, and
-        several records on a line."""
+        """Counts records by their opening brackets: other lines may be between them, and a line may have
+        several."""
         data = source.data
         bracket = b"{" if data.lstrip()[:1] != b"[" else b"["
         keys: dict[str, Raw] = {}
@@ -618,7 +619,7 @@ class LiteralFormat(JsonFormat):
 
 
 def _has_documents(head: bytes) -> bool:
-    """True if a document follows another, with only white space between them."""
+    """True if a document follows another with only white space in between."""
     if not _ADJACENT.search(head):
         return False
     bare = _STRINGS.sub(b'""', head)
@@ -668,7 +669,7 @@ def _described(raw: Raw) -> Description:
 
 
 def _most_of(data: bytes) -> tuple[list[str], bytes]:
-    """The keys that lead to the list or object that most of an object is, and that value."""
+    """Returns the keys that lead to the list or object that makes up most of an object, and that value."""
     path: list[str] = []
     while data[:1] == b"{" and len(path) < _MOST_STEPS:
         members = msgspec.json.decode(data, type=dict[str, Raw])
@@ -711,7 +712,7 @@ def _value(data: bytes, deeper: int = 1) -> _Value:
 
 
 def _names(members: dict[str, Raw]) -> list[str]:
-    """The keys of a record; a small object in it as the keys `outer.inner`."""
+    """Returns the keys of a record; those of a small inner object as `outer.inner`."""
     names = []
     for name, raw in members.items():
         item = bytes(raw)
@@ -727,7 +728,7 @@ def _names(members: dict[str, Raw]) -> list[str]:
 
 
 def _few(names: Collection[str]) -> str:
-    """The names that fit, never cut in one."""
+    """Returns the names that fit. No name is cut."""
     fitting: list[str] = []
     room = _INNER_BYTES
     for name in names:
@@ -787,7 +788,7 @@ def _arrays_in(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, lis
 
 
 def _scalars(rows: list[dict[str, Any]]) -> list[dict[str, Hashable]]:
-    """The first rows, without what is nested."""
+    """Returns the first rows, without nested values."""
     return [
         {key: cell for key, cell in row.items() if not isinstance(cell, dict | list)}
         for row in rows[:_COMPARED]
@@ -860,7 +861,7 @@ def _records(text: str) -> object:
         return json.loads("[" + ",".join(lines) + "]", parse_constant=_null)
     except (ValueError, RecursionError):
         pass
-    # Other lines may be among the records, and a request with JSON of its own above them.
+    # Other lines may be between the records, and a request with JSON of its own above them.
     below = dropwhile(lambda line: not _is_record(line), lines)
     records = [line for line in below if line[:1] in ("{", "[")]
     if 0 < len(records) < len(lines) and all(map(_is_record, records)):

@@ -169,8 +169,8 @@ def file_name(path: str | None) -> str:
 
 
 def language_of(path: str | None, head: bytes) -> Language | None:
-    """The language by the ending of the path, else by the text, if any; None if unknown. Reads at most
-    8 KiB."""
+    """Returns the language by the ending of the path, else by the text, if there is one; None if unknown.
+    Reads at most 8 KiB."""
     name = file_name(path).strip().lower()
     language = _BY_NAME.get(name) or _BY_EXTENSION.get(name.rpartition(".")[2] if "." in name else "")
     if language or not head:
@@ -180,8 +180,8 @@ def language_of(path: str | None, head: bytes) -> Language | None:
 
 
 def language_in(head: bytes, lines: list[bytes]) -> Language | None:
-    """The language of a text that is not known to be source: its signs are a share of the lines, of which
-    those that may be comments do not count."""
+    """Returns the language of a text that may not be source. The signs of the language must be a share of the
+    lines, not counting lines that may be comments."""
     if declared := _declared(head):
         return declared
     language, count = _most_signs(lines)
@@ -211,7 +211,7 @@ def _declared(head: bytes) -> Language | None:
 
 
 def _most_signs(every: list[bytes]) -> tuple[Language | None, int]:
-    """The language with the most signs, and on how many of the lines."""
+    """Returns the language with the most signs, and the number of lines with its signs."""
     lines = (line[:_LINE] for line in filterfalse(_NO_SIGN.match, every))
     places = Counter(chain.from_iterable(filter(None, map(_signs(), lines))))
     counts = Counter({_LANGUAGES[place]: count for place, count in places.items()})
@@ -308,4 +308,4 @@ TOKENS = {
     language: re.compile("|".join(patterns).encode(), re.DOTALL | re.MULTILINE)
     for language, patterns in _PATTERNS.items()
 }
-"""Each matches one string or comment."""
+"""Each pattern matches one string or comment."""

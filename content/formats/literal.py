@@ -5,7 +5,7 @@ import re
 
 from domain.errors import NotQueryable
 
-# One that does not end reaches to the end of the text: no part of it is looked at twice.
+# A string without an end reaches to the end of the text, so that no part of the text is scanned twice.
 _STRING = r"""'(?>(?:[^'\\]|\\.)*)(?:'|\\?\Z)|"(?>(?:[^"\\]|\\.)*)(?:"|\\?\Z)"""
 _INSIDE = rf"(?:{_STRING}|[^'\"()]|\((?>(?:{_STRING}|[^'\"()])*)\))*"
 # A string, an object such as Decimal('1.5'), a name or a bracket; numbers stay as they are.
@@ -34,7 +34,7 @@ def value_of(text: str) -> object:
 
 
 def json_of(text: str) -> str:
-    """The literal as JSON, so far as it goes: it may be cut."""
+    """Returns the literal as JSON, as far as it is complete: its end may be missing."""
     return _TOKEN.sub(_as_json, text)
 
 

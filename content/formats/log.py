@@ -65,9 +65,9 @@ _BY_WEIGHT = [
     "VERBOSE", "TRACE",
 ]  # fmt: skip
 _NO_CAPITALS = bytes(byte for byte in range(256) if not chr(byte).isupper() or byte > 127).replace(b"\n", b"")
-# Words of levels in which no other is contained.
+# Words of levels that contain no other such word.
 _CAPITALS = (b"FATAL", b"CRITICAL", b"ERROR", b"WARN", b"NOTICE", b"INFO", b"DEBUG", b"TRACE")
-# Each of them has one. A letter is found 20 times as fast as a word.
+# Each of these words has such a letter. Finding a letter is 20 times as fast as finding a word.
 _VOWELS = (b"A", b"E", b"I")
 # The second line of an access log: it has statuses, and no levels.
 _ACCESS = re.compile(b"\n" + _ACCESS_LINE)
@@ -76,8 +76,8 @@ _MOST = 12
 
 
 def levels(source: Source) -> list[tuple[str, int]]:
-    """The levels, the gravest first, and how many lines of a whole source have each; 0 where they are not
-    counted: of a part, and of a longer log whose levels are no words in capitals."""
+    """The levels, most severe first, with the number of lines of each in a whole source; 0 where lines are
+    not counted: in a part, and in a longer log whose levels are not words in capitals."""
     data, sample = source.data, _levels_at_ends(source)
     if not sample:
         return []
@@ -89,15 +89,15 @@ def levels(source: Source) -> list[tuple[str, int]]:
 
 
 def _levels_at_ends(source: Source) -> Counter[str]:
-    """The levels of the first and the last lines; none of an access log."""
+    """Counts the levels of the first and the last lines; none for an access log."""
     if _ACCESS.search(source.data, 0, _SAMPLED):
         return Counter()
     return levels_of_lines(source.data[:_SAMPLED] + b"\n" + source.tail[-_SAMPLED:])
 
 
 def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
-    """The levels of a log whose levels are words in capitals; None if others are, or if words of a message
-    look like one."""
+    """Counts the levels of a log whose levels are words in capitals; None if it has other levels, or if
+    words of a message look like a level."""
     data = source.data
     both_ends = data[:_SAMPLED] + data[-_SAMPLED:]
     if any(name != "WARNING" and name.encode() not in _CAPITALS for name in sample):
@@ -112,7 +112,7 @@ def _counted(source: Source, sample: Counter[str]) -> Counter[str] | None:
 
 
 def levels_of_lines(data: bytes) -> Counter[str]:
-    """The first level of each line."""
+    """Counts the lines by their first level."""
     if not _may_have_levels(data):
         return Counter()
     search = _LEVEL.search
@@ -127,7 +127,8 @@ def levels_of_lines(data: bytes) -> Counter[str]:
 
 
 def _may_have_levels(data: bytes) -> bool:
-    """Six times as fast as to search all lines. A log of single letters or of fields begins with one."""
+    """Six times as fast as searching all lines. A log whose levels are single letters or fields has one in
+    its first lines."""
     if b"[" in data or _LEVEL.search(data, 0, _SAMPLED):
         return True
     if not any(letter in data for letter in _VOWELS):

@@ -34,7 +34,7 @@ _HTML = re.compile(
 _XML = re.compile(rb"<(?:\?xml|!--|!DOCTYPE|[A-Za-z_][\w:.-]*[\s/>])")
 _HEADING = re.compile(rb"<(title|h[1-6])\b[^<>]{0,300}>", re.IGNORECASE)
 _PAGE_TITLE = re.compile(rb"<(?:title|h[12])\b[^<>]{0,300}>", re.IGNORECASE)
-# The number of an item is a part of it.
+# The number of an item belongs to the item.
 _BLOCK_TAG = re.compile(
     rb"<(?<!\d[.)] <)(?:h[1-6]|p|div|section|article|table|tr|ul|ol|li|pre|form|script|style)\b",
     re.IGNORECASE,
@@ -133,13 +133,13 @@ def _elements(data: bytes) -> Iterator[str]:
 
 
 def _without_comments(xml: bytes) -> bytes:
-    """Linear, unlike a pattern, also where no comment ends."""
+    """Takes linear time, unlike a pattern, even if a comment has no end."""
     first, *rest = xml.split(b"<!--")
     return b"".join((first, *(piece.partition(b"-->")[2] for piece in rest)))
 
 
 def _table_row(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Completes the rows that begin or end in the passage."""
+    """Completes the table rows that begin or end in the passage."""
     before = [row.start() for row in _OPENING_ROW.finditer(data, max(0, start - MOST), start)]
     if before and not _CLOSING_ROW.search(data, before[-1], start):
         start = before[-1]

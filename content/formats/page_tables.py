@@ -1,4 +1,4 @@
-"""The tables of an HTML page: rows of texts. A cell that spans stands in each place that it covers."""
+"""The tables of an HTML page, as rows of texts. A cell that spans several places occurs in each of them."""
 
 import html
 import re
@@ -19,7 +19,7 @@ _SPAN = re.compile(r"""\b(col|row)span\s*=\s*["']?\s*(\d{1,6})""", re.IGNORECASE
 
 
 class PageTable(NamedTuple):
-    """`names` are of the header, "" where there is none. All rows are as wide."""
+    """`names` are the names in the header, "" for a column without a name. All rows have the same width."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -30,20 +30,22 @@ class PageTable(NamedTuple):
 
 
 def page_tables(text: str) -> list[PageTable]:
-    """The tables with at least two columns and a row below their header, in the order in which they begin."""
+    """Returns the tables with at least two columns and a row below their header, in the order of their
+    beginnings."""
     made = map(_table, _read(text).grids)
     return [one for one in made if one is not None]
 
 
 def first_page_tables(text: str) -> list[PageTable]:
-    """The first of the tables of a page that goes on behind `text`. The last may have more rows."""
+    """Returns the first of the tables of a page that continues after `text`. The last table may have more
+    rows."""
     reader = _read(text, _FIRST_ROWS)
     found = []
     for grid in reader.grids:
         table = _table(grid)
         found += [table] if table else []
         if any(grid is one for one, _ in reader.open):
-            # Without its other rows it is not known whether it counts.
+            # Whether it counts is unknown without its other rows.
             break
     return found
 
@@ -83,7 +85,7 @@ class _Grid:
 
     @property
     def has_header(self) -> bool:
-        """The first row has nothing but heads of columns."""
+        """True if all cells of the first row are headers of columns."""
         return bool(self._heads) and all(self._heads)
 
     def begin_row(self) -> None:
@@ -91,7 +93,7 @@ class _Grid:
         self._column = 0
 
     def take(self, text: str, columns: int, rows: int, *, is_head: bool) -> None:
-        """A cell that covers more places than a table of this kind has stands in one."""
+        """A cell that covers more places than a table of this kind may have occurs in one place only."""
         if self.row == 0:
             self._heads.append(is_head)
         while (self.row, self._column) in self._cells:
@@ -114,7 +116,7 @@ class _Grid:
 
 
 class _Cell:
-    """A cell that is open: its texts, and how many columns and rows it covers."""
+    """An open cell: its texts, and the numbers of columns and rows that it covers."""
 
     def __init__(self, attributes: str, *, is_head: bool) -> None:
         spans = (
@@ -126,7 +128,7 @@ class _Cell:
 
 
 class _Reader:
-    """Collects the grids of a page. A table within a cell is a table of its own, and not text of the cell."""
+    """Collects the grids of a page. A table within a cell is a separate table, and not text of the cell."""
 
     def __init__(self) -> None:
         self.grids: list[_Grid] = []
