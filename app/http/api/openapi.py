@@ -189,12 +189,16 @@ def _made(kind: type[SpillgateError]) -> SpillgateError:
     return RangeNotSatisfiable("", 0) if issubclass(kind, RangeNotSatisfiable) else kind()
 
 
-def _add_examples(paths: dict[str, Any]) -> None:
-    """Those of `examples.json`, by operation: the JSON of its request and of each status."""
+def _add_examples(paths: dict[str, Any], served: list[Route]) -> None:
+    """Those of routes and of `examples.json`, by operation: the JSON of its request and of each status."""
     examples = json.loads(files("app.http.api").joinpath("examples.json").read_text(encoding="utf-8"))
     every = [*TOOLS.values()]
     tools = {"tools": definitions(every, list(Mode), ToolFormat.OPENAI), "instructions": instructions(every)}
-    for name, by_place in {**examples, "GET /tools": {"200": tools}}.items():
+    examples["GET /tools"] = {"200": tools}
+    for route in served:
+        if (example := traits_of(route).example) is not None:
+            examples |= {f"{method} {route.path_format}": {"200": example} for method in route.methods or ()}
+    for name, by_place in examples.items():
         method, path = name.split()
         operation = paths[path][method.lower()]
         for part, example in by_place.items():
@@ -294,7 +298,7 @@ def _document(app: FastAPI, routes: RouteTable, needs_key: bool, key_for_pages: 
     document = get_openapi(title="Spillgate", version=app.version, description=DESCRIPTION, routes=served)
     for path, operations in _operations(served).items():
         document["paths"] = {path: operations | document["paths"].pop(path, {})} | document["paths"]
-    _add_examples(document["paths"])
+    _add_examples(document["paths"], served)
     schemas = document["components"]["schemas"]
     # A shape that other routes have too is described by FastAPI already.
     schemas |= {name: schema for name, schema in _structs().items() if name not in schemas}

@@ -50,8 +50,8 @@ class Traits:
     SPILLGATE_MAX_BODY_BYTES as well. `fails_open`: a tenant past its quota of requests is answered as if
     nothing was to be done, by `check_rate`. `repairs_text`: a model wrote the body, and its lone surrogates
     become U+FFFD; other routes refuse them. `roles`: who may call it beside agents. `span` names the span of
-    its requests. `raises`: the errors that `errors_of` cannot derive. `operation`: what the OpenAPI
-    document says of a route that FastAPI does not serve."""
+    its requests. `raises`: the errors that `errors_of` cannot derive. `example`: the JSON of an answer, with
+    the status 200. `operation`: what the OpenAPI document says of a route that FastAPI does not serve."""
 
     is_open: bool = False
     is_page: bool = False
@@ -63,6 +63,7 @@ class Traits:
     roles: tuple[KeyRole, ...] = ()
     span: str = ""
     raises: tuple[ErrorClass, ...] = ()
+    example: Any = None
     operation: Mapping[str, Any] | None = None
 
     def changes(self, method: str) -> bool:

@@ -26,8 +26,11 @@ class ConfirmedOut(ClockOut):
     confirmed_jump_ms: int
 
 
+_EXAMPLE = {"now": 1763712000000, "reference": "redis", "offset_ms": -3, "jump_ms": 0, "sweeps": True}
+
+
 @router.get("/clock", dependencies=[ForOperators], summary="The clock by which results expire")
-@Traits(roles=(KeyRole.ADMIN,))
+@Traits(roles=(KeyRole.ADMIN,), example=_EXAMPLE)
 async def get_clock(rt: InRuntime) -> ClockOut:
     return ClockOut(**_shown(rt))
 
@@ -37,7 +40,11 @@ async def get_clock(rt: InRuntime) -> ClockOut:
     dependencies=[ForOperators],
     summary="Confirm that a clock that has jumped is right: what has expired by it is deleted",
 )
-@Traits(writes=True, roles=(KeyRole.ADMIN,))
+@Traits(
+    writes=True,
+    roles=(KeyRole.ADMIN,),
+    example={**_EXAMPLE, "now": 1763719200000, "offset_ms": 2, "confirmed_jump_ms": 7200000},
+)
 async def confirm_clock(rt: InRuntime) -> ConfirmedOut:
     jump = await rt.clock_watch.confirm()
     return ConfirmedOut(**_shown(rt), confirmed_jump_ms=jump)

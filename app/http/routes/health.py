@@ -99,20 +99,24 @@ InReady = Annotated[Runtime, Depends(_ready)]
 
 @router.get("/livez", summary="The process answers")
 @router.head("/livez", include_in_schema=False)
-@Traits(is_open=True)
+@Traits(is_open=True, example={"status": "ok"})
 async def livez() -> Status:
     return Status(status="ok")
 
 
 @router.get("/readyz", summary="Writes are kept")
 @router.head("/readyz", include_in_schema=False)
-@Traits(is_open=True, raises=_NOT_READY)
+@Traits(is_open=True, raises=_NOT_READY, example={"status": "ok", "warnings": []})
 async def readyz(request: Request, rt: InReady) -> Ready:
     return Ready(status="ok", warnings=_warnings(request, rt))
 
 
 @router.get("/proof", summary="That this is the user's own service")
-@Traits(is_open=True, raises=(NotFound,))
+@Traits(
+    is_open=True,
+    raises=(NotFound,),
+    example={"proof": "6b1e0f0d3c9a4e52b7d8c1f4a09e3d57826f1b4ce0a7d93f58b26c4e1d70a9f3"},
+)
 async def proof(request: Request, challenge: Annotated[str, Query(pattern="^[0-9a-f]{32,128}$")]) -> Proof:
     announcement: Announcement = request.app.state.announcement
     if not announcement.secret:
