@@ -93,7 +93,7 @@ class Policy:
     model knows."""
 
     on_oversize: Oversize = OutcomeKind.STORE
-    """What becomes of a result that is too large: `store`, `truncate`, `cap` or `reject`."""
+    """What becomes of a result that is too large."""
     max_bytes: Size = 12_288
     """Size cap in bytes; 0 = none."""
     max_chars: Size = 0

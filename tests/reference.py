@@ -32,6 +32,7 @@ from extraction.models.openai import MAX_REPLY_BYTES
 from extraction.queries import MAX_DATA_BYTES
 from extraction.query_child import EVALUATE_SECONDS, MEMORY_BYTES, READ_SECONDS
 from extraction.retrieve.strategy import MOST_BYTES as MOST_SEARCHED_BYTES
+from policies.decide import OUTCOMES
 from policies.policy import Policy
 from storage.objects import url as objects_url
 from storage.postgres import url as postgres_url
@@ -80,6 +81,8 @@ def policy_keys() -> str:
     profile = tomllib.loads((folder / "profiles" / f"{built_in['profile']}.toml").read_text())
     values = {**profile["defaults"], **built_in["defaults"], "mode": built_in["mode"]}
     meanings = dict(_attribute_docstrings(Policy))
+    *others, last = map(code, OUTCOMES)
+    meanings["on_oversize"] = f"{meanings['on_oversize'][:-1]}: {', '.join(others)} or {last}."
     rows = [
         (code(one.name), code(json.dumps(values[one.name])), meanings[one.name]) for one in fields(Policy)
     ]

@@ -81,7 +81,7 @@ Flow = Generator[Request | float, Response | None, T]
 class Governed:
     """What became of a result. `content` is for the model: the result itself if it passed, else a text.
 
-    `outcome` is the service's word (`pass`, `store`, `truncate`, `cap`, `reject`), or `unreached`.
+    `outcome` is the service's word, as `pass` or `store`, or `unreached`.
     `exhausted`: the window is spent, take the final turn. `answer` holds all fields of the service's
     answer."""
 

@@ -52,7 +52,7 @@ import { NoOwnService, fetchAt, fetchOwn } from "./own-service.js";
 
 /**
  * What became of a result. `content` is for the model: the result itself if it passed, else a text. `outcome` is the
- * service's word (`pass`, `store`, `truncate`, `cap`, `reject`), or `unreached` if the service did not decide.
+ * service's word, as `pass` or `store`, or `unreached` if the service did not decide.
  * `exhausted`: the window is spent, take the final turn.
  * @typedef {object} Governed
  * @property {string | Block[]} content
