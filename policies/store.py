@@ -15,7 +15,10 @@ _PREVIEWED_BYTES = 1 << 16
 _SKETCH_BYTES = 700
 _LEAST_SKETCH_BYTES = 80
 
-_TOO_LARGE = "Tool output is too large ({} bytes, {} lines, {} tokens)."
+TOO_LARGE = "Tool output is too large"
+"""How each handle message begins."""
+
+_TOO_LARGE = f"{TOO_LARGE} ({{}} bytes, {{}} lines, {{}} tokens)."
 _IS_STORED = f"{_TOO_LARGE} It is stored."
 _KEPT_MESSAGE = f"{_IS_STORED}\nIts handle is {{handle}}."
 _FILE = "\nThe whole output is in the file {}."

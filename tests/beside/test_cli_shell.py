@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from machine.addresses import address_of
+from policies.store import TOO_LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Services
 from tests.keys import key_file
@@ -72,7 +73,7 @@ def test_a_large_output_is_replaced_and_asked_about(url: str) -> None:
     piped = spillgate("pipe", "--tool", "journal", "--session", "s", stdin=LOG.encode(), **given)
     assert (piped.returncode, piped.stderr) == (0, b"")
     said = piped.stdout.decode()
-    assert said.startswith(f"Tool output is too large ({len(LOG)} bytes, 20000 lines, ")
+    assert said.startswith(f"{TOO_LARGE} ({len(LOG)} bytes, 20000 lines, ")
     assert "spillgate query" in said
     handle = re.search(r"session-s/file-[0-9a-f-]{36}", said)
     assert handle is not None
@@ -112,9 +113,9 @@ def test_what_fits_passes_byte_for_byte(url: str) -> None:
 
 def test_a_unix_socket_is_spoken_to(socket_url: str) -> None:
     piped = spillgate("pipe", stdin=LOG.encode(), url=socket_url)
-    assert piped.stdout.startswith(b"Tool output is too large")
+    assert piped.stdout.startswith(TOO_LARGE.encode())
     piped = spillgate("pipe", stdin=LOG.encode(), uds=socket_url.removeprefix("unix:"))
-    assert piped.stdout.startswith(b"Tool output is too large")
+    assert piped.stdout.startswith(TOO_LARGE.encode())
 
 
 def is_bounded(shown: bytes, sent: bytes) -> bool:
@@ -148,7 +149,7 @@ def test_ctrl_c_prints_what_has_come_without_a_traceback(url: str) -> None:
         assert piping.returncode == 130
         assert b"Traceback" not in said
         if target == url and sent == LOG.encode():
-            assert shown.startswith(b"Tool output is too large")
+            assert shown.startswith(TOO_LARGE.encode())
         else:
             assert is_bounded(shown, sent)
 
@@ -214,7 +215,7 @@ def test_a_service_that_sends_a_byte_at_a_time_is_not_waited_for() -> None:
 
 
 def test_names_in_no_encoding_lose_nothing(url: str) -> None:
-    for stdin, output in ((b"text", b"text"), (LOG.encode(), b"Tool output is too large")):
+    for stdin, output in ((b"text", b"text"), (LOG.encode(), TOO_LARGE.encode())):
         piped = spillgate("pipe", "--tool", "\udcff", stdin=stdin, url=url, key=KEY)
         assert (piped.returncode, piped.stdout[: len(output)], piped.stderr) == (0, output, b"")
 

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from beside.client import in_any_shell
+from policies.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, changed, payload
 from tests.app.doors.test_hooks import handle_in as handle_of
 from tests.app.doors.test_hooks import message_in
@@ -187,7 +188,7 @@ async def test_a_replaced_command_of_codex_keeps_its_exit_status(
     sent = codex_command(shell, "Bash failed", LARGE, ended("call_2", status), ended("call_9", 1 - status))
     sent["session_id"] = f"exits-{status}"
     reason = shell.sent("codex", sent)["reason"]
-    assert reason.startswith(f"Process exited with code {status}\nTool output is too large (")
+    assert reason.startswith(f"Process exited with code {status}\n{TOO_LARGE} (")
     known = (await client.get(f"/results/{handle_of(reason.partition(chr(10))[2])}")).json()
     assert known["is_error"] == (status != 0)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from policies.store import TOO_LARGE
 from spillgate import AsyncSpillgate, Spillgate
 from tests.app.doors.payloads import LARGE, changed, payload
 from tests.beside.squatter import (
@@ -190,7 +191,7 @@ def said(user: User, name: str, **settings: str) -> str:
 
 
 def is_governed(printed: str) -> bool:
-    return "Tool output is too large (" in printed or printed == "store store\n"
+    return f"{TOO_LARGE} (" in printed or printed == "store store\n"
 
 
 @contextmanager

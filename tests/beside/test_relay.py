@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.beside.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Services
 from tests.misbehaving_server import OF_THE_SERVICE, answering, http
@@ -67,7 +68,7 @@ def test_a_large_result_is_replaced_and_asked_about(relay: RelayClient, url: str
     about = {"clientInfo": {"name": "my-editor", "version": "1"}}
     assert relay.ask("initialize", about)["serverInfo"]["name"] == "scripted"
     said = text_of(relay.call("text", size=100_000))
-    assert said.startswith("Tool output is too large (")
+    assert said.startswith(f"{TOO_LARGE} (")
     handle = HANDLE.search(said)
     assert handle is not None
     lines = relay.tool("tool_output_lines", handle=handle[0], offset=6000, limit=2)
@@ -413,9 +414,7 @@ def test_bytes_that_are_not_utf8_are_stored_as_they_are_shown(relay: RelayClient
         if count == 5:
             assert answer == (tmp_path / "latin").read_bytes()
         else:
-            assert "Tool output is too large (26000 bytes, 2000 lines" in text_of(
-                json.loads(answer)["result"]
-            )
+            assert f"{TOO_LARGE} (26000 bytes, 2000 lines" in text_of(json.loads(answer)["result"])
 
 
 def test_results_of_any_size(relay: RelayClient) -> None:
@@ -429,7 +428,7 @@ def test_results_of_any_size(relay: RelayClient) -> None:
 
     relay.ask("ping")
     before = peak_kilobytes()
-    assert "Tool output is too large (8388608 bytes" in text_of(relay.call("raw", size=8 << 20))
+    assert f"{TOO_LARGE} (8388608 bytes" in text_of(relay.call("raw", size=8 << 20))
     assert peak_kilobytes() - before < 4 * (8 << 10)
     assert_cut(text_of(relay.call("raw", size=13 << 20)), "0123456789abcde\n" * (13 << 16))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.beside.relay_client import STATELESS, RelayClient
 from tests.misbehaving_server import answering
 
@@ -170,7 +171,7 @@ def test_json_and_events_in_the_era_of_sessions(relay: RelayClient, server: Scri
     assert relay.read() == progress
     answer = relay.read()
     assert answer["id"] == request
-    assert text_of(answer["result"]).startswith("Tool output is too large (80000 bytes")
+    assert text_of(answer["result"]).startswith(f"{TOO_LARGE} (80000 bytes")
     assert "structuredContent" not in answer["result"]
     handle = text_of(answer["result"]).partition('handle = "')[2].partition('"')[0]
     assert "line é of text" in text_of(relay.tool("tool_output_lines", handle=handle, offset=1, limit=1))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.beside.relay_client import HANDLE, SCRIPTED, STATELESS, RelayClient
 from tests.faults.service_process import Services
 
@@ -84,7 +85,7 @@ def test_a_client_that_asks_again_gets_the_tool_once_something_is_stored(client:
     assert f"\n{shown.get(name, 'files-tool_output')}(handle = " in message
     assert answer_about(relay, message).startswith("17: line é of text\n")
     # It is told once.
-    assert "Tool output is too large" in text(relay.ask("tools/call", LARGE))
+    assert TOO_LARGE in text(relay.ask("tools/call", LARGE))
 
 
 def test_a_client_that_does_not_ask_again_waits_for_its_result_a_moment_only(client: Any) -> None:
@@ -149,7 +150,7 @@ def test_in_the_stateless_era_the_client_listens(client: Any, more: tuple[str, .
     }
     stateless(relay, "tools/list", {"cursor": "3"})
     assert [tool["name"] for tool in relay.read()["result"]["tools"]] == ["tool-3", "tool_output"]
-    assert "Tool output is too large" in text(relay.read()["result"])
+    assert TOO_LARGE in text(relay.read()["result"])
 
 
 def test_a_client_of_the_stateless_era_that_does_not_listen_has_the_tool_from_the_start(client: Any) -> None:
@@ -219,4 +220,4 @@ def test_no_handle_is_named_to_a_model_that_could_not_be_given_the_tool(tmp_path
                 in relay.said()
             )
             assert listed(relay) == ["tool-3", "tool_output"]
-            assert text(relay.ask("tools/call", LARGE)).startswith("Tool output is too large")
+            assert text(relay.ask("tools/call", LARGE)).startswith(TOO_LARGE)

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from policies.store import TOO_LARGE
 from tests.browser.conftest import Watch, axe, opened, picture
 from tests.browser.serving import Service, log_of, serving
 from tests.misbehaving_server import answering, http
@@ -185,7 +186,7 @@ def test_a_result_is_read_line_by_line_searched_and_asked(
     expect(page.locator(".hits .warning")).to_be_visible()
     given = page.locator(".given details")
     expect(given).to_have_count(2)
-    expect(given.first).to_contain_text("Tool output is too large")
+    expect(given.first).to_contain_text(TOO_LARGE)
     page.get_by_label("Search lines").fill("500 FAILED")
     page.keyboard.press("Enter")
     expect(lines.locator(".line.at mark")).to_have_text("500 FAILED")

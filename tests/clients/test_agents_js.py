@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.faults.forking import ROOT
 from tests.faults.service_process import Service
 
@@ -118,7 +119,7 @@ async def test_a_large_result_is_replaced_and_asked_about(
     assert model.offered(1) == ["read_log", "tool_output"]
     assert "system" not in model.asked[1]
     message, grep = model.results
-    assert message.startswith("Tool output is too large (")
+    assert message.startswith(f"{TOO_LARGE} (")
     assert "\n4508: line 4507 ERROR disk 4507 is full\n" in grep
     assert grep.endswith("[The only matching line.]")
     async with service.client() as client:

@@ -23,6 +23,7 @@ from hypothesis import strategies
 
 import spillgate
 from domain.handles import is_name
+from policies.store import TOO_LARGE
 from spillgate import AsyncSpillgate, Spillgate, governed, governed_tools, http1
 from spillgate.exchange import safe_session_id
 from tests.faults.forking import run, start_process
@@ -170,7 +171,7 @@ async def test_a_run_governs_offers_calls_reports_and_ends(
     large = await ask(client.govern("read_log", "call_2", LOG.encode(), used_tokens=40_000, turn=1))
     again = await ask(session.govern("read_log", "call_2", LOG, used_tokens=40_000, turn=1))
     assert (large.outcome, large.complete, large.handle) == ("store", False, again.handle)
-    assert large.text.startswith("Tool output is too large (")
+    assert large.text.startswith(f"{TOO_LARGE} (")
     for form in ("openai", "anthropic", "mcp"):
         offered = await ask(session.tools(form))
         assert offered.names == ["tool_output"]
@@ -303,11 +304,11 @@ async def test_plain_functions_are_governed(services: dict[str, str]) -> None:
     assert (read_log.__name__, read_log.__doc__) == ("read_log", "Reads a log.")
     assert read_log("a.log", lines=2) == "line 0 ok\nline 1 ok\n"
     with client.session("functions"):
-        assert read_log("a.log").startswith("Tool output is too large (")
+        assert read_log("a.log").startswith(f"{TOO_LARGE} (")
         tools = governed_tools({"rows": rows}, client=waiting)
         assert await tools["rows"](2) == [{"row": 0}, {"row": 1}]
         message = await tools["rows"](count=5000)
-        assert message.startswith("Tool output is too large (")
+        assert message.startswith(f"{TOO_LARGE} (")
         handle = message.split('handle = "')[1].split('"')[0]
         answer = await tools["tool_output_query"](handle=handle, expression="[-1].row")
         assert answer.startswith("4999")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.faults.forking import ROOT
 from tests.faults.service_process import Service
 
@@ -44,10 +45,10 @@ async def test_every_way_in_governs_a_result(service: Service, node: str, tmp_pa
     host, port = service.address
     curl = block("curl").replace("localhost:8377", f"{host}:{port}")
     message, _, tools = run(["sh", "-c", curl], tmp_path, service).rpartition("\n")
-    assert message.startswith("Tool output is too large (43893 bytes")
+    assert message.startswith(f"{TOO_LARGE} (43893 bytes")
     assert [tool["function"]["name"] for tool in json.loads(tools)["tools"]] == ["tool_output"]
     shown = run([sys.executable, "-c", block("Python")], tmp_path, service)
-    assert shown.startswith("Tool output is too large (45000 bytes")
+    assert shown.startswith(f"{TOO_LARGE} (45000 bytes")
     assert shown.endswith(" ['tool_output']\n")
     assert "name: 'tool_output'" in run_node(node, block("TypeScript"), tmp_path, service)
     async with service.client() as client:
@@ -88,9 +89,7 @@ async def test_the_sessions_and_functions_of_the_clients_page(
     assert run([sys.executable, "-c", handing_on], tmp_path, service) == "45000\n"
     (tmp_path / "log").write_text("a line\n" * 9000)
     called = f"{function}\nprint(read_log('log'))"
-    assert run([sys.executable, "-c", called], tmp_path, service).startswith(
-        "Tool output is too large (63000"
-    )
+    assert run([sys.executable, "-c", called], tmp_path, service).startswith(f"{TOO_LARGE} (63000")
     (session, *_) = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert run_node(node, session, tmp_path, service) == said
     async with service.client() as client:

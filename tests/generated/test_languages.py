@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.faults.forking import ROOT
 from tests.faults.service_process import Service
 
@@ -116,7 +117,7 @@ async def test_a_program_of_the_page_prints_what_the_model_reads(
     program = blocks(language)[0]
     (tmp_path / file).write_text(program.replace("localhost:8377", f"{host}:{port}"))
     shown = run(command, tmp_path, "".join(f"{number}\n" for number in range(20_000)))
-    assert "Tool output is too large (108890 bytes, 20000 lines" in shown
+    assert f"{TOO_LARGE} (108890 bytes, 20000 lines" in shown
 
 
 def run_agent(language: str, folder: Path, service: Service, model: Model, waits: str) -> None:
@@ -145,7 +146,7 @@ async def test_an_agent_of_the_page_asks_about_a_large_result(
     assert model.offered(0) == ["execute_shell"]
     assert model.offered(1) == ["execute_shell", "tool_output"]
     message, failed, grep = model.results
-    assert message.startswith("Tool output is too large (")
+    assert message.startswith(f"{TOO_LARGE} (")
     assert failed.endswith("3")
     assert "\n4508: line 4507 ERROR disk 4507 is full\n" in grep
     assert grep.endswith("[The only matching line.]")

@@ -15,6 +15,7 @@ import pytest
 
 from beside.hooks.status import _identities
 from domain.references import UNRESOLVED
+from policies.store import TOO_LARGE
 from tests.faults.service_process import Service, Services
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import ROOT, Agent, ClaudeCode, Codex, CopilotCli, OpenCode
@@ -24,7 +25,7 @@ from tests.replay.replaying import report
 pytestmark = pytest.mark.anyio
 
 DEMO = [sys.executable, str(Path(__file__).with_name("demo_server.py"))]
-LARGE = "Tool output is too large ("
+LARGE = f"{TOO_LARGE} ("
 FACT = "The tulip is kept in drawer 4711."
 
 FILE = "".join(f"{n}: a line of the file\n" for n in range(1500)) + FACT + "\n"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.beside.relay_client import HANDLE
 from tests.interop.agents.model import Asked, Call, ScriptedModel
 from tests.interop.agents.programs import Agent, ClaudeCode, Codex, CopilotCli, GeminiCli, OpenCode
@@ -100,7 +101,7 @@ def check_same(direct: Got, relayed: Got) -> None:
         kept = {key: one for key, one in found.items() if key not in ("content", "structuredContent")}
         assert {key: one for key, one in relayed[name].items() if key != "content"} == kept
         [block] = relayed[name]["content"]
-        assert block["text"].startswith("Tool output is too large ("), name
+        assert block["text"].startswith(f"{TOO_LARGE} ("), name
         lines = "\n".join(block["text"] for block in found["content"]).split("\n")
         assert questions.pop(0)["content"][0]["text"].startswith(f"2: {lines[1]}\n")
     assert questions == []
@@ -162,7 +163,7 @@ async def test_a_coding_agents_model_reads_the_message_and_asks(kind: type[Agent
         ran = await agent.run("Read the log.")
     assert ran.exit_code == 0, ran.stderr
     message, answer = model.asked[-1].results
-    assert "Tool output is too large (" in message
+    assert f"{TOO_LARGE} (" in message
     assert f"{tool_output}(handle = " in message
     assert len(message) < 1000
     offered = [tool_output in asked.tools for asked in model.asked]

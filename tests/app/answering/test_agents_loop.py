@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from policies.store import TOO_LARGE
 from spillgate import AsyncSpillgate
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +95,7 @@ async def test_a_large_result_is_replaced_and_asked_about(client: httpx.AsyncCli
     assert model.offered(1) == ["read_log", "tool_output"]
     assert model.asked[1]["messages"][0]["role"] == "user"
     message, grep, answer = model.results()
-    assert message.startswith("Tool output is too large (")
+    assert message.startswith(f"{TOO_LARGE} (")
     shown = (
         *("4506- line 4505 ok", "4507- line 4506 ok", "4508: line 4507 ERROR disk 4507 is full"),
         *("4509- line 4508 ok", "4510- line 4509 ok"),
@@ -133,7 +134,7 @@ async def test_wrong_arguments_and_tools_that_fail_are_texts_for_the_model(clien
     functions = {"read_log": read_log, "broken": broken}
     assert await loop(client, model)(messages, TOOLS, functions) == "sorry"
     message, failed, grep, lines = model.results()
-    assert message.startswith("Tool output is too large (")
+    assert message.startswith(f"{TOO_LARGE} (")
     assert failed == "Error: no such file"
     assert "tool_output_grep takes a JSON object with handle, pattern" in grep
     assert "`lines` is missing" in lines

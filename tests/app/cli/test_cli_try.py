@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from beside.main import main
+from policies.store import TOO_LARGE
 
 LOG = "".join(f"2026-01-01 00:00:{n % 60:02} request {n} took {n * 7 % 100} ms\n" for n in range(2000))
 OUTCOMES = ("store", "truncate", "cap", "reject")
@@ -44,7 +45,7 @@ def test_each_outcome_has_its_row_and_the_one_in_force_its_mark(
 def test_the_texts_are_those_of_the_service(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["try", str(log), "--show", "store"]) == 0
     printed = capsys.readouterr().out
-    assert f"Tool output is too large ({len(LOG)} bytes, 2000 lines, " in printed
+    assert f"{TOO_LARGE} ({len(LOG)} bytes, 2000 lines, " in printed
     assert 'tool_output(handle = "session-' in printed
     assert "──── truncate ────" not in printed
     assert main(["try", str(log), "--show", "truncate", "--arguments", '{"path": "made.py"}']) == 0

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.app.doors.generated_conversations import Row, conversation
 from tests.app.doors.payloads import LARGE, at, changed
 from tests.app.doors.test_hooks import places
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.anyio
 SDKS: dict[str, Any] = json.loads(Path(__file__).with_name("sdk_requests.json").read_text())
 """Written by tests/interop/sdks/requests_of_sdks.py. `RESULT n` are the results."""
 
-TOO_LARGE = "Tool output is too large ("
 HANDLE = re.compile(r"session-headroom/file-[0-9a-f-]{36}")
 Items = msgspec.json.Decoder(list[msgspec.Raw])
 Members = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -200,7 +200,7 @@ async def test_without_a_tool_the_text_is_a_sketch_with_the_handle_and_the_file(
         text = await shown(client, asked(**more))
         size = f"{len(LARGE.encode())} bytes, 900 lines"
         first, second, third, empty, *sketch = text.split("\n")
-        assert first.startswith(f"{TOO_LARGE}{size}, ")
+        assert first.startswith(f"{TOO_LARGE} ({size}, ")
         handle = HANDLE.findall(second)[0]
         assert second == f"Its handle is {handle}."
         assert third.startswith(f"The whole output is in the file {tmp_path}/")

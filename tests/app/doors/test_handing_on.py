@@ -13,6 +13,7 @@ from beside.client import ServiceAnswer, ServiceRequest, resolved
 from beside.hooks.agents import CLIENTS
 from beside.hooks.files import Setup
 from domain.references import TOO_DEEP, UNRESOLVED, references_in
+from policies.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE
 from tests.faults.forking import ROOT, run
 from tests.faults.service_process import Service
@@ -163,5 +164,5 @@ async def test_litellm_and_others_that_see_no_call_say_nothing_of_it(client: htt
     ]
     sent = {"input_type": "request", "structured_messages": rows, "texts": [], "request_data": {}}
     answer = await client.post("/beta/litellm_basic_guardrail_api", json=sent)
-    assert "Tool output is too large" in answer.text
+    assert TOO_LARGE in answer.text
     assert "spillgate://" not in answer.text

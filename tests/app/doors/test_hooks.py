@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beside.hooks.agents import CLIENTS, DOORS
+from policies.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, Path_, changed, names, payload
 from tests.conftest import Serve
 from tests.counts import count
@@ -196,7 +197,7 @@ def strings(value: Any) -> list[str]:
 
 
 def message_in(answer: Any) -> str:
-    return next(text for text in strings(answer) if text.startswith("Tool output is too large ("))
+    return next(text for text in strings(answer) if text.startswith(f"{TOO_LARGE} ("))
 
 
 def handle_in(message: str) -> str:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from content.threads import LONG_BYTES
+from policies.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, changed
 from tests.app.doors.test_hooks import ANY, places
 from tests.conftest import Serve, StillClock
@@ -73,7 +74,7 @@ async def test_a_fresh_result_is_replaced_and_the_tools_are_offered(
     assert told["action"] == "GUARDRAIL_INTERVENED"
     assert before == sent["structured_messages"][:-1]
     assert {**row, "content": LARGE} == sent["structured_messages"][-1]
-    assert row["content"].startswith(f"Tool output is too large ({len(LARGE.encode())} bytes, 900 lines, ")
+    assert row["content"].startswith(f"{TOO_LARGE} ({len(LARGE.encode())} bytes, 900 lines, ")
     handle, session = HANDLE.findall(row["content"])[0]
     assert (await client.get(f"/results/{handle}/content")).text == LARGE
     assert session == "sess-1" if surface == "chat completions" else session.startswith("chat-")
@@ -114,7 +115,7 @@ async def test_a_history_is_replaced_in_the_same_way_each_time(serve: Serve) -> 
         told.append(await ask(client, asked_with(*rows)))
         assert len(await entries(client)) == 20
     *_, last = told
-    assert sum("Tool output is too large" in str(row) for row in last["structured_messages"]) == 10
+    assert sum(TOO_LARGE in str(row) for row in last["structured_messages"]) == 10
     for one in told:
         shown = one["structured_messages"]
         assert shown == last["structured_messages"][: len(shown)]
@@ -131,7 +132,7 @@ async def test_a_conversation_that_becomes_large_stays_the_same(client: httpx.As
         told.append(await ask(client, sent))
     assert told[1]["session_id"] == told[0]["session_id"]
     assert told[1]["structured_messages"] == [*told[0]["structured_messages"], later]
-    assert "Tool output is too large" in told[0]["structured_messages"][1]["content"]
+    assert TOO_LARGE in told[0]["structured_messages"][1]["content"]
     told = []
     for rows in ([row], [row, later]):
         answer = await client.post("/v1/compress", content=json.dumps({"messages": rows}))
@@ -311,7 +312,7 @@ async def test_no_shape_makes_it_fail_or_change_what_it_should_pass(serve: Serve
         given(mutated())(lambda one: sent_to.append(one))()
         for sent, is_large in sent_to[: count(60, 2000)]:
             told = await ask(client, sent)
-            if told != NONE and not (is_large and "Tool output is too large" in json.dumps(told)):
+            if told != NONE and not (is_large and TOO_LARGE in json.dumps(told)):
                 # The session has something stored from before: only tools were added.
                 assert told["structured_messages"] == sent["structured_messages"]
                 assert len(told["tools"]) > len(sent["tools"])

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from policies.store import TOO_LARGE
 from tests.app.doors.payloads import LARGE, payload
 from tests.app.doors.test_hooks import CASES, large
 from tests.app.doors.test_litellm import PATH, call, recorded, result
@@ -84,8 +85,8 @@ async def test_a_conversation_with_one_more_turn_begins_with_the_same_bytes(
         told = [json.dumps(row, ensure_ascii=False) for row in await door(client, rows(turns))]
         assert told[: len(before)] == before
         before = told
-    assert "Tool output is too large" in before[5]
-    assert "Tool output is too large" not in before[2]
+    assert TOO_LARGE in before[5]
+    assert TOO_LARGE not in before[2]
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/plain"])
@@ -117,5 +118,5 @@ async def test_a_hook_that_runs_again_for_a_call_answers_with_the_same_bytes(
     await client.post(f"/hooks/{agent}", json=other)
     again = await client.post(f"/hooks/{agent}", json=sent)
     assert first.status_code == 200
-    assert "Tool output is too large" in first.text
+    assert TOO_LARGE in first.text
     assert again.content == first.content

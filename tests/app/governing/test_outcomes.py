@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from policies.store import TOO_LARGE
+
 pytestmark = pytest.mark.anyio
 
 PLAIN = {"Content-Type": "text/plain"}
@@ -94,7 +96,7 @@ async def test_a_head_that_is_all_of_it_gives_way_where_the_budget_fired(client:
     await client.put("/sessions/s", json=window)
     told = await post(client, "few words " * 150, session_id="s", policy={"on_oversize": "truncate"})
     assert (told["outcome"], told["trigger"]) == ("store", "token_budget")
-    assert told["content"].startswith("Tool output is too large (")
+    assert told["content"].startswith(f"{TOO_LARGE} (")
 
 
 # oxide-code: cap and view caps
@@ -428,7 +430,7 @@ async def test_a_replacement_is_charged_and_gives_way_to_store_where_it_does_not
             client, "word " * 5000, session_id=outcome, policy={"head_chars": 4900, "max_bytes": 9999}
         )
         assert (big["outcome"], big["trigger"]) == ("store", "size_cap")
-        assert big["content"].startswith("Tool output is too large (")
+        assert big["content"].startswith(f"{TOO_LARGE} (")
         assert (await client.get(f"/results/{big['handle']}/content")).text == "word " * 5000
 
 

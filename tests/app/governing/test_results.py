@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from app.http.api.answers import ResultOut
+from policies.store import TOO_LARGE
 from tests.conftest import Serve
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +51,7 @@ async def test_an_oversized_result_is_stored_and_replaced_by_the_exact_message(
     assert measure["bytes"] == len(BIG)
     assert measure["lines"] == 1000
     assert told["content"] == (
-        f"Tool output is too large ({len(BIG)} bytes, 1000 lines, {measure['tokens']} tokens). "
+        f"{TOO_LARGE} ({len(BIG)} bytes, 1000 lines, {measure['tokens']} tokens). "
         "It is stored.\n"
         f'tool_output(handle = "{told["handle"]}") reads it by query, pattern, lines or extract.\n\n'
         "plain text; its last lines:\n999: line 998 of the log\n1000: line 999 of the log\n"
@@ -92,7 +93,7 @@ async def test_a_stored_text_body_answers_the_message_and_its_headers(client: ht
         headers={"Content-Type": "text/csv; charset=UTF-8", "Accept": "text/plain"},
     )
     assert answer.status_code == 201
-    assert answer.text.startswith("Tool output is too large (")
+    assert answer.text.startswith(f"{TOO_LARGE} (")
     assert re.fullmatch(HANDLE, answer.headers["spillgate-handle"])
     assert answer.headers["spillgate-durability"] == "disk"
     assert answer.headers["spillgate-trigger"] == "size_cap"
@@ -191,7 +192,7 @@ async def test_a_picture_passes_and_the_text_beside_it_is_governed(client: httpx
         assert (told["outcome"], told["content"]) == ("pass", blocks)
     told = (await post(client, [image, much, few, sound])).json()
     message, *others = told["content"]
-    assert message["text"].startswith("Tool output is too large (21009 bytes, 3002 lines")
+    assert message["text"].startswith(f"{TOO_LARGE} (21009 bytes, 3002 lines")
     assert others == [image, sound]
     assert told["complete"] is False
     body = (await client.get(f"/results/{told['handle']}/content")).text
@@ -199,7 +200,7 @@ async def test_a_picture_passes_and_the_text_beside_it_is_governed(client: httpx
     text = await client.post(
         "/results", json={"tool_name": "t", "content": [image, much]}, headers={"Accept": "text/plain"}
     )
-    assert text.text.startswith("Tool output is too large")
+    assert text.text.startswith(TOO_LARGE)
 
 
 async def test_only_surrogates_that_are_alone_are_replaced(client: httpx.AsyncClient) -> None:
