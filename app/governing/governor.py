@@ -179,7 +179,7 @@ class _Governing:
         replacing = Replacing(self.measured, self.rt)
         if repeat is not None:
             named = await replacing.repeat(repeat.earlier, repeat.handle or stored.handle)
-            charged = await self._charged(replacing, named, stored, must_fit=True)
+            charged = await self._stored_and_charged(replacing, named, stored, must_fit=True)
             if charged is not None:
                 return charged
             trigger = trigger or Trigger.RESERVE_FAILED
@@ -195,12 +195,12 @@ class _Governing:
                 # If the message does not fit without its preview, the budget is exhausted, and GET /tools
                 # offers no tool. Then the text that names no tool is charged past the limit.
                 is_last = stores and not decision.can_ask
-                charged = await self._charged(replacing, decision, stored, must_fit=not is_last)
+                charged = await self._stored_and_charged(replacing, decision, stored, must_fit=not is_last)
                 if charged is not None:
                     return charged
         raise AssertionError("`store` always has a text")
 
-    async def _charged(
+    async def _stored_and_charged(
         self, replacing: Replacing, decision: Decision, stored: StoredResult, *, must_fit: bool
     ) -> tuple[Receipt, bytes | None] | None:
         """Stores the body if the decision says so, then asks the ledger. A result that the text would not

@@ -23,9 +23,6 @@ from policies.repeat import Earlier
 from policies.store import sketch_room
 from policies.tool_calls import ToolKind, first_row, kind_of, name_of, searches
 
-"""A text about more bytes or lines than these, or an outline, is written in a thread. Any other is written on
-the event loop: it takes 0.2 ms, for hostile content 5 ms, and a thread would cost more than 0.2 ms."""
-
 _SQUEEZES = (1.0, 0.6, 0.3, 0.1)
 """Shares of a cap in tokens, tried in turn: the part that is shown may have more tokens for each byte."""
 
